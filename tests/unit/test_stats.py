@@ -1,12 +1,20 @@
-"""Every mean is derived from the histogram, and the names are those of the design."""
+"""Figures of a run, and times of a device behind the host: nothing waits for them, none is lost."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+import torch
 
+import sooner
+import tiny
+from sooner.engine.loop import Decoding
+from sooner.engine.stats import timing
 from sooner.engine.stats.run import Stats
+from sooner.methods.tree_draft import STATIC_TREE
 
 
 def test_a_run_without_steps_has_the_figures_of_plain_decoding() -> None:
@@ -70,3 +78,141 @@ def test_a_phase_within_another_takes_its_time_out_of_it() -> None:
     assert stats.seconds["vision"] == 2.0
     assert stats.seconds["draft"] == 5.0
     assert stats.total_seconds == 10.0
+
+
+@dataclass
+class Device:
+    """A stream that does its work when it is told to; a second passes with each event.
+
+    Attributes:
+        now: seconds of the host.
+        reached: moments up to which the device has come.
+        waits: how often the host waited.
+    """
+
+    now: float = 0.0
+    reached: float = -1.0
+    waits: int = 0
+    events: list[LateEvent] = field(default_factory=list)
+
+    def event(self, device: torch.device) -> LateEvent:
+        self.now += 1.0
+        made = LateEvent(self, self.now)
+        self.events.append(made)
+        return made
+
+    def catch_up(self) -> None:
+        self.reached = self.now
+
+
+@dataclass
+class LateEvent:
+    """An event that is passed when its device says so."""
+
+    device: Device
+    at: float
+
+    def query(self) -> bool:
+        return self.at <= self.device.reached
+
+    def elapsed_time(self, end_event: LateEvent) -> float:
+        assert self.query()
+        assert end_event.query(), "CUDA raises where an event is not passed"
+        return 1e3 * (end_event.at - self.at)
+
+    def synchronize(self) -> None:
+        self.device.waits += 1
+        self.device.catch_up()
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Every run's times come from events, which the CPU plays."""
+    late = Device()
+    monkeypatch.setitem(timing.EVENTS, "cpu", late.event)
+    return late
+
+
+def test_an_interval_tells_its_seconds_whenever_they_are_known() -> None:
+    seconds: list[float] = []
+    interval = timing.Interval()
+    interval.then(seconds.append)
+    assert seconds == []
+    interval.end(2.0)
+    interval.then(seconds.append)
+    assert seconds == [2.0, 2.0]
+
+
+def test_phases_of_a_late_device_count_every_second_once(device: Device) -> None:
+    stats = Stats()
+    with stats.phase("other"):  # 1
+        with stats.phase("draft"), stats.phase("draft_prefill") as spent:  # 2, and 3 to 4
+            pass
+        started = stats.mark()  # 6
+        stats.move("verify", stats.between(started, stats.mark()))  # to 7
+    seconds: list[float] = []
+    spent.then(seconds.append)
+    assert stats.total_seconds == 0.0
+    assert seconds == []
+    stats.timeline.settle()
+    assert stats.total_seconds == 0.0, "the device has not got there"
+    device.reached = 4.0
+    stats.timeline.settle()
+    assert stats.seconds["draft_prefill"] == 1.0
+    assert seconds == [1.0]
+    assert stats.total_seconds == 1.0
+    device.catch_up()
+    stats.timeline.settle()
+    assert stats.seconds["draft"] == 2.0
+    assert stats.seconds["verify"] == 1.0
+    assert stats.seconds["other"] == 8.0 - 1.0 - 3.0 - 1.0
+    assert stats.total_seconds == 7.0
+    assert device.waits == 0
+
+
+METHODS: dict[str, Any] = {
+    "plain": sooner.Autoregressive,
+    "speculative": lambda: sooner.Speculative(tiny.model("llama"), "auto"),
+    "sd-tree": lambda: sooner.SDTree(tiny.model("llama"), STATIC_TREE),
+    "eagle": lambda: sooner.Eagle(tiny.head("llama"), nodes="auto"),
+    "hsd": lambda: sooner.HSD([[[5, 6, 7]]]),
+    "jacobi": lambda: sooner.CoupledJacobi(4),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_waits_while_rows_decode(
+    name: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round's report is read behind its events, and they are passed by then; no round waits."""
+    settled = timing.Timeline.settle
+
+    def settle(line: timing.Timeline) -> None:
+        device.reached = device.now - 1  # what was recorded last may be on its way
+        settled(line)
+
+    monkeypatch.setattr(timing.Timeline, "settle", settle)
+    waits: list[int] = []
+    round_ = Decoding.round
+
+    def watched(decoding: Decoding) -> None:
+        round_(decoding)
+        waits.append(device.waits)
+
+    monkeypatch.setattr(Decoding, "round", watched)
+    inputs = tiny.inputs("llama", "text", 1)
+    result = sooner.generate(
+        tiny.model("llama"), inputs, METHODS[name](), max_new_tokens=24, eos_token_id=None,
+        do_sample=False,
+    )  # fmt: skip
+    assert len(waits) > 3
+    assert set(waits) == {0}
+    stats = result.stats
+    forwards = sum(map(len, stats.verify_seconds.values()))
+    assert forwards == stats.nfe - 1, "each is known in the end"
+    assert stats.seconds["verify"] == pytest.approx(
+        sum(sum(times) for times in stats.verify_seconds.values())
+    )
+    first, last = device.events[0], device.events[-1]
+    assert 0 < stats.total_seconds <= last.at - first.at
+    assert stats.decode_seconds > 0
