@@ -19,17 +19,6 @@ class Seconds:
         return self.now
 
 
-def test_a_piece_that_was_interrupted_tells_nothing_of_the_next() -> None:
-    pace = TokenPace(1.0)
-    for seconds in (0.2, 60.0, 0.3, 0.1):
-        pace.took("chunk", seconds)
-    assert pace.cost("chunk") == 0.3
-    for _ in range(8):
-        pace.took("chunk", 0.05)
-    assert pace.cost("chunk") == 0.05
-    assert [size_of(tokens) for tokens in (0, 1, 2, 3, 256, 257, 512)] == [0, 0, 1, 2, 8, 9, 9]
-
-
 def run_paced(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
     """Two requests of which the second comes when the first decodes, and the steps it waits."""
     model, inputs = tiny.model("llama"), tiny.inputs("llama", "text")

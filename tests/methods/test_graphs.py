@@ -15,7 +15,6 @@ import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import MockCuda, Refusing, StandIn, poisoned
-from sooner.engine.graphs.forwards import ForwardGraphs
 from sooner.engine.graphs.recorder import CudaGraphs, Replays
 from sooner.engine.graphs.steps import StepGraphs
 
@@ -145,27 +144,6 @@ def test_graphs_are_off_where_they_can_t_be_with_a_note(
     assert "graphs are off: the model's layers lie on several devices" in made.stats.notes
     with pytest.raises(sooner.SoonerError, match=r"graphs 'of'.*off"):
         output("llama", "plain", "of", **GREEDY)
-
-
-def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forwards of a chain, of its catching up, and of a tree's levels are recorded; and so
-    they draft equally.
-    """
-    launched: list[bool] = []
-    forward = ForwardGraphs.forward
-
-    def counted(*args: Any) -> Any:
-        made = forward(*args)
-        launched.append(made is not None)
-        return made
-
-    monkeypatch.setattr(ForwardGraphs, "forward", counted)
-    for name in ("noisy-4", "stranger", "sd-tree", "sparse-to-dense"):
-        launched.clear()
-        made, plain = (output("llama", name, graphs, **GREEDY) for graphs in (StandIn(), "off"))
-        assert made.stats.num_accepted_draft_tokens == plain.stats.num_accepted_draft_tokens, name
-        assert len(launched) > 5
-        assert all(launched)
 
 
 @pytest.mark.slow

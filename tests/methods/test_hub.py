@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,15 +136,3 @@ def test_a_repository_that_this_version_does_not_know() -> None:
         SoonerError, match=r"no repository 'parallelvm' .did you mean 'parallelvlm'"
     ):
         run("parallelvm", tiny.model(FAMILY), {}, {})
-
-
-def test_the_functions_take_the_arguments_of_the_pages() -> None:
-    for repository in REPOSITORIES:
-        path = HUB / repository.name / "custom_generate" / "generate.py"
-        spec = importlib.util.spec_from_file_location(repository.name.replace("-", "_"), path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        names = list(inspect.signature(module.generate).parameters)
-        assert names == ["model", *repository.options, "arguments"]

@@ -22,7 +22,6 @@ from sooner.methods.jacobi.couplings import (
     Coupling,
     Draws,
     gumbel_draw,
-    independent,
     maximal,
     shared_noise,
     weakened,
@@ -106,17 +105,6 @@ def test_gumbel_coupling_agrees_no_less_often_than_its_bound(seed: int) -> None:
         agree = (tokens[i] == tokens[j]).float().mean().item()
         bound = (1 - apart) / (1 + apart)
         assert bound - deviation(bound) <= agree <= 1 - apart + deviation(apart)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_independent_draws_agree_by_chance_alone(seed: int) -> None:
-    """Proposition 2, and its bound by the Rényi-2 entropies."""
-    p, q = pair(seed)
-    x, y = coupled(independent, p, q)
-    expected = (p * q).sum().item()
-    assert abs((x == y).float().mean().item() - expected) < deviation(expected)
-    entropies = [-math.log(probs.square().sum().item()) for probs in (p, q)]
-    assert expected <= math.exp(-sum(entropies) / 2) + 1e-6
 
 
 @pytest.mark.parametrize("strength", [0.25, 0.6, 0.9])
