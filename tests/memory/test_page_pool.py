@@ -1,13 +1,19 @@
-"""Pages are neither lost nor given twice, and what rows share is never written to."""
+"""Pages are neither lost nor given twice, and rows of pages hold what rows of slots hold."""
 
 from __future__ import annotations
 
+import random
+
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sooner.engine.cache import SlotCache
+from sooner.engine.memory.paged import PagedCache, PageStores
 from sooner.engine.memory.pages import PageName, PagePool
 from sooner.engine.memory.prefix import Prefix
+from sooner.engine.memory.row_pages import RowMemory, RowPages
 from sooner.errors import MemoryRanOutError
 
 SLOTS, SIZE, BLOCK = 3, 9, 4
@@ -153,3 +159,53 @@ def test_the_lru_prefix_goes_first_and_its_end_before_its_beginning() -> None:
     pool.take(1)
     assert gone == [*second[::-1], first[1]]
     assert pool.find([b"0", b"1"]) == first[:1]
+
+
+@torch.inference_mode()
+def test_random_pages_hold_what_rows_of_slots_hold() -> None:
+    """Slot by slot, after many blocks, paths and exchanges of rows."""
+    rng = random.Random(0)
+    memory = PageStores(PagePool(80, 4), 2)
+    for _ in range(20):
+        rows = rng.randint(1, 3)
+        pages = RowPages(memory.pool, [RowMemory([]) for _ in range(rows)])
+        pages.grow([8] * rows)
+        paged = PagedCache(memory, 60, rows, pages, torch.device("cpu"))
+        caches = [paged, SlotCache(2, 60, rows)]
+        lengths = [rng.randint(1, 8) for _ in range(rows)]
+        states = torch.randn(rows, 2, 8, 3)
+        for cache in caches:
+            for layer in range(2):
+                cache.update(states + layer, -states, layer)
+            cache.set_lengths(lengths)
+        while caches[0].lengths and caches[0].longest < 40:
+            block = rng.randint(1, 5)
+            states = torch.randn(len(caches[0].lengths), 2, block, 3)
+            paths = [
+                sorted({0, *rng.sample(range(block), rng.randint(0, block - 1))})
+                for _ in caches[0].lengths
+            ]
+            for cache in caches:
+                cache.reserve(block)
+                for layer in range(2):
+                    cache.update(states + layer, -states, layer)
+                width = max(map(len, paths))
+                path = torch.tensor(
+                    [entry_path[1:] + [0] * (width - len(entry_path)) for entry_path in paths]
+                ).long()
+                entries = torch.tensor([len(entry_path) for entry_path in paths])
+                cache.commit_path(path.view(len(paths), -1), entries, is_chain=False)
+                cache.note_commit(entries.tolist())
+            if len(paths) > 1 and rng.random() < 0.2:
+                order = rng.sample(range(len(paths)), rng.randint(1, len(paths)))
+                for cache in caches:
+                    cache.select_rows(order)
+            for row, length in enumerate(caches[0].lengths):
+                for ours, reference in zip(
+                    *([layer.stores for layer in cache.slot_layers] for cache in caches),
+                    strict=True,
+                ):
+                    for mine, other in zip(ours, reference, strict=True):
+                        assert torch.equal(mine[row, :, :length], other[row, :, :length])
+        caches[0].select_rows([])
+        assert memory.pool.used == 0
