@@ -7,18 +7,15 @@ the way, and what a seed draws, is not.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-import canvas_reference
 import method_matrix as matrix
 import sooner
 import tiny
-import tiny_canvas
 from sooner.engine.stats.run import Stats
 
 SEED = 3
@@ -36,42 +33,6 @@ DRAWN: tuple[dict[str, Any], ...] = (
 Ids = list[list[int]]
 
 
-PICTURE_METHODS = {
-    "plain": sooner.Autoregressive(),
-    **{
-        f"{coupling}-{window}": sooner.CoupledJacobi(jacobi_window=window, coupling=coupling)
-        for coupling in ("gumbel", "maximal", "independent")
-        for window in (1, 5, 64)
-    },
-}
-BATCHES, COUNTS = (1, 3), (1, 2)
-
-
-@dataclass(frozen=True)
-class PictureCase:
-    """Settings of a drawing."""
-
-    family: str
-    method: str
-    guidance: float
-    rows: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.family}-{self.method}-g{self.guidance:g}-b{self.rows}-c{self.count}"
-
-
-def picture_cases() -> list[PictureCase]:
-    """A covering subset: the eight settings take turns over the methods of each family."""
-    subset = []
-    for i, family in enumerate(tiny_canvas.FAMILIES):
-        scales = (1.0, 3.0) if family in tiny_canvas.GUIDED else (1.0,)
-        settings = list(itertools.product(scales, BATCHES, COUNTS))
-        for j, method in enumerate(PICTURE_METHODS):
-            subset.append(PictureCase(family, method, *settings[(3 * i + j) % len(settings)]))
-    return subset
-
-
 @dataclass(frozen=True)
 class TextRun:
     """One call of `sooner.generate` or of `generate` with `custom_generate`.
@@ -81,7 +42,6 @@ class TextRun:
         new: limit on new tokens.
         ends: whether a token that appears half-way is the end of sequence.
         turn: which of `DRAWN` it is decoded with.
-        kind_of: `greedy` or `sampled`.
     """
 
     family: str
@@ -92,16 +52,12 @@ class TextRun:
     new: int
     ends: bool
     turn: int = 0
-    kind_of: str = "greedy"
+    is_greedy: bool = True
 
     def __str__(self) -> str:
         parts = (self.family, self.method, self.kind, f"b{self.rows}", self.entry, f"n{self.new}")
         more = ("eos",) if self.ends else ()
-        return "-".join((*parts, *more, *(() if self.kind_of == "greedy" else (self.kind_of,))))
-
-    @property
-    def is_greedy(self) -> bool:
-        return self.kind_of != "sampled"
+        return "-".join((*parts, *more, *(() if self.is_greedy else ("sampled",))))
 
     def end(self) -> int | None:
         """The end of sequence to freeze; HF's greedy ids of this machine say it."""
@@ -109,7 +65,7 @@ class TextRun:
 
     def options(self, end: int | None) -> dict[str, Any]:
         limits = {"max_new_tokens": self.new, "eos_token_id": end}
-        if self.kind_of == "greedy":
+        if self.is_greedy:
             return {**limits, "do_sample": False}
         return {**limits, **DRAWN[self.turn % len(DRAWN)]}
 
@@ -133,45 +89,6 @@ class TextRun:
         inputs = tiny.inputs(self.family, self.kind, self.rows)
         output_ids = tiny.model(self.family).generate(**inputs, **self.options(end))
         return [cut(row, end) for row in output_ids[:, inputs["input_ids"].shape[1] :].tolist()]
-
-
-@dataclass(frozen=True)
-class PictureRun:
-    """One call of `sooner.draw`; what HF says of it are the family's own greedy codes."""
-
-    case: PictureCase
-    do_sample: bool
-
-    family = ""  # of `tiny`; pictures are drafted without a model
-
-    @property
-    def is_greedy(self) -> bool:
-        return not self.do_sample
-
-    def __str__(self) -> str:
-        return f"{self.case}-{'sampled' if self.do_sample else 'greedy'}"
-
-    def end(self) -> None:
-        return None
-
-    def decode(self, end: int | None) -> tuple[Ids, Stats]:
-        drawing = sooner.draw(
-            tiny_canvas.canvas(self.case.family),
-            tiny_canvas.inputs(self.case.family, self.case.rows),
-            PICTURE_METHODS[self.case.method],
-            count=self.case.count,
-            seed=SEED,
-            do_sample=self.do_sample,
-            guidance=self.case.guidance,
-        )
-        return drawing.tokens.tolist(), drawing.stats
-
-    def of_hf(self, end: int | None) -> Ids:
-        case = self.case
-        return canvas_reference.drawn(case.family, case.rows, case.guidance, case.count)
-
-
-Run = TextRun | PictureRun
 
 
 @functools.cache
@@ -200,21 +117,20 @@ def cell(family: int, method: int) -> dict[str, Any]:
     }
 
 
-def greedy() -> Iterator[Run]:
+def greedy() -> Iterator[TextRun]:
     """Runs whose counts no change of the engine may touch."""
     for number, method in enumerate(matrix.METHODS):
         if method not in TIMED:
             yield TextRun(**cell(number % len(tiny.FAMILIES), number), new=matrix.LONG)
 
 
-def sampled() -> Iterator[Run]:
+def sampled() -> Iterator[TextRun]:
     """Runs of one seed: other random numbers give other ids, and are frozen anew."""
     for number, method in enumerate(matrix.METHODS):
         if method not in TIMED:
             family = (number + 3) % len(tiny.FAMILIES)
             run = {**cell(family, number), "entry": "session"}
-            yield TextRun(**run, new=13, turn=29 * family + number, kind_of="sampled")
-    yield from (PictureRun(case, do_sample=True) for case in picture_cases()[::12])
+            yield TextRun(**run, new=13, turn=29 * family + number, is_greedy=False)
 
 
 PARTS = {"greedy": greedy, "sampled": sampled}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from frozen.runs import PARTS, Run, counts, of_draft
+from frozen.runs import PARTS, TextRun, counts, of_draft
 from frozen.write import IDS
 
 FROZEN = json.loads(IDS.read_text())
@@ -37,7 +37,7 @@ def listed() -> list[Any]:
 
 
 @pytest.mark.parametrize(("part", "run"), listed())
-def test_ids_and_counts_are_the_frozen_ones(part: str, run: Run) -> None:
+def test_ids_and_counts_are_the_frozen_ones(part: str, run: TextRun) -> None:
     entry = FROZEN[part]["runs"][str(run)]
     ids, stats = run.decode(entry.get("end"))
     if ids == entry["ids"] and counts(stats) == entry["counts"]:
@@ -47,11 +47,11 @@ def test_ids_and_counts_are_the_frozen_ones(part: str, run: Run) -> None:
     assert counts(stats) == entry["counts"], "forwards, draft tokens, accepted tokens -> row steps"
 
 
-def skip_elsewhere(run: Run, entry: dict[str, Any]) -> None:
+def skip_elsewhere(run: TextRun, entry: dict[str, Any]) -> None:
     """Skip a run where plain decoding by HF, of target or draft, differs from the frozen one."""
     if run.of_hf(entry.get("end")) != entry.get("hf", entry["ids"]):  # greedy ids are HF's
         pytest.skip("another processor or version: HF's own ids are not the frozen ones here")
-    if run.family and of_draft(run.family) != FROZEN["drafts"][run.family]:
+    if of_draft(run.family) != FROZEN["drafts"][run.family]:
         pytest.skip("another processor or version: HF's own ids of the draft are not the frozen")
 
 

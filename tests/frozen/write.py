@@ -22,7 +22,7 @@ import torch
 import transformers
 
 import tiny
-from frozen.runs import PARTS, Run, counts, of_draft
+from frozen.runs import PARTS, TextRun, counts, of_draft
 
 IDS = Path(__file__).with_name("ids.json")
 
@@ -43,7 +43,7 @@ def scrambled_clock(seed: int) -> Iterator[None]:
         yield
 
 
-def frozen(run: Run) -> dict[str, Any]:
+def frozen(run: TextRun) -> dict[str, Any]:
     """The entry of a run.
 
     Raises:
