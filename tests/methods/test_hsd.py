@@ -30,10 +30,6 @@ def garbage(text: list[int], rng: random.Random) -> list[list[int]]:
     return [[rng.randrange(90) for _ in range(rng.randrange(30))] for _ in range(4)]
 
 
-def perfect(text: list[int], rng: random.Random) -> list[list[int]]:
-    return [text]
-
-
 def wrong_now_and_then(text: list[int], rng: random.Random) -> list[list[int]]:
     """Tokens replaced, left out and put in."""
     draft: list[int] = []
@@ -63,12 +59,8 @@ def alternatives(text: list[int], rng: random.Random) -> list[list[list[int]]]:
     return rng.sample(pairs, len(pairs))
 
 
-def none(text: list[int], rng: random.Random) -> list[list[int]]:
-    return []
-
-
 Maker = Callable[[list[int], random.Random], list[Any]]
-MAKERS: list[Maker] = [garbage, perfect, wrong_now_and_then, shuffled, several, alternatives, none]
+MAKERS: list[Maker] = [garbage, wrong_now_and_then, shuffled, several, alternatives]
 OPTIONS: list[dict[str, Any]] = [
     {"nodes": 12},
     {"nodes": 48, "width": 3, "depth": 7},

@@ -96,28 +96,17 @@ def test_the_target_is_sharded(report: list[dict[str, Any]], family: str) -> Non
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", GREEDY)
-def test_greedy_is_the_whole_targets(report: list[dict[str, Any]], family: str, name: str) -> None:
-    assert [rank[f"{family} greedy {name}"] for rank in report] == [plain(family)] * RANKS
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", GREEDY)
-def test_every_rank_verified_the_first_ones_drafts(
+def test_ranks_generate_the_same_ids_from_the_first_ones_drafts(
     report: list[dict[str, Any]], family: str, name: str
 ) -> None:
+    """Greedy ids are the whole target's; seeds of the ranks differ, and what is drawn does not."""
+    assert [rank[f"{family} greedy {name}"] for rank in report] == [plain(family)] * RANKS
     (accepted, drafted), *rest = [rank[f"{family} drafted {name}"] for rank in report]
     assert rest == [[accepted, drafted]] * len(rest)
     if name in ("speculative", "sd-tree", "parallel-inline"):  # those that wait for nobody
         assert drafted > 0
     if name == "sd-tree":  # nor look at a clock
         assert any(int(count) for count in accepted)  # JSON has no numbers for keys
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", GREEDY)
-def test_ranks_of_different_seeds_generate_the_same_ids(
-    report: list[dict[str, Any]], family: str, name: str
-) -> None:
     first, *rest = [rank[f"{family} sampled {name}"] for rank in report]
     assert all(isinstance(row, list) and row for row in first), first
     assert rest == [first] * len(rest)
@@ -152,9 +141,6 @@ def test_a_failure_of_the_first_rank_ends_the_run_on_all(
     first, *rest = [rank[f"failed {what}"] for rank in report]
     assert first.startswith(why)
     assert all(other.startswith(STOPPED) for other in rest)
-
-
-def test_after_failures_the_ranks_are_in_step(report: list[dict[str, Any]]) -> None:
     assert [rank["after failures"] for rank in report] == [plain(FAMILIES[0])] * RANKS
 
 
