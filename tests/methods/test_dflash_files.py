@@ -150,20 +150,6 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
         DFlashConfig.load(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize(
-    ("raw", "name"),
-    [
-        ({**ZLAB, "architectures": ["DFlash2DraftModel"]}, "dflash2"),
-        ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "selector_rank": 256}}, "dflash2"),
-        ({"speculators_model_type": "domino"}, "domino"),
-        ({"speculators_model_type": "dspark"}, "dspark"),
-    ],
-)
-def test_relatives_without_marginals_are_refused_by_name(raw: dict[str, Any], name: str) -> None:
-    with pytest.raises(sooner.UnsupportedError, match=rf"a {name} drafter: .* it would take"):
-        read_config(raw, "there")
-
-
 def test_m_rope_of_a_drafter_is_refused() -> None:
     rope = {"rope_type": "default", "mrope_section": [2, 2, 2]}
     with pytest.raises(sooner.UnsupportedError, match="M-RoPE"):
