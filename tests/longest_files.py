@@ -12,7 +12,6 @@ LONGEST = (
     "test_wheels.py",
     "test_serve_page.py",
     "test_bench_imagine.py",
-    "test_bf16_distributions.py",
     "test_frozen_ids.py",
     "test_image_weights.py",
     "test_motion_weights.py",
