@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import mrope, words
-from .plain import CLIP, IDS, INDEX, PICTURES, PIXTRAL, SIDE, TEXT, VISION, WITH_VIDEO
-from .plain_llava import GRID, lines
+from .plain import CLIP, GRID, IDS, INDEX, PICTURES, PIXTRAL, SIDE, TEXT, VISION, WITH_VIDEO, lines
 from .plain_ocr import EXPERTS
 from .species import Species
 from .tiny import takes, tiny

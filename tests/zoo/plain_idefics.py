@@ -9,6 +9,7 @@ import torch
 from . import words
 from .plain import (
     CLIP,
+    FRAMES,
     IDS,
     INDEX,
     LLAMA,
@@ -22,8 +23,8 @@ from .plain import (
     VISION,
     WITH_VIDEO,
     single_view,
+    with_video,
 )
-from .plain_llava import FRAMES, with_video
 from .species import Species
 from .tiny import tiny
 

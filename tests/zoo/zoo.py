@@ -19,12 +19,10 @@ from . import (
     plain_drawing,
     plain_experts,
     plain_idefics,
-    plain_llava,
     plain_ocr,
     prefix,
     recurrent,
     sliding,
-    sliding_gemma3n,
 )
 from .species import Species
 
@@ -38,10 +36,8 @@ GROUPS = (
     plain_drawing,
     plain_experts,
     plain_idefics,
-    plain_llava,
     plain_ocr,
     sliding,
-    sliding_gemma3n,
     prefix,
     recurrent,
     cross,
