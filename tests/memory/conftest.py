@@ -8,4 +8,5 @@ from page_prompts import SLOTS
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of few slots, so that short prompts have several."""
-    monkeypatch.setattr("sooner.engine.memory.manager.PAGE", SLOTS)
+    for module in ("manager", "batch_slots"):
+        monkeypatch.setattr(f"sooner.engine.memory.{module}.PAGE", SLOTS)
