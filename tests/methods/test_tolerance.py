@@ -213,7 +213,7 @@ def test_under_sampling_a_draft_is_compared_with_the_draw() -> None:
     ids=["chain", "tree"],
 )
 def test_more_tolerance_accepts_more_and_none_is_exact(drafted: Any) -> None:
-    method, tokens = drafted(tiny.noisy("llama")), ActionTokens(tiny.VOCAB, 40)
+    method, tokens = drafted(tiny.noisy("llama", 0.3)), ActionTokens(tiny.VOCAB, 40)
     strict, none, relaxed = (
         generate("llama", decoder, "text", 3, 24)
         for decoder in (
