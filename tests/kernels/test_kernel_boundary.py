@@ -10,7 +10,6 @@ from test_kernel_vertical_slash import lines
 
 from sooner.sparse.attention import Partial, Reference, sparse_attention
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.indices import block_table, class_table
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TriShape, TwoDBoundary
 from sooner.sparse.plane import Plane, by_pair, by_query
 
@@ -70,31 +69,3 @@ def test_whole_rows_of_mixed_patterns_are_the_reference_s(name: str) -> None:
     reference_output = reference.output.nan_to_num(0.0)
     torch.testing.assert_close(made.output, reference_output, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(made.lse, reference.lse, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["query", "pair"])
-@pytest.mark.parametrize("name", NAMES)
-def test_tiles_hold_each_query_that_sees_something_once(name: str, kind: str) -> None:
-    for plane in planes(name, kind):
-        table = block_table(plane, 16, 32)
-        tiles = [range(start, stop) for start, stop, _ in table.tolist()]
-        sighted = (plane.frontier >= 0).nonzero()[:, 0].tolist()
-        assert sorted(place for part in tiles for place in part) == sighted
-        for start, stop, block in table.tolist():
-            assert stop - start <= 32
-            assert (plane.frontier[start:stop] // 16 == block).all()
-
-
-@pytest.mark.parametrize("kind", ["query", "pair"])
-@pytest.mark.parametrize("name", NAMES)
-def test_tiles_of_a_class_hold_nothing_else(name: str, kind: str) -> None:
-    for plane in planes(name, kind):
-        strides = [7, 3]
-        classes = class_table(plane, torch.tensor(strides, device=DEVICE), strides, 16)
-        for head, stride in enumerate(strides):
-            places = []
-            for start, stop, residue in classes.table[head].tolist():
-                mine = classes.order[head, start:stop].long()
-                assert (plane.frontier[mine] % stride == residue).all()
-                places += mine.tolist()
-            assert sorted(places) == (plane.frontier >= 0).nonzero()[:, 0].tolist()

@@ -64,9 +64,3 @@ def test_every_first_draft_is_allowed_and_possible(init: str) -> None:
         assert (probs[0].gather(1, tokens[0, :, None]) > 0).all()
         assert not probs[~allowed].any()
         assert torch.allclose(probs.sum(-1), torch.ones(1, len(tokens[0])))
-
-
-def test_the_last_distribution_is_cut_to_what_a_place_allows() -> None:
-    _, probs = FILLINGS["last"](window([], [], 0, 4))
-    assert probs[0, 0].tolist() == [0, 0, 1, 0, 0, 0]
-    assert probs[0, 3].tolist() == [0, 0, 0, 0, 1, 0]
