@@ -1,4 +1,4 @@
-"""A head is refused by every target but its own, whatever number format that one is in."""
+"""What folders hold a drafter, and that a head is refused by every target but its own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,101 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import sooner
 import tiny
+from published_heads import write_eagle3
 from sooner import EagleHead
-from sooner.methods.eagle import target_print
+from sooner.methods.eagle import Eagle3Head, target_print
 from sooner.methods.eagle.matrices import sample_matrices
+from sooner.methods.trained import method_of
 from sooner.models import adapt
 from sooner.tasks.act.policy import load
+
+
+def test_the_files_tell_what_a_drafter_is(tmp_path: Path) -> None:
+    tiny.head("llama").save_pretrained(tmp_path / "own")
+    write_eagle3(tmp_path / "specforge")
+    write_eagle3(tmp_path / "speculators", "speculators")
+    write_eagle3(tmp_path / "safeai", architectures=["LlamaForCausalLM"])  # its first heads
+    kinds = {"own": sooner.EagleHead, "specforge": Eagle3Head, "speculators": Eagle3Head,
+             "safeai": Eagle3Head}  # fmt: skip
+    for name, kind in kinds.items():
+        method = sooner.load_drafter(tmp_path / name, nodes=7)
+        assert isinstance(method, sooner.Eagle)
+        assert type(method.head) is kind
+        assert method.nodes == 7
+        assert method_of(tmp_path / name) == "eagle"
+
+
+def folder(path: Path, config: dict[str, Any], *names: str) -> Path:
+    (path / "config.json").write_text(json.dumps(config))
+    if names:
+        save_file({name: torch.ones(1) for name in names}, path / "model.safetensors")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("config", "names", "message"),
+    [
+        ({"speculators_model_type": "dflash2"}, (), "is DFlash2: its tokens depend"),
+        ({"architectures": ["DominoDraftModel"]}, (), "is Domino: "),
+        ({"architectures": ["DSparkDraftModel"]}, (), "is DSpark: "),
+        ({"dflash_config": {"projector_type": "dspark"}}, (), "is DSpark: "),
+        ({"speculators_model_type": "peagle"}, (), "is P-EAGLE: "),
+        ({"model_type": "medusa"}, (), "is Medusa: its heads are independent"),
+        ({}, ("medusa_head.0.0.linear.weight",), "is Medusa: "),
+        ({"speculators_model_type": "hydra"}, (), "is Hydra: "),
+        ({"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator"}, (),
+         "is an MLP speculator: "),
+        ({"model_type": "llama"}, ("fc.weight", "layers.0.mlp.up_proj.weight"), "is an EAGLE-1"),
+        ({"model_type": "llama"}, ("model.norm.weight",), "no drafter that is known; known: "),
+    ],
+)  # fmt: skip
+def test_unknown_kinds_are_refused_by_name(
+    config: dict[str, Any], names: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(sooner.UnsupportedError, match=message):
+        sooner.load_drafter(folder(tmp_path, config, *names))
+
+
+def test_what_is_no_drafter_is_reported_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(sooner.SoonerError, match=r"no readable config\.json"):
+        sooner.load_drafter(tmp_path / "nothing")
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(sooner.SoonerError, match="no JSON object"):
+        sooner.load_drafter(tmp_path)
+    write_eagle3(tmp_path)
+    with pytest.raises(sooner.SoonerError, match=r"run by Eagle: .*'windows'"):
+        sooner.load_drafter(tmp_path, windows=3)
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(sooner.SoonerError, match="can't be read"):
+        sooner.load_drafter(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(sooner.SoonerError, match=r"no model\.safetensors and no pytorch_model"):
+        sooner.load_drafter(tmp_path)
+
+
+def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    write_eagle3(tmp_path)
+    requests: list[str] = []
+
+    def fetch(name: str, **options: Any) -> str:
+        requests.append(name)
+        if name == "org/none":
+            raise OSError("404")
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    monkeypatch.setattr("sooner.methods.trained.hub_problem", lambda: None)
+    assert isinstance(sooner.load_drafter("org/head"), sooner.Eagle)
+    with pytest.raises(sooner.SoonerError, match="'org/none' is no folder here"):
+        sooner.load_drafter("org/none")
+    assert requests == ["org/head", "org/none"]
+
 
 FAMILIES = ("llama", "qwen2_5_vl", "openvla", "hunyuan_vl")
 RANK = 8
