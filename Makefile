@@ -46,7 +46,7 @@ test-all: $(STAMP)
 # The oldest versions that pyproject.toml allows, in an environment of their own: what steps, graphs
 # and attention ask of torch and transformers.
 FLOOR := .venv-floor
-FLOOR_TESTS := tests/methods/test_hf_border.py tests/methods/test_generate.py \
+FLOOR_TESTS := tests/methods/test_generate_options.py tests/methods/test_refusals.py tests/methods/test_generate.py \
 	tests/attention/test_block_attention.py tests/unit/test_acceptance.py tests/unit/test_row_sampling.py \
 	tests/unit/test_static_rows.py tests/methods/test_graphs.py \
 	lab/tests/bench/test_bench_step.py lab/tests/bench/test_gpu_clock.py

@@ -111,6 +111,33 @@ def test_placeholders_without_enough_pixels_are_refused(family: str) -> None:
     assert isinstance(caught.value, sooner.SoonerError) or family != "llava_onevision"
 
 
+def test_padding_without_a_mask_is_seen_as_generate_sees_it() -> None:
+    model, ids = tiny.model("llama"), tiny.inputs("llama", "text")["input_ids"].clone()
+    ids[:, :2] = 0
+    options = {**GREEDY, "pad_token_id": 0, "eos_token_id": 1}
+    ours = sooner.generate(model, {"input_ids": ids}, **options).sequences
+    assert torch.equal(ours, model.generate(input_ids=ids, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_new_tokens": 3, "unknown": 1}, "unknown"),
+        ({"max_new_tokens": 3, "temperature": -1.0, "do_sample": True}, "temperature"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+    ],
+)
+def test_what_generate_refuses_is_refused_in_its_words(
+    options: dict[str, Any], message: str
+) -> None:
+    model, inputs = tiny.model("qwen2_5_vl"), tiny.inputs("qwen2_5_vl", "text")
+    with pytest.raises(ValueError, match=message) as theirs:
+        model.generate(**inputs, **options)
+    with pytest.raises(ValueError, match=message) as ours:
+        sooner.generate(model, inputs, **options)
+    assert str(ours.value) == str(theirs.value)
+
+
 # Models
 
 
