@@ -34,7 +34,7 @@ def asked_for(server: S3Server, folder: Path, documents: int, pages: int) -> Cou
 def test_requests_of_a_page_and_of_a_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/cluster.md says so many."""
+    """docs/scale.md says so many."""
     from sooner.storage.urls import file_system
 
     server = S3Server()

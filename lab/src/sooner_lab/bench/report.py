@@ -12,15 +12,15 @@ from .render import Page, ReportTable, figures_folder
 
 PAGES = (
     *("act", "caption", "drafters", "gpu", "imagine", "papers", "parallel", "parse", "prefill"),
-    *("replay", "scale", "serve", "soak", "step"),
+    *("replay", "serve", "soak", "step"),
 )
 """Benches: a module with its page, `PAGE`, or a package with such a module `page`."""
 
-STUDIES = ("arm", "canvas", "documents", "marks")
-"""Benches that left the tree; their results and pages stay as they are."""
-
-STUDIES_COMMIT = "9362df8"
-"""The last commit that has their code."""
+STUDIES = {
+    **dict.fromkeys(("arm", "canvas", "documents", "marks"), "9362df8"),
+    **dict.fromkeys(("cluster", "scale"), "fb9eb109"),
+}
+"""Benches that left the tree, and the last commit that has their code; results and pages stay."""
 
 
 def page_of(result: Data, source: str = "the file") -> Page:
@@ -34,7 +34,7 @@ def page_of(result: Data, source: str = "the file") -> Page:
     if bench in STUDIES:
         raise SoonerError(
             f"'{source}' is a result of `sooner bench {bench}`, which left the tree; write its "
-            f"page at commit {STUDIES_COMMIT}"
+            f"page at commit {STUDIES[bench]}"
         )
     if bench not in PAGES:
         raise KeyError(bench)

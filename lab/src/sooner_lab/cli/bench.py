@@ -24,7 +24,6 @@ BENCHES = (
     Bench(
         "replay", "replay.settings:ReplaySettings", "replay.run:run", 1, faults="replay.page:faults"
     ),
-    Bench("scale", "scale.settings:ScaleBenchSettings", "scale.run:run", 1, adds=True),
     Bench("soak", "soak.settings:SoakSettings", "soak.run:run"),
     Bench("step", "step.settings:StepSettings", "step.run:run"),
 )

@@ -11,13 +11,10 @@ import typer
 
 from sooner.errors import SoonerError
 
-from .predict_cluster import MACHINES, PAGES, ClusterOptions, predict_cluster, write
-
 if TYPE_CHECKING:
     from ..theory import Agreement, PredictedPair, Prediction
 
 TIMES = "Explicit figures"
-CLUSTER = "A cluster that parses pages"
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +24,6 @@ def register(app: typer.Typer) -> None:
 
 def _number(metavar: str, text: str) -> Any:
     return typer.Option(metavar=metavar, help=text, rich_help_panel=TIMES)
-
-
-def _about_clusters(metavar: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=CLUSTER)
 
 
 def predict(
@@ -68,74 +61,12 @@ def predict(
     reproduce: Annotated[
         bool, typer.Option("--reproduce", help="Print the paper's tables beside the simulator's.")
     ] = False,
-    cluster: Annotated[
-        bool,
-        typer.Option("--cluster", help="Predict pages a day by machines.", rich_help_panel=CLUSTER),
-    ] = False,
-    stage_times: Annotated[
-        Path | None,
-        _about_clusters("FILE", "Output folder of `sooner parse`, or a JSON of stage times."),
-    ] = None,
-    machines: Annotated[str | None, _about_clusters("N,...", f"By default {MACHINES}.")] = None,
-    accelerators: Annotated[
-        int | None,
-        _about_clusters("N", "Of a machine, a parser on each; by default 1. 0 parses on a core."),
-    ] = None,
-    cpus: Annotated[
-        int | None, _about_clusters("N", "Of a machine, for reading and OCR; by default 1.")
-    ] = None,
-    in_flight: Annotated[
-        int | None, _about_clusters("N", "Pages at once in a parser; by default 1.")
-    ] = None,
-    pages: Annotated[int | None, _about_clusters("N", f"Of the job; by default {PAGES:,}.")] = None,
-    price: Annotated[
-        float | None, _about_clusters("P", "Of a machine and hour, in any currency.")
-    ] = None,
-    driver_ms: Annotated[
-        float | None, _about_clusters("MS", "That the driver spends on a page, instead.")
-    ] = None,
-    storage: Annotated[
-        float | None, _about_clusters("R", "Pages a second that the storage takes, instead.")
-    ] = None,
-    fit: Annotated[
-        float | None,
-        _about_clusters(
-            "R",
-            "Pages a second of the measured run, on one such machine: what stages leave "
-            "unexplained is added to them.",
-        ),
-    ] = None,
-    machines_a_job: Annotated[
-        int | None,
-        _about_clusters("N", "Machines of a driver; several jobs share the work by --shard."),
-    ] = None,
 ) -> None:
     """Simulate plain, vanilla and parallel speculative decoding from step times and acceptance.
 
     Figures come from options, from the paper (--paper), or from a benchmark's JSON; options
     replace the figures of the other two. No model is loaded.
-
-    With --cluster: simulate a cluster of machines that parse pages, from what each stage of a page
-    took on one of them.
     """
-    cluster_opts = ClusterOptions(
-        stage_times,
-        machines,
-        accelerators,
-        cpus,
-        in_flight,
-        pages,
-        price,
-        driver_ms,
-        storage,
-        fit,
-        machines_a_job,
-    )
-    if cluster:
-        predict_cluster(cluster_opts, json_file)
-        return
-    if cluster_opts.names:
-        raise SoonerError(f"{cluster_opts.names[0]} is about a cluster; add --cluster")
     from ..theory import predict as simulate
 
     if reproduce:
@@ -287,7 +218,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: str, made: Prediction) -> None:
+    from sooner.io import check_writable, write_json
+
     if path == "-":
         typer.echo(json.dumps(made.as_dict(), indent=1))
     else:
-        write(path, made.as_dict())
+        check_writable(Path(path))
+        write_json(made.as_dict(), path)
