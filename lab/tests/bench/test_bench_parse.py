@@ -31,9 +31,9 @@ from sooner_lab.worlds.document.page import DrawnPage
 from tasks import parsing
 
 SETTINGS = ParseBenchSettings(
-    prompt="w8 w9 w10", pages=2, document_pages=2, clients=(1, 3), client_pages=3,
+    prompt="w8 w9 w10", pages=2, document_pages=2,
     max_new_tokens=12, arms=("plain", "hf", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed"),
-    parts=("arms", "document", "clients"),
+    parts=("arms", "document"),
 )  # fmt: skip
 
 
@@ -107,24 +107,10 @@ def test_a_document_goes_from_file_to_files_the_same_way(result: dict[str, Any])
         assert row["drafter"] == "text-layer"
 
 
-def test_concurrent_pages_match_single_pages(result: dict[str, Any]) -> None:
-    rows = result["clients"]["rows"]
-    assert [row["clients"] for row in rows] == [None] * 4 + [1] * 4 + [3] * 4
-    for row in rows:
-        assert (row["identical"], row["bugs"], row["verdict"]) == (3, [], "identical")
-        assert row["pages_per_second"] > 0
-        assert row["cpu_over_plain"] > 0
-        assert (row["over_plain"] == 1.0) == (row["method"] == "plain")
-    forwards = {(row["clients"], row["method"]): row["forwards_a_page"] for row in rows}
-    assert forwards[3, "plain"] == forwards[1, "plain"]
-    assert forwards[3, "hsd-page"] < forwards[3, "plain"]
-    assert any("hsd, 3 under way" in goal["goal"] for goal in result["goals"])
-
-
 def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> None:
     text = report.markdown(result, "parse.json")
     for title in (
-        "## Goals", "## Arms", "table 1", "table 8", "end to end", "Full batches",
+        "## Goals", "## Arms", "table 1", "table 8", "end to end",
     ):  # fmt: skip
         assert title in text
     tables = {table.title: table for table in report.tables(result)}
@@ -168,7 +154,6 @@ def test_another_output_of_an_exact_arm_is_a_bug(tiny: None) -> None:
         (["--arms", "hsdd"], "unknown arm 'hsdd' (did you mean 'hsd'?)"),
         (["--parts", "documents"], "unknown part 'documents' (did you mean 'document'?)"),
         (["--pages", "0"], "pages is 0"),
-        (["--clients", "0"], "--clients is 0"),
     ],
 )
 def test_wrong_options_are_reported_at_once(

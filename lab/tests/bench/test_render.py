@@ -98,7 +98,7 @@ PAGE = Page(
         Figure("speed", "Speed", (Panel("rows", "size", "speed", "size", "speed", by="arm"),)),
         Figure("old", "An old picture", needs="gone"),
     ),
-    retired=("gone", "never"),
+    retired={"abc": ("gone", "never")},
     goals="Fixed.",
 )  # fmt: skip
 
@@ -112,6 +112,7 @@ def test_a_page_is_made_of_what_is_declared(tmp_path: Path) -> None:
     page = PAGE.markdown(page_result(goals=goals, gone=[1]), "x.json")
     assert page.startswith("# Of it\n\nMade from [`x.json`](x.json)")
     assert "No longer measured: `gone`." in page
+    assert "revision `abc` has the code" in page
     assert "`never`" not in page
     assert "| g | at most 1 | 2 | **missed** |\n\nFixed." in page
     table = "| arm | speed, % | deep |\n| --- | --- | --- |\n| a | 50 | 1 |\n| b | – | – |"

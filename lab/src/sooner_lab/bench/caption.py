@@ -293,5 +293,5 @@ PAGE = Page(
             "(`sooner_lab.bench.fidelity`).",
         ),
     ),
-    retired=("batch.arms", "memory"),
+    retired={"9362df8": ("batch.arms", "memory")},
 )

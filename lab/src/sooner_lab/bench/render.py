@@ -7,7 +7,8 @@ formats), its figures (`plots.Figure`) and what stands in words between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,8 @@ from .plots import Figure, check_matplotlib, pictures, save
 Columns = Sequence[tuple[Value, str, str]]
 """The value, heading and format of each column."""
 
-BEFORE = (
-    "What of them is rows stands below, the JSON has the rest; revision `9362df8` has the code."
-)
-"""Said of parts of results that benches no longer measure."""
+BEFORE = "What of them is rows stands below, the JSON has the rest; revision `{}` has the code."
+"""Remark on parts of results that benches no longer measure."""
 MAX_NAMES = 4
 """Figures that are listed in one cell of a part that is no longer measured."""
 
@@ -72,8 +71,8 @@ class Page:
         figures: of the page.
         intro: lines between the head and the first table.
         outro: lines behind the last table.
-        retired: keys of parts that a result may have and the bench no longer measures: shown by
-            `plain_tables`.
+        retired: keys of parts that a result may have and the bench no longer measures, by the
+            last commit that has their code: `plain_tables` shows them.
         goals: remark below the table of goals, which stands first.
         stem: of the figures' files; by default the result's.
     """
@@ -83,7 +82,7 @@ class Page:
     figures: Sequence[Figure] = ()
     intro: Callable[[Data], list[str]] | None = None
     outro: Callable[[Data], list[str]] | None = None
-    retired: Sequence[str] = ()
+    retired: Mapping[str, Sequence[str]] = field(default_factory=dict)
     goals: Text = ""
     stem: str = ""
 
@@ -92,7 +91,7 @@ class Page:
         tables = goal_table(result.get("goals") or [], text(self.goals, result))
         for table in self.tables:
             tables += table.render(result) if isinstance(table, Table) else table(result)
-        for part in self.retired:
+        for part in chain.from_iterable(self.retired.values()):
             tables += plain_tables(part, rows_of(result, part))
         return tables
 
@@ -100,8 +99,10 @@ class Page:
         """Return the page; `source` names the JSON it came from."""
         lines = head(result, source, text(self.title, result))
         lines += self.intro(result) if self.intro else []
-        if gone := [f"`{part}`" for part in self.retired if rows_of(result, part)]:
-            lines += ["", f"No longer measured: {', '.join(gone)}. {BEFORE}"]
+        for commit, parts in self.retired.items():
+            if gone := [f"`{part}`" for part in parts if rows_of(result, part)]:
+                remark = BEFORE.format(commit)
+                lines += ["", f"No longer measured: {', '.join(gone)}. {remark}"]
         lines += sections(self.make_tables(result))
         lines += self.outro(result) if self.outro else []
         figures = [each for each in self.figures if each.has_data(result)]

@@ -178,5 +178,5 @@ PAGE = Page(
         ),
         Figure("clients", "A server under clients", needs="clients"),
     ),
-    retired=("distance", "cases", "clients", "weights"),
+    retired={"9362df8": ("distance", "cases", "clients", "weights")},
 )  # fmt: skip

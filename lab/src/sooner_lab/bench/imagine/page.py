@@ -140,9 +140,11 @@ PAGE = Page(
     lambda result: f"Imagine: {result['model']}",
     (_arms("image", 1), _inits("image"), _arms("video", 2), _inits("video")),
     (*_figures("image"), *_figures("video")),
-    retired=(
-        *(f"{kind}.{part}" for part in ("quality", "breakdown", "story") for kind in KINDS),
-        "vocabulary",
-    ),
+    retired={
+        "9362df8": (
+            *(f"{kind}.{part}" for part in ("quality", "breakdown", "story") for kind in KINDS),
+            "vocabulary",
+        ),
+    },
     stem="imagine",
 )

@@ -199,5 +199,5 @@ PAGE = Page(
         ),
     ),
     intro=_about,
-    retired=("timeline", "memory"),
+    retired={"9362df8": ("timeline", "memory")},
 )  # fmt: skip

@@ -10,8 +10,6 @@ from ..run import Data
 ENOUGH = 200
 """Held-out pages that exactness is to be shown on."""
 AAL, DECODE, E2E, E2E_TEXT = 5.0, 4.0, 2.0, 3.0
-FULL_BATCH = 0.97
-"""Pages a second with drafts over those without, however many pages are under way."""
 PAPER = ("hsd-page", "hsd")
 """Arms at tau = 1: stage 2 alone, and both stages as the paper has them."""
 SPEEDS = (
@@ -24,7 +22,7 @@ SPEEDS = (
 
 def goals(result: Data) -> list[Data]:
     """Return a row for each goal that was measured."""
-    return [*_arms(result), *_documents(result), *_relaxed(result), *_clients(result)]
+    return [*_arms(result), *_documents(result), *_relaxed(result)]
 
 
 def _arms(result: Data) -> Iterator[Data]:
@@ -54,12 +52,3 @@ def _relaxed(result: Data) -> Iterator[Data]:
         exact, relaxed = (rows.get(each, {}).get("aal") for each in (name, f"{name}-relaxed"))
         if exact is not None and relaxed is not None:
             yield goal(f"{name}-relaxed: AAL, that of tau = 1 wanted", exact, relaxed)
-
-
-def _clients(result: Data) -> Iterator[Data]:
-    part = result.get("clients") or {"rows": []}
-    for row in part["rows"]:
-        if row["clients"] is not None and row["method"] != "plain":
-            where = f"{row['method']}, {row['clients']} under way"
-            yield goal(f"{where}: pages a second over plain's", FULL_BATCH, row["over_plain"])
-            yield goal(f"{where}: pages identical", part["pages"], row["identical"])

@@ -30,13 +30,6 @@ DOCUMENT: Columns = (
     (lambda row: row["spent"].get("drafter", 0.0), "drafter, s a page", "{:.2f}"),
     (lambda row: row["spent"].get("wait", 0.0), "wait, s a page", "{:.2f}"),
 )  # fmt: skip
-CLIENTS: Columns = (
-    (lambda row: row["clients"] or "one by one", "under way", "{}"),
-    ("method", "arm", "{}"), ("pages_per_second", "pages a second", "{:.3f}"),
-    ("over_plain", "over plain", "{:.2f}×"), ("cpu_over_plain", "by CPU time", "{:.2f}×"),
-    ("forwards_a_page", "forwards a page", "{:.0f}"),
-    ("rows_a_round", "rows a round", "{:.1f}"), ("identical", "identical", "{}"),
-)  # fmt: skip
 
 
 def _pages(numbers: list[int]) -> str:
@@ -119,20 +112,6 @@ def _documents(result: Data) -> str:
     return remark
 
 
-def _clients(result: Data) -> str:
-    part = result["clients"]
-    worst = sorted({row["verdict"] for row in part["rows"]})
-    return (
-        f"The same {part['pages']} pages in each row. *one by one* is `PageParser`, a page at a "
-        "time; else so many pages are under way over one continuous engine (`ConcurrentParser`), "
-        "whose rounds they share: *forwards* are a page's own, *rows* those of a round. Over plain "
-        "decoding with as many under way, medians of paired repeats. Drafts are made beforehand "
-        "and are in no figure here (those of `hsd-page-garbage` are words that no page has): OCR "
-        f"takes {part['draft_seconds']:.2f} s a page of a core beside the target. Parity with "
-        f"plain decoding of each page alone: {', '.join(worst)}."
-    )
-
-
 def _fast(result: Data) -> list[Data]:
     return [row for row in (result.get("arms") or [])[1:] if row.get("decode_speedup")]
 
@@ -155,7 +134,6 @@ PAGE = Page(
         _kinds,
         Table("Ablation (table 8)", _ablation, (("stages", "", "{}"), *ARMS[4:-1])),
         Table("Documents, end to end", "document", DOCUMENT, _documents),
-        Table("Full batches", "clients.rows", CLIENTS, _clients),
     ),
     (
         Figure(
@@ -188,5 +166,7 @@ PAGE = Page(
         Figure("quality", "Acceptance and speed-up by the quality of drafts (figure 3)",
                needs="quality.rows"),
     ),
-    retired=("accuracy", "quality", "overhead", "cores"),
+    retired={
+        "9362df8": ("accuracy", "quality", "overhead", "cores"), "fb9eb109": ("clients",),
+    },
 )  # fmt: skip

@@ -12,7 +12,6 @@ from sooner.errors import SoonerError
 
 from ..run import Data, Keep, Progress, Recorder
 from .arms import ParseModels
-from .clients import clients
 from .document import documents
 from .figures import arms_part
 from .goals import goals
@@ -27,7 +26,7 @@ def run(
     keep: Keep | None = None,
     before: Data | None = None,
 ) -> Data:
-    """Measure and return the result: `arms`, a row each, `document` and `clients`.
+    """Measure and return the result: `arms` and `document`, a row each.
 
     Args:
         settings: what is measured.
@@ -53,8 +52,6 @@ def run(
         recorder.add(arms=arms_part(settings, models, drafter, progress))
     if "document" in settings.parts:
         recorder.add(document=documents(settings, models, progress))
-    if "clients" in settings.parts:
-        recorder.add(clients=clients(settings, models, drafter, progress))
     return recorder.result
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sooner.checks import option
 
-from ..fields import names, numbers
+from ..fields import names
 from ..settings import BenchSettings
 
 ARMS = (
@@ -18,7 +18,7 @@ ARMS = (
 """`plain` is what all others are held against; `-page` verifies on the page alone (stage 2),
 without it regions come first (stage 1); `-relaxed` has the paper's tolerance."""
 
-PARTS = ("arms", "document", "clients")
+PARTS = ("arms", "document")
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,10 @@ class ParseBenchSettings(BenchSettings):
         prompt: what the model is asked; by default its family's way.
         form: how it answers; by default its family's way.
         arms: only these arms (plain is always in).
-        parts: only arms, document, clients; the last by default with --full alone.
+        parts: only arms, document.
         pages: held-out pages of the arms; ids are compared with plain decoding's on each.
         repeats: timed runs of each arm on each page.
         document_pages: of the PDFs that are parsed from end to end.
-        clients: pages under way at once, over one engine.
-        client_pages: pages that are parsed with each of them.
         max_new_tokens: where a page is cut.
         threads: torch threads, and as many for OCR.
     """
@@ -49,15 +47,11 @@ class ParseBenchSettings(BenchSettings):
     prompt: str | None = None
     form: str | None = option(None, metavar="NAME")
     arms: tuple[str, ...] = names("arm", ARMS, "plain")
-    parts: tuple[str, ...] = names("part", PARTS, default=PARTS[:-1])
+    parts: tuple[str, ...] = names("part", PARTS)
     pages: int = option(2, 1)
     repeats: int = option(1, 1)
     document_pages: int = option(3, 1)
-    clients: tuple[int, ...] = numbers("--clients", (1, 2, 4, 8, 16))
-    client_pages: int = option(32, 1)
     max_new_tokens: int = option(512, 1)
     threads: int = option(1, 1)
 
-    FULL: ClassVar[Mapping[str, Any]] = {
-        "pages": 12, "document_pages": 20, "parts": PARTS,
-    }  # fmt: skip
+    FULL: ClassVar[Mapping[str, Any]] = {"pages": 12, "document_pages": 20}

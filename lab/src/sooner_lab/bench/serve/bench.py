@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import mean
-from typing import Any
 
 import torch
 
-from ..run import Progress, quotient
+from ..run import Progress
 from .direct import Direct
 from .load import LoadProcess, LoadResult, mixed_order, poisson_arrivals
 from .parity import Gate
-from .requests import Copies, ServeQuestion, two_questions
+from .requests import Copies, ServeQuestion
 from .servers import ServerProcess, Servers
 from .settings import (
     DRAFTS,
@@ -27,8 +26,8 @@ from .settings import (
 )
 from .traces import Figures, LoadTraces, figures, over
 
-DIRECT = (PLAIN, DRAFTS)
-"""Arms whose requests `sooner.generate` answers, too."""
+ARRIVING = (PLAIN, DRAFTS)
+"""Arms of the open loops."""
 TEXT_TIMES = 6
 """How often the text part asks each of its questions in a round."""
 
@@ -59,24 +58,19 @@ class ServeBench:
         self.copies = Copies()
         self.loads: dict[tuple[str, int], list[LoadTraces]] = defaultdict(list)
         self.gates: dict[str, Gate] = {}
-        self.direct_arms = [arm for arm in DIRECT if arm in settings.batched]
 
     def warm_up(self) -> None:
         """Make references, and run every arm once over every question with ids of its tokens."""
         self.progress("references")
         references = [self.direct.reference(item) for item in self.questions]
         is_exact = self.direct.model.dtype == torch.float32
-        names = (*self.settings.arms, *(f"generate, {arm}" for arm in self.direct_arms))
-        self.gates = {name: Gate(references, is_exact) for name in names}
+        self.gates = {name: Gate(references, is_exact) for name in self.settings.arms}
         for arm in self.settings.served:
             self.progress(f"warm-up: {arm}")
             clients = 1 if arm == SEQUENTIAL else max(self.settings.clients)
             self._load(arm, clients, self._order(-(-clients // len(self.questions))), origins=True)
         if HF_STATIC in self.settings.arms:
             self._load(HF_STATIC, 2, range(min(2, len(self.questions))))
-        for arm in self.direct_arms:
-            self.progress(f"warm-up: generate, {arm}")
-            self._generate(arm, range(len(self.questions)))
 
     def mix(self) -> Figures:
         """Return what the requests are, from the references."""
@@ -106,9 +100,8 @@ class ServeBench:
         return [{"arm": name, **gate.report()} for name, gate in gates if gate.verdict is not None]
 
     def clients_part(self) -> Figures:
-        """Run closed loops; at one client `sooner.generate` beside them, HF's batches at theirs."""
+        """Run closed loops, and HF's batches at their number of rows."""
         settings = self.settings
-        seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for turn in range(settings.rounds):
             for clients in settings.clients:
                 order = self._order(settings.times(clients), turn)
@@ -118,28 +111,20 @@ class ServeBench:
                 for arm in (arm for arm in arms if arm in settings.arms):
                     self.progress(f"round {turn + 1}/{settings.rounds}, {clients} clients: {arm}")
                     mine = self._order(1, turn) if arm == SEQUENTIAL else order
-                    load = self._load(arm, clients, mine)
-                    self.loads[arm, clients].append(load)
-                    if clients == 1 and arm in self.direct_arms:
-                        direct = self._generate(arm, [trace.number for trace in load.traces])
-                        pairs = zip(load.traces, direct.traces, strict=True)
-                        seconds[arm] += [(trace.seconds, other.seconds) for trace, other in pairs]
+                    self.loads[arm, clients].append(self._load(arm, clients, mine))
         places = {arm: place for place, arm in enumerate(settings.arms)}
         rows = [
             self._row(arm, clients, loads, self.loads.get((PLAIN, clients), []))
             for (arm, clients), loads in self.loads.items()
         ]
         rows.sort(key=lambda row: (places[row["arm"]], row["clients"]))
-        return {
-            "clients": rows,
-            "direct": [self._cost(arm, pairs) for arm, pairs in seconds.items()],
-        }
+        return {"clients": rows}
 
     def poisson_part(self) -> Figures:
         """Run open loops at a share of each arm's saturation, with and without a pace of tokens."""
         settings, rows = self.settings, []
-        for arm in self.direct_arms:
-            if self.gates[arm].is_red:
+        for arm in ARRIVING:
+            if arm not in settings.batched or self.gates[arm].is_red:
                 continue
             busy = figures(self.loads[arm, max(settings.clients)])
             idle = figures(self.loads[arm, min(settings.clients)])["per_token_ms"]
@@ -161,35 +146,6 @@ class ServeBench:
                     row["tail"] = row["per_token_ms"]["p99"] / idle["p99"]
                 rows.append(row)
         return {"poisson": rows}
-
-    def second_part(self) -> Figures:
-        """Ask two questions on a clip that the server has not seen, one after the other."""
-        seeing = [question for question in self.questions if question.clip is not None]
-        seeing = seeing[: self.settings.second]
-        references = [
-            self.direct.reference(question) for clip in seeing for question in two_questions(clip)
-        ]
-        rows = []
-        for arm in self.direct_arms:
-            self.progress(f"second questions: {arm}")
-            gate = Gate(references, self.gates[arm].is_exact)
-            pairs = [
-                pair
-                for _ in range(self.settings.second_times)
-                for pair in self._two(arm, seeing, gate)
-            ]
-            row: Figures = {"arm": arm, "pairs": len(pairs), "parity": gate.verdict}
-            if pairs and not gate.is_red:
-                first, second = ([pair[side].first_token for pair in pairs] for side in (0, 1))
-                row |= {
-                    "first_ms": 1000 * mean(first),
-                    "second_ms": 1000 * mean(second),
-                    "ratio": self._ratio(second, first),
-                    "prompt_tokens": mean(pair[1].prompt for pair in pairs),
-                    "cached_tokens": mean(pair[1].cached for pair in pairs),
-                }
-            rows.append(row)
-        return {"second": rows}
 
     def text_part(self) -> Figures:
         """Ask for text alone, beside HF's fixed batches and its continuous batching."""
@@ -248,26 +204,6 @@ class ServeBench:
         made: LoadResult = self.clients.closed(server.port, sent, clients)
         return LoadTraces.of(made)
 
-    def _generate(self, arm: str, order: Sequence[int]) -> LoadTraces:
-        load = self.direct.generate(arm, order)
-        self.gates[f"generate, {arm}"].load(load)
-        return load
-
-    def _two(self, arm: str, seeing: Sequence[ServeQuestion], gate: Gate) -> list[tuple[Any, Any]]:
-        pairs = []
-        for place, clip in enumerate(seeing):
-            copy, self.copies.next_copy = self.copies.next_copy, self.copies.next_copy + 1
-            sent = [
-                question.http(2 * place + side, copy, origins=True)
-                for side, question in enumerate(two_questions(clip))
-            ]
-            with self.servers.awake(arm) as server:
-                load = LoadTraces.of(self.clients.closed(server.port, sent, 1))
-            gate.load(load)
-            if len(load.traces) == len(sent):
-                pairs.append((load.traces[0], load.traces[1]))
-        return pairs
-
     def _row(
         self, arm: str, clients: int, loads: Sequence[LoadTraces], plain: Sequence[LoadTraces]
     ) -> Figures:
@@ -279,24 +215,3 @@ class ServeBench:
             [block for load in each for block in load.blocks()] for each in (loads, plain)
         )
         return row | figures(loads) | {"over_plain": over(ours, base, self.settings.seed)}
-
-    def _ratio(self, ours: Sequence[float], base: Sequence[float]) -> Figures:
-        ones = [1.0] * len(ours)
-        return quotient((ours, ones), (base, ones), self.settings.seed)
-
-    def _cost(self, arm: str, pairs: Sequence[tuple[float, float]]) -> Figures:
-        """Return what a server adds to the same requests in this process, as a share of their
-        time."""
-        server, direct = zip(*pairs, strict=True)
-        row: Figures = {"arm": arm, "requests": len(pairs)}
-        if self.gates[arm].is_red or self.gates[f"generate, {arm}"].is_red:
-            return row
-        ratio = self._ratio(server, direct)
-        return row | {
-            "server_ms": 1000 * mean(server),
-            "generate_ms": 1000 * mean(direct),
-            "cost": {
-                "value": ratio["value"] - 1,
-                "interval": [edge - 1 for edge in ratio["interval"]],
-            },
-        }

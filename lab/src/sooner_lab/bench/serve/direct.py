@@ -1,6 +1,4 @@
-"""Sends the requests to a model in this process, from file to text: `sooner.generate`, HF in
-batches.
-"""
+"""Sends the requests to HF in this process, from file to text, and makes the references."""
 
 from __future__ import annotations
 
@@ -12,13 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sooner.generation import generate
-from sooner.methods import Method
 from sooner.parity import end_ids, reference_run, until_end
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import ModelPair
 from sooner.tasks.prompting import written
-from sooner.tasks.registry import build_method
 from sooner.tasks.settings import CaptionSettings
 
 from .requests import ServeQuestion
@@ -46,7 +41,6 @@ class Direct:
     ) -> None:
         self.pair, self.settings, self.questions = pair, settings, list(questions)
         self.model = pair.target.model
-        self._methods: dict[str, Method] = {}
 
     def inputs(self, question: ServeQuestion) -> Inputs:
         """Return what the processor makes of a question."""
@@ -65,19 +59,6 @@ class Direct:
             self.model, self.inputs(question), max_new_tokens=question.max_tokens
         )
         return tokens[0], scores[0]
-
-    def generate(self, arm: str, numbers: Sequence[int]) -> LoadTraces:
-        """Answer questions one by one with `sooner.generate`, by the method of an arm."""
-
-        def work(questions: Sequence[ServeQuestion]) -> list[list[int]]:
-            (question,) = questions
-            made = generate(
-                self.model, self.inputs(question), self._method(arm),
-                max_new_tokens=question.max_tokens, do_sample=False,
-            )  # fmt: skip
-            return made.tokens
-
-        return self._load([[number] for number in numbers], work)
 
     def static(self, numbers: Sequence[int], rows: int) -> LoadTraces:
         """Answer questions with HF's `generate` over batches of `rows`, each as long as its longest
@@ -146,15 +127,6 @@ class Direct:
 
     def _cut(self, tokens: list[int], question: ServeQuestion) -> list[int]:
         return until_end(tokens[: question.max_tokens], end_ids(self.model, {}))
-
-    def _method(self, arm: str) -> Method:
-        """Build a method once, as a server does: what it has learnt of acceptance stays."""
-        if arm not in self._methods:
-            options = CaptionSettings(
-                method=arm, head=self.settings.head if arm == "eagle" else None
-            )
-            self._methods[arm] = build_method(options, self.pair)
-        return self._methods[arm]
 
 
 def together(rows: Sequence[Inputs]) -> Inputs:

@@ -9,14 +9,12 @@ from ..run import Data
 from .settings import (
     AT_FEW,
     CONTINUOUS,
-    COST,
     DRAFTS,
     FEW,
     LOAD,
     NEVER_SLOWER,
     OURS,
     PLAIN,
-    SECOND,
     SEQUENTIAL,
     TAIL,
 )
@@ -33,14 +31,6 @@ def goals(result: Data) -> list[Data]:
         if row["arm"] == SEQUENTIAL
     ]
     few = [row for row in rows if row["clients"] <= FEW]
-    second = [
-        (row["arm"], row["ratio"]["value"])
-        for row in result.get("second") or []
-        if row.get("ratio")
-    ]
-    cost = [
-        (row["arm"], row["cost"]["value"]) for row in result.get("direct") or [] if row.get("cost")
-    ]
     return [
         *worst(f"{DRAFTS} over {PLAIN}, 1 to {FEW} clients, ×", AT_FEW, _over(few, (DRAFTS,))),
         *worst(
@@ -51,13 +41,6 @@ def goals(result: Data) -> list[Data]:
         *worst(f"{PLAIN} over {SEQUENTIAL} at saturation, ×", CONTINUOUS, alone),
         *_tail(result, is_paced=False),
         *_tail(result, is_paced=True),
-        *worst(
-            "first token of a second question on a clip, over the first's",
-            SECOND,
-            second,
-            is_upper=True,
-        ),
-        *worst("what the server adds to `sooner.generate`, one client", COST, cost, is_upper=True),
     ]
 
 

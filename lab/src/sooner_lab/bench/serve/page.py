@@ -12,8 +12,8 @@ from .settings import LOAD, PACE, PLAIN
 
 ABOUT = (
     "Every arm is a `sooner serve` process of its own, stopped by a signal while another is "
-    "measured, and asked over loopback by one more process; `hf-` arms and `sooner.generate` run "
-    "in the bench's process. Loads alternate between the arms, after a warm-up in which the ids of "
+    "measured, and asked over loopback by one more process; `hf-` arms run in the bench's "
+    "process. Loads alternate between the arms, after a warm-up in which the ids of "
     "every answer are compared with HF's own incremental decoding; later answers are compared by "
     "their texts. An arm that differs shows no figure."
 )
@@ -136,29 +136,6 @@ PAGE = Page(
             "The closed loops are without.",
         ),
         Table(
-            "A second question", "second",
-            (
-                ("arm", "arm", "{}"), ("pairs", "clips", "{}"),
-                ("first_ms", "first question, ms", "{:.0f}"),
-                ("second_ms", "second question, ms", "{:.0f}"),
-                (_with_interval("ratio", "{:.1%}", "–"), "second over first", "{}"),
-                ("cached_tokens", "cached tokens", "{:.0f}"),
-                ("prompt_tokens", "of prompt", "{:.0f}"),
-            ),
-            "Mean time to the first token of two questions on a clip, one after the other.",
-        ),
-        Table(
-            "What the server costs", "direct",
-            (
-                ("arm", "arm", "{}"), ("requests", "requests", "{}"),
-                ("generate_ms", "sooner.generate, ms", "{:.0f}"),
-                ("server_ms", "server, ms", "{:.0f}"),
-                (_with_interval("cost", "{:+.1%}", " to "), "cost of the server", "{}"),
-            ),
-            "Mean time of a request at one client, from the clip's bytes to the text, beside the "
-            "same in a process without a server.",
-        ),
-        Table(
             "Text alone", "text",
             (
                 ("arm", "arm", "{}"), ("clients", "at once", "{}"), *RATES,
@@ -188,5 +165,6 @@ PAGE = Page(
         ),
     ),
     intro=_about,
+    retired={"fb9eb109": ("second", "direct")},
     goals="Fixed before any result.",
 )  # fmt: skip

@@ -6,7 +6,7 @@ import base64
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ from .settings import ServeBenchSettings
 PATH = "/v1/chat/completions"
 SCENES = (2, 3, 4)
 """Scenes of the clips, by turns: answers of 46 to 92 tokens."""
-SHORT = 8
-"""`max_tokens` where only the first token is timed."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +101,6 @@ def questions(settings: ServeBenchSettings, folder: Path) -> list[ServeQuestion]
         text = PROMPTS[1 + place % (len(PROMPTS) - 1)]
         made.append(ServeQuestion(text, settings.text_tokens))
     return made
-
-
-def two_questions(clip: ServeQuestion) -> tuple[ServeQuestion, ServeQuestion]:
-    """Two short ones about a clip, the second with other words."""
-    from ...worlds.video.words import PROMPTS
-
-    return replace(clip, max_tokens=SHORT), replace(clip, max_tokens=SHORT, text=PROMPTS[1])
 
 
 def _made(folder: Path) -> Path:

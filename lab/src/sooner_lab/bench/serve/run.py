@@ -35,7 +35,7 @@ def run(
         keep: handed the result as far as it is, after each part.
 
     Returns:
-        `parity` of each arm; `clients`, `direct`, `poisson`, `second`, `text`, a row for each arm
+        `parity` of each arm; `clients`, `poisson`, `text`, a row for each arm
         and load; `mix`, `split`, `goals`, `provenance`.
 
     Raises:

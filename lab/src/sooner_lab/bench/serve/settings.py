@@ -19,7 +19,7 @@ DRAFTS = "speculative"
 OURS = (DRAFTS, "prompt-lookup", "eagle")
 ARMS = (PLAIN, SEQUENTIAL, HF_STATIC, HF_CONTINUOUS, *OURS)
 """All arms; `eagle` needs a head. `plain` is what all others are held against."""
-PARTS = ("clients", "poisson", "second", "text")
+PARTS = ("clients", "poisson", "text")
 
 AT_FEW, FEW = 1.3, 4
 """`DRAFTS` over `PLAIN` at so few clients or fewer."""
@@ -31,10 +31,6 @@ LOAD, TAIL = 0.7, 2.0
 """p99 of the time per token at this share of an arm's saturation, over that at one client."""
 PACE = 1.9
 """Times the p99 of one client: `--time-per-token-ms` of the servers that are told to hold it."""
-SECOND = 0.15
-"""Time to the first token of a second question on a clip, over that of the first, at most."""
-COST = 0.03
-"""What a server may add to the time of `sooner.generate`, one request at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +44,13 @@ class ServeBenchSettings(BenchSettings):
         draft: draft model of the same family.
         head: draft head of the arm eagle, which --arms has to list.
         arms: only these arms (plain is always in).
-        parts: only clients, poisson, second, text.
+        parts: only clients, poisson, text.
         clients: clients of the closed loops, each asking as soon as it is answered.
         max_rows: rows that the servers decode together.
         clips: different requests about clips; all are asked equally often.
         texts: different requests without a clip.
         rounds: rounds of the closed loops.
         arrivals: requests of the open loop.
-        second: clips that are asked about twice.
-        second_times: how often each of them.
         static_rows: rows of HF's fixed batches, and requests at once of HF's continuous batching.
         clip_tokens: where an answer about a clip is cut.
         text_tokens: where another answer is cut.
@@ -76,8 +70,6 @@ class ServeBenchSettings(BenchSettings):
     texts: int = option(3, 1)
     rounds: int = option(2, 1)
     arrivals: int = option(60, 1)
-    second: int = option(6, 1)
-    second_times: int = option(2, 1)
     static_rows: int = option(8, 1)
     clip_tokens: int = option(128, 1)
     text_tokens: int = option(48, 1)
