@@ -12,7 +12,7 @@ anyone. Groups:
 | `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
 | `sooner.environments` | a module with `NAMES` and `make(name) -> Environment | None` |
 | `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
-| `sooner.methods` | a class with a method's declarations; `sooner.registry` reads its source |
+| `sooner.methods` | a method's class, which `sooner.registry` imports when it is used |
 """
 
 from __future__ import annotations

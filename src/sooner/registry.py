@@ -1,29 +1,19 @@
-"""The methods that there are, as their classes declare them.
+"""The methods that there are: names, what each drafts with, and where its class is.
 
-A class of `sooner.methods` is in the registry by what stands in its body:
-
-    name: ClassVar[str] = "sd-tree"
-    summary: ClassVar[str] = "a static tree of a draft model"
-    draft_model: ClassVar[DraftModel] = "pixels"
-
-and, to be a choice of `--method`, a class method `from_settings`. Command line, `sooner.<Class>`,
-`sooner bench caption` and docs/methods.md follow from that. The declarations are read from the
-source without importing it: `sooner --help` and `import sooner` load no torch.
+Command line, `sooner.<Class>`, `sooner bench caption` and docs/methods.md follow from this table,
+which imports no method: `sooner --help` and `import sooner` load no torch.
 
 Methods of other distributions are found by entry points of the group `sooner.methods`, such as
-`repeat = "sooner_repeat:Repeat"`. Their source is read in the same way.
+`repeat = "sooner_repeat:Repeat"`; their modules are imported when they are used.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from .errors import SoonerError
 
@@ -31,10 +21,8 @@ DraftModel = Literal["none", "words", "pixels", "head"]
 """What a method drafts with: nothing that is loaded, a draft model that reads only, one that looks
 at pixels if it can, or a head that was trained for the target."""
 
-FOLDER = Path(__file__).parent / "methods"
 GROUP = "sooner.methods"
 """Entry points of other distributions, each a class."""
-DECLARED = ("name", "summary", "draft_model")
 PAGE = """# Methods
 
 Each method is a frozen dataclass, `sooner.<Class>`. A name in the first column can be given to
@@ -53,17 +41,23 @@ class Entry:
     Attributes:
         name: its name on the command line, in records and in benchmarks.
         summary: what it drafts, in a few words.
-        draft_model: what it needs for that.
+        drafts_with: what it needs for that; `None`: the class says it.
         type_name, module: its class.
         is_choice: it can be built from a command's settings, so that `--method` knows it.
     """
 
     name: str
     summary: str
-    draft_model: DraftModel
+    drafts_with: DraftModel | None
     type_name: str
     module: str
-    is_choice: bool
+    is_choice: bool = True
+
+    @property
+    def draft_model(self) -> DraftModel:
+        """What it drafts with; imports a class of another distribution."""
+        known: DraftModel = self.drafts_with or self.load().draft_model
+        return known
 
     @property
     def needs_draft(self) -> bool:
@@ -71,8 +65,61 @@ class Entry:
         return self.draft_model in ("words", "pixels")
 
     def load(self) -> Any:
-        """The class; imports its module."""
-        return getattr(importlib.import_module(self.module), self.type_name)
+        """Returns the class; imports its module.
+
+        Raises:
+            SoonerError: an entry point of another distribution names no class.
+        """
+        try:
+            return getattr(importlib.import_module(self.module), self.type_name)
+        except (ImportError, AttributeError) as error:
+            raise SoonerError(
+                f"method '{self.name}' is '{self.module}:{self.type_name}', which is no class that "
+                f"can be imported ({error})"
+            ) from error
+
+
+def _entry(
+    name: str, type_name: str, module: str, drafts_with: DraftModel, summary: str,
+    is_choice: bool = True,
+) -> Entry:  # fmt: skip
+    return Entry(name, summary, drafts_with, type_name, f"{GROUP}.{module}", is_choice)
+
+
+METHODS = (
+    _entry("assistant", "Assistant", "assistant.method", "head",
+           "a chain of an assistant that reads the target's keys and values"),
+    _entry("ddtree", "DDTree", "dflash.method", "head",
+           "a tree of the marginals of a drafter's one forward"),
+    _entry("dflash", "DFlash", "dflash.method", "head",
+           "a block that a trained drafter denoises in one forward"),
+    _entry("eagle", "Eagle", "eagle.method", "head",
+           "a tree of a trained head on the target's states"),
+    _entry("gsd", "GSD", "jacobi.gsd", "none",
+           "a window of the target's last iteration; accepts groups of codes", False),
+    _entry("hsd", "HSD", "aligned.method", "none",
+           "a tree of texts made beforehand, such as OCR's", False),
+    _entry("jacobi", "CoupledJacobi", "jacobi.method", "none",
+           "a window of the target's last iteration, with coupled draws", False),
+    _entry("onsd", "OnSD", "onsd", "words",
+           "a chain of a draft model that gets the words alone"),
+    _entry("parallel", "ParallelVLM", "parallel.method", "pixels",
+           "a chain of a draft model beside the target, visual tokens pruned"),
+    _entry("plain", "Autoregressive", "autoregressive", "none",
+           "nothing: one token a target forward"),
+    _entry("prompt-lookup", "PromptLookup", "prompt_lookup", "none",
+           "what followed the last n tokens earlier in the text"),
+    _entry("relaxed", "Relaxed", "tolerance", "none",
+           "what another method drafts; accepts numbers near the target's", False),
+    _entry("sd-tree", "SDTree", "sd_tree", "pixels",
+           "a static tree of a draft model"),
+    _entry("sparse-to-dense", "SparseToDense", "sparse_to_dense", "none",
+           "a chain of the target on a short copy of its cache"),
+    _entry("speculative", "Speculative", "speculative", "pixels",
+           "a chain of a draft model"),
+    _entry("specvlm", "SpecVLM", "specvlm", "pixels",
+           "a static tree of a draft model, visual tokens pruned"),
+)  # fmt: skip
 
 
 @cache
@@ -80,99 +127,31 @@ def methods() -> dict[str, Entry]:
     """Returns every method by its name, in alphabetical order.
 
     Raises:
-        SoonerError: a declaration that is missing or no literal, a name that two classes have, or
-            an entry point that names no such class.
+        SoonerError: a name that two methods have.
     """
     entries: dict[str, Entry] = {}
-    for path in sorted(FOLDER.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "ClassVar[" not in text and "(Method)" not in text:
-            continue  # nothing is declared in it
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.ClassDef):
-                _add(entries, node, path, _module(path))
-    for point in entry_points(group=GROUP):
-        node, path = _installed(point)
-        _add(entries, node, path, point.module)
+    for entry in (*METHODS, *map(_installed, entry_points(group=GROUP))):
+        if entry.name in entries:
+            raise SoonerError(
+                f"method '{entry.name}' of '{entry.module}' has the name of another; rename it"
+            )
+        entries[entry.name] = entry
     return dict(sorted(entries.items()))
 
 
-def _module(path: Path) -> str:
-    parts = path.relative_to(FOLDER).with_suffix("").parts
-    return ".".join((__package__ or "sooner", FOLDER.name, *parts))
-
-
-def _add(entries: dict[str, Entry], node: ast.ClassDef, path: Path, module: str) -> None:
-    entry = _entry(node, path, module)
-    if entry is not None:
-        if entry.name in entries:
-            raise _wrong(node, path, f"method '{entry.name}' is declared twice")
-        entries[entry.name] = entry
-
-
-def _installed(point: EntryPoint) -> tuple[ast.ClassDef, Path]:
-    """The class that an entry point names, and its file; the module itself is not imported."""
-    try:
-        spec = find_spec(point.module)
-    except ModuleNotFoundError:  # of the package that should hold it
-        spec = None
-    path = Path(spec.origin) if spec is not None and spec.origin is not None else Path()
-    body = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
-    for node in body:
-        if isinstance(node, ast.ClassDef) and node.name == point.attr:
-            return node, path
-    raise SoonerError(
-        f"entry point '{point.name}' of the group '{GROUP}' is '{point.value}', which is no class "
-        "in a file of Python; write it as module:Class"
-    )
+def _installed(point: EntryPoint) -> Entry:
+    owner = point.dist.name if point.dist is not None else point.module
+    return Entry(point.name, f"of {owner}", None, point.attr, point.module)
 
 
 def choices() -> dict[str, Entry]:
-    """The methods that `--method` knows."""
+    """Returns the methods that `--method` knows."""
     return {name: entry for name, entry in methods().items() if entry.is_choice}
 
 
 def method_types() -> dict[str, Entry]:
     """Returns every method by the name of its class."""
     return {entry.type_name: entry for entry in methods().values()}
-
-
-def _entry(node: ast.ClassDef, path: Path, module: str) -> Entry | None:
-    """What a class declares; `None` if it has no name, as the base class and what is no method."""
-    fields = {}
-    for line in node.body:
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            what = line.target.id
-            if what in DECLARED and ast.unparse(line.annotation).startswith("ClassVar"):
-                fields[what] = _literal(line, path, f"{what} of {node.name}")
-    if not fields.get("name"):
-        is_method = any(isinstance(base, ast.Name) and base.id == "Method" for base in node.bases)
-        if is_method and "name" not in fields:
-            raise _wrong(node, path, f"{node.name} declares no name")
-        return None
-    for what in DECLARED:
-        if what not in fields:
-            raise _wrong(node, path, f"{node.name} declares no {what}")
-    if fields["draft_model"] not in get_args(DraftModel):
-        known = ", ".join(get_args(DraftModel))
-        message = (
-            f"draft_model of {node.name} is '{fields['draft_model']}'; it must be one of {known}"
-        )
-        raise _wrong(node, path, message)
-    is_choice = any(getattr(line, "name", "") == "from_settings" for line in node.body)
-    return Entry(type_name=node.name, module=module, is_choice=is_choice, **fields)
-
-
-def _literal(line: ast.AnnAssign, path: Path, what: str) -> Any:
-    if isinstance(line.value, ast.Constant) and isinstance(line.value.value, str):
-        return line.value.value
-    raise _wrong(line, path, f"{what} is no literal text")
-
-
-def _wrong(node: ast.AST, path: Path, what: str) -> SoonerError:
-    file = path.relative_to(FOLDER.parent) if path.is_relative_to(FOLDER.parent) else path.name
-    place = f"{file}:{getattr(node, 'lineno', 0)}"
-    return SoonerError(f"{place}: {what}; see docs/add-a-method.md")
 
 
 def page() -> str:

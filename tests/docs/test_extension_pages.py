@@ -80,7 +80,7 @@ def run(package: Path, *arguments: str) -> str:
 
 
 def test_a_method_of_another_distribution_is_exact_and_has_a_name(package: Path) -> None:
-    assert "the last token again" in run(package, "-c", TEST)
+    assert "of sooner-repeat" in run(package, "-c", TEST)
 
 
 def test_the_command_line_knows_it_without_importing_it(package: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_command_line_knows_it_without_importing_it(package: Path) -> None:
         "print([name for name in ('torch', 'sooner_repeat') if name in sys.modules])"
     )
     listing, loaded = run(package, "-c", code).strip().rsplit("\n", 1)
-    assert "repeat: the last token again" in listing
+    assert "repeat: of sooner-repeat" in listing
     assert loaded == "[]"
 
 
@@ -100,9 +100,9 @@ def test_an_entry_point_that_names_no_class_is_a_single_line(package: Path) -> N
         entries.write_text(f"[sooner.methods]\nrepeat = {value}\n")
         code = (
             "from sooner.errors import SoonerError; from sooner.registry import methods\n"
-            "try: methods()\nexcept SoonerError as error: print(error)"
+            "try: methods()['repeat'].load()\nexcept SoonerError as error: print(error)"
         )
-        assert f"is '{value}', which is no class" in run(package, "-c", code)
+        assert f"is '{value}', which is no class that can be imported" in run(package, "-c", code)
 
 
 def test_the_smallest_adapter_decodes_exactly(monkeypatch: pytest.MonkeyPatch) -> None:

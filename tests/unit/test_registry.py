@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,15 +21,25 @@ NEVER_EXACT = {"gsd", "relaxed"}
 
 
 @pytest.mark.parametrize("name", methods())
-def test_what_is_read_is_what_the_class_has(name: str) -> None:
+def test_what_is_listed_is_what_the_class_is(name: str) -> None:
     entry = methods()[name]
     method = entry.load()
-    assert (method.name, method.summary) == (entry.name, entry.summary)
-    assert method.draft_model == entry.draft_model
+    assert method.name == name
     assert ("from_settings" in vars(method)) == entry.is_choice
     assert getattr(sooner, entry.type_name) is method
     assert getattr(sooner.methods, entry.type_name) is method
     assert entry.type_name in dir(sooner)
+
+
+def test_every_method_of_the_package_is_listed() -> None:
+    for module in pkgutil.walk_packages(sooner.methods.__path__, "sooner.methods."):
+        importlib.import_module(module.name)
+    kinds, waiting = set(), [sooner.Method]
+    while waiting:
+        kinds.update(kind := waiting.pop().__subclasses__())
+        waiting += kind
+    names = {kind.name for kind in kinds if kind.__module__.startswith("sooner.methods.")}
+    assert names - {""} == methods().keys()
 
 
 def test_every_exact_method_is_in_the_matrix() -> None:
@@ -60,60 +72,10 @@ def test_the_caption_benchmark_has_an_arm_for_each() -> None:
     assert choices().keys() - set(settings.KNOWN) == {"assistant", "eagle"}
 
 
-GOOD = {"name": '"toy"', "summary": '"tokens"', "draft_model": '"none"'}
-
-
-def declared(folder: Path, base: str = "Method", **changes: str | None) -> Path:
-    values = {**GOOD, **changes}
-    lines = [f"    {what}: ClassVar[str] = {value}" for what, value in values.items() if value]
-    path = folder / "methods" / "toy.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join([f"class Toy({base}):", "    n: ClassVar[int] = 1", *lines]) + "\n")
-    return path
-
-
-def read(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, registry.Entry]:
-    monkeypatch.setattr(registry, "FOLDER", folder / "methods")
-    return methods.__wrapped__()
-
-
-def test_a_file_is_all_that_a_method_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = declared(tmp_path)
-    toy = registry.Entry("toy", "tokens", "none", "Toy", "sooner.methods.toy", False)
-    assert read(monkeypatch, tmp_path) == {"toy": toy}
-    with path.open("a") as file:
-        file.write("    @classmethod\n    def from_settings(cls, settings): ...\n")
-    assert read(monkeypatch, tmp_path)["toy"].is_choice
-    declared(tmp_path, name='""')
-    assert read(monkeypatch, tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"name": "NAME"}, r"toy\.py:3: name of Toy is no literal text"),
-        ({"summary": 'f"{NAME}"'}, "summary of Toy is no literal text"),
-        ({"summary": None}, "Toy declares no summary"),
-        ({"base": "Speculative", "draft_model": None}, "Toy declares no draft_model"),
-        ({"name": None}, "Toy declares no name"),
-        ({"draft_model": '"large"'}, "draft_model of Toy is 'large'; it must be one of none, wor"),
-    ],
-)
-def test_a_declaration_that_can_not_be_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], error: str
-) -> None:
-    declared(tmp_path, **changes)  # type: ignore[arg-type]
-    with pytest.raises(SoonerError, match=error):
-        read(monkeypatch, tmp_path)
-
-
-def test_a_name_that_two_classes_have_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = declared(tmp_path)
-    path.with_name("other.py").write_text(path.read_text())
-    with pytest.raises(SoonerError, match="method 'toy' is declared twice"):
-        read(monkeypatch, tmp_path)
+def test_a_name_that_two_methods_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "METHODS", (*registry.METHODS, registry.METHODS[0]))
+    with pytest.raises(SoonerError, match=r"method 'assistant' .* has the name of another"):
+        methods.__wrapped__()
 
 
 DRAFT_SIZES = ("num_draft_tokens", "nodes", "branching")

@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 
 from ..engine.interface import Drafter
 from ..engine.loop import Rule
-from ..registry import DraftModel
 from .base import Method
 from .context import Context
 from .rules import follow_choices, follow_shared_noise
@@ -26,8 +25,6 @@ class Autoregressive(Method):
 
     shared_noise: bool = False
     name: ClassVar[str] = "plain"
-    summary: ClassVar[str] = "nothing: one token a target forward"
-    draft_model: ClassVar[DraftModel] = "none"
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:

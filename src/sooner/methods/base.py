@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..checks import KnowsOldNames, check_choice
+from ..checks import check_choice
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, on_tokens_of, receive, streamer_of
 from ..engine.hf_processors import foreign_names
@@ -49,19 +49,18 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
 
 
 @dataclass(frozen=True)
-class Method(KnowsOldNames):
+class Method:
     """Holds a way to decode. Subclasses are frozen dataclasses that say how a draft is made.
 
-    `sooner.registry` reads `name`, `summary` and `draft_model` from the source of the subclasses in
-    this package, so they are literals there. One that `--method` knows has a class method
-    `from_settings(settings: MethodSettings)`.
+    `sooner.registry` lists those of this package. One that `--method` knows has a class method
+    `from_settings(settings: MethodSettings)`; of another distribution, `draft_model` says what it
+    drafts with.
 
     `model.generate(**inputs, custom_generate=method)` runs it with the logits processors,
     stopping criteria, streamer and generation config that `generate` prepared.
     """
 
     name: ClassVar[str] = ""
-    summary: ClassVar[str] = ""
     draft_model: ClassVar[DraftModel] = "none"
 
     __signature__ = CallSignature()

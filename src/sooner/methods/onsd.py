@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ..engine.interface import AdapterLike
-from ..registry import DraftModel
 from .context import Context, words_only
 from .settings import MethodSettings
 from .speculative import Speculative
@@ -29,8 +28,6 @@ class OnSD(Speculative):
     """
 
     name: ClassVar[str] = "onsd"
-    summary: ClassVar[str] = "a chain of a draft model that gets the words alone"
-    draft_model: ClassVar[DraftModel] = "words"
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:

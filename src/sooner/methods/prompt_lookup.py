@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, Self
 from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Rule
 from ..engine.tree import Tree
-from ..registry import DraftModel
 from .base import Method
 from .checks import positive, positive_or_auto
 from .context import Context
@@ -40,8 +39,6 @@ class PromptLookup(Method):
     max_ngram: int = 3
     min_ngram: int = 1
     name: ClassVar[str] = "prompt-lookup"
-    summary: ClassVar[str] = "what followed the last n tokens earlier in the text"
-    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive_or_auto(self, "num_draft_tokens")

@@ -18,7 +18,6 @@ from ..engine.step import pure
 from ..engine.tree import Tree
 from ..errors import unknown
 from ..models import adapt
-from ..registry import DraftModel
 from .base import Method
 from .checks import same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
@@ -65,8 +64,6 @@ class SDTree(Method):
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = "sd-tree"
-    summary: ClassVar[str] = "a static tree of a draft model"
-    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         check_branching(self, self._largest)

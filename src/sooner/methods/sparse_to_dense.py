@@ -14,7 +14,6 @@ from ..engine.loop import Rule
 from ..engine.rows import Rows
 from ..engine.runner import ModelRunner
 from ..engine.tree import Tree
-from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen
 from .base import Method
 from .chain_draft import ChainDrafter
@@ -51,8 +50,6 @@ class SparseToDense(Method):
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
-    summary: ClassVar[str] = "a chain of the target on a short copy of its cache"
-    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive_or_auto(self, "num_draft_tokens")

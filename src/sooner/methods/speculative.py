@@ -16,7 +16,6 @@ from ..engine.sampling import Processing
 from ..engine.step import pure
 from ..engine.tree import Tree
 from ..models import adapt
-from ..registry import DraftModel
 from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
@@ -55,8 +54,6 @@ class Speculative(Method):
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "speculative"
-    summary: ClassVar[str] = "a chain of a draft model"
-    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         positive(self, "max_draft_tokens")

@@ -13,7 +13,6 @@ from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..engine.rows import Rows
 from ..engine.tree import Tree
 from ..errors import SoonerError
-from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen
 from .checks import positive, share
 from .context import Context
@@ -50,8 +49,6 @@ class SpecVLM(SDTree):
     layers: int | None = None
     queries: int = 64
     name: ClassVar[str] = "specvlm"
-    summary: ClassVar[str] = "a static tree of a draft model, visual tokens pruned"
-    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,6 @@ from ..engine.stats.deviation import Deviation
 from ..engine.stats.run import RELAXED
 from ..engine.tree import Tree
 from ..errors import SoonerError
-from ..registry import DraftModel
 from .base import Method
 from .context import Context
 from .rules import follow_choices
@@ -293,8 +292,6 @@ class Relaxed(Method):
     method: Method
     tolerance: Tolerance
     name: ClassVar[str] = "relaxed"
-    summary: ClassVar[str] = "what another method drafts; accepts numbers near the target's"
-    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         values = (

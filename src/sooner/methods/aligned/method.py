@@ -20,7 +20,6 @@ from ...engine.stats.run import EXACT, RELAXED
 from ...engine.step import pure
 from ...engine.tree import Tree
 from ...errors import SoonerError
-from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
@@ -151,8 +150,6 @@ class HSD(Method):
     experience: Experience | None = field(default=None, repr=False, compare=False)
     drafter: str | Callable[[], str] = field(default="", repr=False, compare=False)
     name: ClassVar[str] = "hsd"
-    summary: ClassVar[str] = "a tree of texts made beforehand, such as OCR's"
-    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "reference_window", "max_nodes", "depth", "width")

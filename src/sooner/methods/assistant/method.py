@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ...registry import DraftModel
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..settings import MethodSettings
@@ -45,8 +44,6 @@ class Assistant(TrainedMethod):
     num_draft_tokens: int | Literal["auto"] = "auto"
     max_draft_tokens: int = 8
     name: ClassVar[str] = "assistant"
-    summary: ClassVar[str] = "a chain of an assistant that reads the target's keys and values"
-    draft_model: ClassVar[DraftModel] = "head"
 
     def __post_init__(self) -> None:
         positive(self, "max_draft_tokens")

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ...registry import DraftModel
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
@@ -82,8 +81,6 @@ class DFlash(BlockMethod):
 
     num_draft_tokens: int | Literal["auto"] = "auto"
     name: ClassVar[str] = "dflash"
-    summary: ClassVar[str] = "a block that a trained drafter denoises in one forward"
-    draft_model: ClassVar[DraftModel] = "head"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,8 +121,6 @@ class DDTree(BlockMethod):
     nodes: int | Literal["auto"] = "auto"
     max_nodes: int = 48
     name: ClassVar[str] = "ddtree"
-    summary: ClassVar[str] = "a tree of the marginals of a drafter's one forward"
-    draft_model: ClassVar[DraftModel] = "head"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,6 @@ from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.stats.run import EXACT, RELAXED
 from ...errors import SoonerError
-from ...registry import DraftModel
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
@@ -61,8 +60,6 @@ class Eagle(TrainedMethod):
     legal: tuple[int, ...] | None = field(default=None, repr=False)
     tolerance: Tolerance | None = None
     name: ClassVar[str] = "eagle"
-    summary: ClassVar[str] = "a tree of a trained head on the target's states"
-    draft_model: ClassVar[DraftModel] = "head"
     trained: ClassVar[str] = "head"
 
     def __post_init__(self) -> None:

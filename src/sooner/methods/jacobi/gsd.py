@@ -16,7 +16,6 @@ from ...engine.sampling import Processing
 from ...engine.stats.run import RELAXED
 from ...engine.tree import Tree
 from ...errors import SoonerError
-from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive
 from ..context import Context
@@ -54,8 +53,6 @@ class GSD(Method):
     group: int = 3
     init: str | None = None
     name: ClassVar[str] = "gsd"
-    summary: ClassVar[str] = "a window of the target's last iteration; accepts groups of codes"
-    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "jacobi_window", "group")

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from ...engine.loop import Rule
 from ...errors import SoonerError, unknown
-from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive, share
 from ..context import Context
@@ -61,8 +60,6 @@ class CoupledJacobi(Method):
     verify: str | None = None
     trace: Trace | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "jacobi"
-    summary: ClassVar[str] = "a window of the target's last iteration, with coupled draws"
-    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "jacobi_window")
