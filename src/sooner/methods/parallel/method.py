@@ -15,7 +15,6 @@ from ...engine.loop import Rule
 from ...engine.noise import Purpose, draw_seed
 from ...errors import SoonerError
 from ...models import adapt
-from ...registry import DraftModel
 from ..attention_tap import listen_twice
 from ..base import Method
 from ..checks import positive, positive_or_auto, same_tokenizer, same_vocabulary, share
@@ -103,8 +102,6 @@ class ParallelVLM(Method):
         default_factory=list, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = "parallel"
-    summary: ClassVar[str] = "a chain of a draft model beside the target, visual tokens pruned"
-    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         positive_or_auto(self, "num_draft_tokens")
