@@ -69,6 +69,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check --no-cache .  # the cache forgets how imports of a moved file are sorted
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/words.py
+	$(BIN)/hadolint Dockerfile
 
 types: $(STAMP)
 	$(BIN)/mypy
