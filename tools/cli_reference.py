@@ -28,6 +28,17 @@ This page is written by `python tools/cli_reference.py` from the commands; don't
 `sooner COMMAND --help` prints the same. Every command ends with 0 when it is done, 1 when it found
 a parity bug, 2 for bad input or usage, and 130 when it was interrupted.
 
+`--config FILE` reads options from YAML or TOML, by their names; what the command line says wins.
+A name that the command does not have is refused, with the nearest that it has:
+
+```yaml
+# serve.yaml, for: sooner serve --config serve.yaml --port 8001
+model: Qwen/Qwen3-VL-8B-Instruct
+draft: Qwen/Qwen3-VL-2B-Instruct
+max-rows: 16
+gpu-memory-utilization: 0.9
+```
+
 Commands of the lab need the distribution `sooner-lab`; see [installation](../installation.md).
 """
 

@@ -10,9 +10,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from .errors import SoonerError, new_name, unknown
+from .errors import SoonerError, unknown
 
 
 def check_whole(
@@ -117,17 +117,34 @@ def check_choice(kind: str, value: Any, known: Collection[str]) -> None:
         raise unknown(kind, str(value), known)
 
 
+REQUIRED: Any = dataclasses.MISSING
+"""The default of a field that must be given; see `option`."""
+
+
 @dataclass(frozen=True)
 class Range:
-    """What a field of settings may be; see `option`."""
+    """What a field of settings may be, and how a command line writes it; see `option`."""
 
-    minimum: float | None
-    maximum: float
-    above: bool
-    known: Collection[str]
-    hint: str
-    metavar: str | None
-    parse: Callable[[str], Any] | None
+    minimum: float | None = None
+    maximum: float = math.inf
+    above: bool = False
+    known: Collection[str] = ()
+    hint: str = ""
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    names: tuple[str, ...] = ()
+    env: str | None = None
+    positional: bool = False
+
+    @property
+    def bounds(self) -> str:
+        """Returns the numbers that are allowed, in words; empty if any are."""
+        if self.minimum is None:
+            return ""
+        begin = f"above {self.minimum:g}" if self.above else f"{self.minimum:g}"
+        if self.maximum == math.inf:
+            return begin if self.above else f"{begin} or more"
+        return f"{begin} to {self.maximum:g}"
 
 
 def option(
@@ -140,16 +157,24 @@ def option(
     hint: str = "",
     metavar: str | None = None,
     parse: Callable[[str], Any] | None = None,
+    names: tuple[str, ...] = (),
+    env: str | None = None,
+    positional: bool = False,
 ) -> Any:
     """Returns a field of settings with its range; the class's docstring says what it is.
 
     Args:
-        least, most, above, hint: of a number, as in `check_number`; without `minimum` any will do.
+        default: its value where none is given; `REQUIRED` if there is none.
+        minimum, maximum, above, hint: of a number, as in `check_number`; without `minimum` any
+            will do.
         known: the names that it may have; a mapping tells what each is, for the help.
         metavar: what its value is called on the command line; by default its type's.
         parse: makes it of the command line's text.
+        names: of the option, such as `-o` and `--output`; by default the field's.
+        env: a variable of the environment that sets it as well.
+        positional: it is an argument of the command line, not an option.
     """
-    limits = Range(minimum, maximum, above, known, hint, metavar, parse)
+    limits = Range(minimum, maximum, above, known, hint, metavar, parse, names, env, positional)
     return dataclasses.field(default=default, metadata={"range": limits})
 
 
@@ -192,16 +217,6 @@ def check_fields(settings: Any, owner: str = "") -> None:
             )
         elif limits.minimum is not None:
             check_whole(name, value, int(limits.minimum), limits.maximum, limits.hint)
-
-
-class KnowsOldNames:
-    """Base of dataclasses whose options of 0.1 are refused with the new name."""
-
-    def __new__(cls, *values: Any, **options: Any) -> Self:
-        for name in options:
-            if (now := new_name(name, field_names(cls))) is not None:
-                raise SoonerError(f"{cls.__name__}: '{name}' is now '{now}'")
-        return super().__new__(cls)
 
 
 def field_names(kind: Any) -> list[str]:

@@ -87,7 +87,7 @@ def test_train_goes_on_where_it_stopped(
     [
         (["captoin", "a.mp4"], "captoin"),
         (["caption", "a.mp4", "--comparee"], "--compare"),
-        (["verify"], "FILE"),
+        (["verify"], "no video given"),
         (["train", "miniature", "vido"], "did you mean 'video'"),
         (["train", "miniature", "video", "--part", "traget"], "did you mean 'target'"),
     ],

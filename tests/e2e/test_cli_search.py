@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def search_args(target_folder: Path, clip: Path, tmp_path: Path) -> list[object]:
     """A short search that is written to `patterns.json`."""
     return [
-        "search", "patterns", "--model", target_folder, "--sample", clip, "--frames", 12,
+        "search", "patterns", clip, "--model", target_folder, "--frames", 12,
         "--queries", 16, "--no-break-even", "--threads", 1, "-o", tmp_path / "patterns.json",
     ]  # fmt: skip
 
@@ -78,9 +78,9 @@ def test_a_sample_too_long_for_the_memory_reports_what_fits(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sample", "nowhere.mp4"], "'nowhere.mp4' does not exist"),
+        (["nowhere.mp4"], "'nowhere.mp4' does not exist"),
         (["--budget", "2"], "budget is 2; it must be above 0"),
-        (["--model", "x/y"], "no sample given"),
+        (["--model", "x/y"], "no video given"),
         (["--cost", "flop"], "did you mean 'flops'"),
         (["-o", "nowhere/p.json"], "folder 'nowhere' does not exist"),
     ],
@@ -97,7 +97,7 @@ def test_wrong_input_is_a_single_line(
 
 def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path: Path) -> None:
     picture = tmp_path / "map.png"
-    arguments = ["--model", target_folder, "--sample", clip, "--frames", 6, "--threads", 1]
+    arguments = [clip, "--model", target_folder, "--frames", 6, "--threads", 1]
     done = run("show", "attention", "--layer", 1, "--head", 0, *arguments, "-o", picture)
     assert done.code == 0, done.err
     with Image.open(picture) as drawn:

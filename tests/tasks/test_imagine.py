@@ -19,7 +19,7 @@ from sooner.tasks.imagine import (
 )
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
-from sooner.tasks.imagine.progress import GREY, DrawingProgress, TimeShare
+from sooner.tasks.imagine.progress import DrawingProgress
 from sooner.tasks.imagine.prompting import build_prompt
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
@@ -130,7 +130,7 @@ def stop_when(condition: object) -> DrawCallbacks:
     return DrawCallbacks(on_progress=watch)
 
 
-def test_interrupted_pictures_are_there_as_far_as_they_go(painter: DrawingModel) -> None:
+def test_interrupted_pictures_are_those_that_are_finished(painter: DrawingModel) -> None:
     settings = ImagineSettings(count=6, seed=0, jacobi_window=2)
     whole = imagine(PROMPT, painter, settings).pixels
     with pytest.raises(Stopped) as stopped:
@@ -138,23 +138,7 @@ def test_interrupted_pictures_are_there_as_far_as_they_go(painter: DrawingModel)
     made = stopped.value.made
     assert 0 < sum(made.finished) < 6
     assert made.record["finish"] == "interrupted"
-    for row, finished in enumerate(made.finished):
-        assert np.array_equal(made.pixels[row], whole[row]) == finished
-        assert (made.pixels[row, 0, -1, -1] == GREY).all() != finished
-
-
-def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("sooner.tasks.imagine.progress.time.perf_counter", lambda: clock[0])
-    budget, spent = TimeShare(0.04, wait=1.0), 0.0
-    while clock[0] < 100:
-        clock[0] += 0.05
-        if budget.due:
-            assert clock[0] >= 1.0
-            with budget.spend():
-                clock[0] += 0.5
-            spent += 0.5
-    assert 0.03 < spent / clock[0] <= 0.041
+    assert np.array_equal(made.pixels, whole[made.finished])
 
 
 @pytest.mark.parametrize(
@@ -287,5 +271,5 @@ def test_models_of_the_wrong_kind(
         load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))
     for name in ("encoder.jit", "decoder.jit"):
         (tmp_path / name).write_bytes(b"code")
-    with pytest.raises(SoonerError, match="--trust-code"):
+    with pytest.raises(SoonerError, match="--trust-remote-code"):
         load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))

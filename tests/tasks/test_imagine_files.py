@@ -68,14 +68,6 @@ def test_grids() -> None:
     assert np.array_equal(writing.grid(pictures[:1]), pictures[0])
 
 
-def test_drawn_frames_can_be_marked() -> None:
-    frames = noise(4, 8, 8, 3)
-    marked = writing.mark_drawn(frames, 2)
-    assert np.array_equal(marked[:2], frames[:2])
-    assert (marked[2:, 0] == writing.ORANGE).all()
-    assert np.array_equal(marked[2:, 1:-1, 1:-1], frames[2:, 1:-1, 1:-1])
-
-
 def test_targets_are_checked(tmp_path: Path) -> None:
     there = tmp_path / "a.png"
     there.touch()

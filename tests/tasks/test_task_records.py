@@ -92,11 +92,3 @@ def test_every_setting_counts_in_the_hash() -> None:
     hashes.add(identity.settings_hash(warm, "m", dtype="float16"))
     assert len(hashes) == len(changed) + 4
     assert identity.settings_hash(warm, "m") == identity.settings_hash(warm, "m")
-
-
-def test_records_that_0_1_wrote_stand() -> None:
-    """An upgrade redoes nothing: these hashes were taken from version 0.1."""
-    plain = CaptionSettings(method="plain", frames=8)
-    assert identity.settings_hash(CaptionSettings(), "a/model") == "aa16696794ba1ec4"
-    digest = identity.settings_hash(plain, "a/model", "b/draft", "float32")
-    assert digest == "57541e7759c89386"

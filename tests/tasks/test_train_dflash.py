@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,15 @@ import torch
 
 import sooner
 import tiny
-from sooner.cli.train_draft import read_settings
+from sooner.cli.train import make_recipe
 from sooner.methods.dflash.loader import load
 from sooner.models import adapt
-from sooner.tasks.train_draft.block_training import BlockTraining, layers_to_read, train_blocks
+from sooner.tasks.train_draft.block_training import drafter_config, layers_to_read
 from sooner.tasks.train_draft.blocks import collate_blocks, denoise_blocks
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.recording import record
+from sooner.tasks.train_draft.settings import BlockTraining
+from sooner.tasks.train_draft.training import train
 
 RECIPE = BlockTraining(
     steps=6, warmup=1, batch=4, layers=1, block_size=5, anchors=3, decay=2.0, save_every=3
@@ -27,7 +28,7 @@ RECIPE = BlockTraining(
 def recording(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     model = tiny.model("llama")
     batches = [tiny.inputs("llama", "text", 4, seed=seed) for seed in range(2)]
-    layers = RECIPE.config(adapt(model)).layers
+    layers = drafter_config(RECIPE, adapt(model)).layers
     folder: Path = tmp_path_factory.mktemp("recording")
     return record(model, batches, folder, 12, layers=layers, eos_token_id=None)
 
@@ -51,9 +52,9 @@ def test_an_interrupted_training_ends_as_a_whole_training(
     recording: DataSet, tmp_path: Path
 ) -> None:
     model = tiny.model("llama")
-    whole = train_blocks(model, recording, tmp_path / "whole", RECIPE, progress=False)
-    train_blocks(model, recording, tmp_path / "part", RECIPE, progress=False, stop_after=2)
-    parts = train_blocks(model, recording, tmp_path / "part", RECIPE, progress=False)
+    whole = train(model, recording, tmp_path / "whole", RECIPE, progress=False)
+    train(model, recording, tmp_path / "part", RECIPE, progress=False, stop_after=2)
+    parts = train(model, recording, tmp_path / "part", RECIPE, progress=False)
     for parameter, other in zip(whole.parameters(), parts.parameters(), strict=True):
         torch.testing.assert_close(parameter, other, rtol=0, atol=0)
     read = load(tmp_path / "part" / "head")
@@ -65,14 +66,14 @@ def test_an_interrupted_training_ends_as_a_whole_training(
     assert len(made.tokens[0]) == 6
 
 
-def test_settings_of_blocks_are_read_by_their_format(tmp_path: Path) -> None:
-    path = tmp_path / "settings.json"
-    path.write_text(json.dumps({"format": "dflash", "block_size": 8}))
-    recipe = read_settings(path, {"steps": 900, "lr": None})
+def test_settings_of_blocks_are_read_by_their_format() -> None:
+    recipe = make_recipe("dflash", {"block_size": 8, "steps": 900, "layers": (3,)})
     assert isinstance(recipe, BlockTraining)
-    assert (recipe.block_size, recipe.steps) == (8, 900)
+    assert (recipe.block_size, recipe.steps, recipe.layers) == (8, 900, 3)
     with pytest.raises(sooner.SoonerError, match="unroll"):
-        read_settings(None, {"format": "dflash", "unroll": 3})
+        make_recipe("dflash", {"unroll": 3})
+    with pytest.raises(sooner.SoonerError, match="give one number"):
+        make_recipe("dflash", {"layers": (1, 2, 3)})
     with pytest.raises(sooner.SoonerError, match="block_size"):
         BlockTraining(block_size=1)
 

@@ -17,10 +17,11 @@ from published_heads import PublishedEagle3, write_eagle3
 from sooner.methods.eagle import Eagle3Head
 from sooner.methods.eagle.published import load_eagle3
 from sooner.models import adapt
-from sooner.tasks.train_draft import DataSet, HeadTraining, record, train
-from sooner.tasks.train_draft.dataset import collate
+from sooner.tasks.train_draft.dataset import DataSet, collate
 from sooner.tasks.train_draft.losses import unroll
-from sooner.tasks.train_draft.training import recorded_layers
+from sooner.tasks.train_draft.recording import record
+from sooner.tasks.train_draft.settings import HeadTraining
+from sooner.tasks.train_draft.training import recorded_layers, train
 
 NEW = 9
 LAYERS = (0, 1, 2)

@@ -56,7 +56,8 @@ MAY_USE: dict[str, set[str]] = {
     "documents": {"storage"},
     "tasks": {
         "documents", "drawing", "engine", "engine.memory", "engine.scheduler", "engine.stats",
-        "generation", "methods", "miniatures", "models", "parity", "robots", "sparse", "storage",
+        "generation", "methods", "miniatures", "models", "parity", "provenance", "robots", "sparse",
+        "storage",
     },
     "serve": {
         "documents", "engine", "engine.graphs", "engine.memory", "engine.scheduler",

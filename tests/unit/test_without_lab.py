@@ -41,7 +41,7 @@ def _no_plugins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "act serve",
         "act rollout --env table",
         "verify clip.mp4",
-        "search patterns --sample clip.mp4",
+        "search patterns clip.mp4",
     ],
 )
 def test_an_error_line_names_what_to_install(

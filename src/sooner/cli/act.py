@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..checks import REQUIRED, check_choice, option
 from ..errors import SoonerError
 from ..io import check_writable, write_json
 from ..serve.settings import ServeSettings
-from . import act_options, options
-from .act_options import action_lines, rollout_lines, rollout_record
+from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
 
 SERVED = Fields(
     without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
-    env={"token": "SOONER_TOKEN"},
 )
 
 commands = typer.Typer(
     help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
 )
+
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact actions.")
+]
+Line = tuple[str, str]
+"""Text and style."""
 
 
 def register(app: typer.Typer) -> None:
@@ -37,11 +44,76 @@ def _group() -> None:
     """Robot policies: serve them, ask them, roll them out."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(options.SingleModel):
+    """A policy, and how it is decoded.
+
+    Attributes:
+        model: an OpenVLA policy; without it, the miniature.
+        head: draft head, trained for this policy by `sooner train draft`.
+        method: plain, strict (drafted, exact), relaxed (drafted, near), or auto, which measures;
+            by default auto where there is a head.
+        tolerance: how far relaxed may go: bins (9), bins of each dimension (9,9,9,0), or lengths
+            (5mm,5mm,5mm,0). One number leaves the gripper exact.
+        unnorm_key: data set of the robot, where the policy knows several.
+    """
+
+    head: str | None = option(None, metavar="FOLDER")
+    method: str | None = option(None, metavar="NAME")
+    tolerance: str | None = option(None, metavar="R")
+    unnorm_key: str | None = option(None, metavar="NAME")
+
+    def foreign(self, *sources: Path | str) -> list[str]:
+        """Returns notes on pictures, instructions and environments that a miniature was not trained
+        on.
+        """
+        from .. import miniatures
+        from ..tasks.act.policy import MINIATURE
+
+        return miniatures.find(MINIATURE).foreign(*sources) if self.model is None else []
+
+    def load(self, display: Display, debug: bool) -> Any:
+        """Returns the policy with its threads set, see `Threads`.
+
+        Raises:
+            SoonerError: as `sooner.tasks.act.policy.load`, or an unknown method.
+        """
+        from ..methods.threads import Threads
+        from ..tasks.act.allowance import Allowance
+        from ..tasks.act.policy import METHODS, load
+
+        if debug:
+            options.log_decisions()
+        else:
+            options.hush()
+        if self.method is not None:
+            check_choice("method", self.method, METHODS)  # models load slowly
+        allowance = None if self.tolerance is None else Allowance.parse(self.tolerance)
+        with display.job():
+            display.stage("load")
+            policy = load(
+                self.model,
+                self.head,
+                device=self.device,
+                dtype=self.dtype,
+                allowance=allowance,
+                unnorm_key=self.unnorm_key,
+            )
+        if self.method is not None:
+            policy.check_method(self.method)
+        if allowance is not None and policy.is_strict:
+            display.line(
+                f"  {self.tolerance} is less than a bin anywhere: actions are exact", "dim"
+            )
+        Threads.plan(self.threads, is_miniature=self.model is None).apply()
+        return policy
+
+
 @commands.command()
 @from_settings
 def serve(
     *,
-    policy_options: act_options.PolicyOptions,
+    policy_options: PolicyOptions,
     settings: Annotated[ServeSettings, SERVED],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -58,12 +130,12 @@ def serve(
     display = Display(quiet)
     policy = policy_options.load(display, debug)
 
-    def tell(url: str) -> None:
+    def report(url: str) -> None:
         display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
         for note in policy_options.foreign("whatever robots will send"):
             display.line(f"  {note}", "yellow")
 
-    run(policy, settings, tell, "info" if debug else "warning")
+    run(policy, settings, report, "info" if debug else "warning")
 
 
 @commands.command()
@@ -72,10 +144,8 @@ def once(
     *,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or npy.")],
     instruction: Annotated[str, typer.Argument(metavar="TEXT", help="What the robot is to do.")],
-    policy_options: act_options.PolicyOptions,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact action.")
-    ] = False,
+    policy_options: PolicyOptions,
+    compare: Compare = False,
     temperature: Annotated[
         float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
     ] = 0.0,
@@ -86,40 +156,53 @@ def once(
     """Prints the action for one picture as JSON."""
     from ..tasks.act.observation import Observation, read_picture
 
-    seen = Observation(read_picture(image), instruction)
+    observation = Observation(read_picture(image), instruction)
     display = Display(quiet)
     policy = policy_options.load(display, debug)
     [action] = policy.act(
-        [seen], method=policy_options.method, compare=compare, temperature=temperature, seed=seed
+        [observation],
+        method=policy_options.method,
+        compare=compare,
+        temperature=temperature,
+        seed=seed,
     )
     notes = policy_options.foreign(image, instruction)
     typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
-    for note in notes:
-        display.line(f"  {note}", "yellow")
-    for text, style in action_lines(action):
+    for text, style in [*((f"  {note}", "yellow") for note in notes), *action_lines(action)]:
         display.line(text, style)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutOptions:
+    """The episodes of a rollout.
+
+    Attributes:
+        env: such as: reach, push, drawer-open, table.
+        episodes: of each environment.
+        seed: of the first episode.
+        batch: episodes that run side by side.
+        films: film episodes into this folder.
+        film_limit: films of each environment.
+    """
+
+    env: str = option(REQUIRED, metavar="NAME[,NAME...]")
+    episodes: int = option(10, 1)
+    seed: int = 0
+    batch: int = option(8, 1)
+    films: Path | None = option(None, metavar="DIR")
+    film_limit: int = option(4, 0)
 
 
 @commands.command()
 @from_settings
 def rollout(
     *,
-    env: Annotated[
-        str,
-        typer.Option(metavar="NAME[,NAME...]", help="Such as: reach, push, drawer-open, table."),
-    ],
-    policy_options: act_options.PolicyOptions,
-    episodes: Annotated[int, typer.Option(metavar="N", help="Of each environment.")] = 10,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the first episode.")] = 0,
-    batch: Annotated[int, typer.Option(metavar="N", help="Episodes that run side by side.")] = 8,
-    films: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Film episodes into this folder.")
+    request: RolloutOptions,
+    policy_options: PolicyOptions,
+    compare: Compare = False,
+    output: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")
     ] = None,
-    film_limit: Annotated[int, typer.Option(metavar="N", help="Films of each environment.")] = 4,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Decode plainly too: deviation from exact actions.")
-    ] = False,
-    output: act_options.Json = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -128,22 +211,21 @@ def rollout(
     Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
     """
     from ..provenance import provenance
-    from ..tasks.act.rollout import run_rollouts
+    from ..tasks.act.rollout import rollout_record, run_rollouts
 
     if output is not None:
         check_writable(output)
-    names = [name.strip() for name in env.split(",") if name.strip()]
+    names = [name.strip() for name in request.env.split(",") if name.strip()]
     if not names:
         raise SoonerError("no environment given; name one with --env, such as reach")
     display = Display(quiet)
     policy = policy_options.load(display, debug)
     actions: list[Any] = []
     done: list[Any] = []
-    total = len(names) * episodes
+    total = len(names) * request.episodes
 
     def ended(episode: Any) -> None:
         done.append(episode)
-        display.stage("rollout", total)
         display.advance(len(done), total)
 
     with display.job():
@@ -151,28 +233,86 @@ def rollout(
         rollouts = run_rollouts(
             partial(policy.act, method=policy_options.method, compare=compare),
             names,
-            episodes=episodes,
-            seed=seed,
-            batch=batch,
-            films=films,
-            film_limit=film_limit,
+            episodes=request.episodes,
+            seed=request.seed,
+            batch=request.batch,
+            films=request.films,
+            film_limit=request.film_limit,
             on_episode=ended,
             on_call=actions.extend,
         )
-    figures = rollout_record(rollouts, actions)
-    notes = policy_options.foreign(*names)
-    for note in notes:
-        display.line(f"  {note}", "yellow")
-    for text, style in rollout_lines(figures):
+    figures, notes = rollout_record(rollouts, actions), policy_options.foreign(*names)
+    for text, style in [*((f"  {note}", "yellow") for note in notes), *rollout_lines(figures)]:
         display.line(text, style)
     if output is not None:
-        record: dict[str, Any] = {
-            "model": policy.name,
-            "head": policy_options.head,
-            "method": policy_options.method,
-            "tolerance": policy_options.tolerance,
-        }
+        record = {"model": policy.name, "notes": notes}
+        record |= {name: getattr(policy_options, name) for name in ("head", "method", "tolerance")}
         where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
-        record["notes"] = notes
-        write_json({**record, **figures, "provenance": provenance(*where, seed)}, output)
+        write_json({**record, **figures, "provenance": provenance(*where, request.seed)}, output)
         display.line(f"  wrote '{output}'")
+
+
+def action_lines(action: Any) -> list[Line]:
+    """Returns how one action was decoded."""
+    stats = action.stats
+    parts = (
+        f"  {1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {stats.nfe} forwards, "
+        f"method: {action.method}, mode: {action.mode}, acceptance: "
+        f"{stats.mean_acceptance_length:.2f} tokens a step"
+    )
+    distances = {
+        name: None if distance is None else distance.as_dict()
+        for name, distance in (("deviation", action.deviation), ("from_exact", action.from_exact))
+    }
+    lines = [(parts, ""), *_distances(distances, action.names)]
+    if action.clipped.any():
+        lines.append(("  said ids that are no action; they were read as the nearest", "yellow"))
+    return lines
+
+
+def rollout_lines(record: dict[str, Any]) -> list[Line]:
+    """Returns a rollout in a few lines."""
+    low, high = record["interval"]
+    done = sum(episode["success"] for episode in record["episodes"])
+    methods = ", ".join(f"{name} {count}" for name, count in record["methods"].items())
+    lines = [
+        (
+            f"  success: {done} of {len(record['episodes'])} ({record['success_rate']:.0%}, 95 % "
+            f"interval {low:.0%} to {high:.0%})",
+            "bold",
+        ),
+        (
+            f"  {record['actions']} actions, {record['actions_per_second']:.1f} actions/s, a call "
+            f"{record['p50_ms']:.0f} ms (p95 {record['p95_ms']:.0f}, p99 {record['p99_ms']:.0f}), "
+            f"calls: {methods}, mode: {record['mode']}, acceptance: "
+            f"{record['mean_acceptance_length']:.2f} tokens a step",
+            "",
+        ),
+    ]
+    if len(record["environments"]) > 1:
+        rates = (f"{name} {rate:.0%}" for name, rate in record["environments"].items())
+        lines.insert(1, (f"  {', '.join(rates)}", ""))
+    films = [episode["film"] for episode in record["episodes"] if episode["film"]]
+    return [
+        *lines,
+        *_distances(record, record["names"]),
+        *((f"  film '{film}'", "dim") for film in films),
+    ]
+
+
+def _distances(distances: dict[str, Any], names: Sequence[str] | None) -> list[Line]:
+    """Returns mean and largest distances of each dimension, in its unit and in bins."""
+    lines = []
+    for key, text in (
+        ("deviation", "drafts accepted, from the policy's choices"),
+        ("from_exact", "actions, from the exact ones"),
+    ):
+        if (distance := distances[key]) is None:
+            continue
+        parts = []
+        for i, mean in enumerate(distance["mean"]):
+            name = names[i] if names is not None else str(i)
+            bins = f"{distance['mean_bins'][i]:.1f}/{distance['max_bins'][i]:.0f}"
+            parts.append(f"{name} {mean:.3g}/{distance['max'][i]:.3g} ({bins})")
+        lines.append((f"  {text}, mean/max (in bins): {', '.join(parts)}", "yellow"))
+    return lines

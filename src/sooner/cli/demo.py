@@ -1,81 +1,112 @@
-"""What `sooner demo` does; its options are in `serve.py`, since it serves a page."""
+"""`sooner demo`: a page on which drafts are seen being accepted."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from ..checks import option
 from ..errors import SoonerError
 from ..serve.settings import ServerSettings
 from . import options
 from .display import Display
+from .from_settings import Fields, from_settings
+from .serve import has_page
+
+SERVED = Fields(only=("host", "port", "token"), defaults={"port": 7860})
+MODELS = Fields(without=("tp",))
 
 
-def run_demo(
-    record: list[Path] | None,
-    clip: Path | None,
-    save: Path | None,
-    export: Path | None,
-    settings: ServerSettings,
-    models: options.Models,
-    quiet: bool,
-    debug: bool,
-) -> None:
-    """Serve the page, or write what was asked for; arguments as the options.
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="demo")(demo)
 
-    Raises:
-        SoonerError: a record or an address that can't be used, or something that is missing.
+
+@dataclass(frozen=True, kw_only=True)
+class DemoJob:
+    """What the page shows.
+
+    Attributes:
+        record: show this recording (of `save`), without a model.
+        clip: for `save` and `export`; else the sample.
+        save: record a race into a JSON file, and end.
+        export: write one HTML file that needs no server, and end.
+    """
+
+    record: list[Path] | None = option(None, metavar="FILE")
+    clip: Path | None = option(None, metavar="VIDEO")
+    save: Path | None = option(None, metavar="FILE")
+    export: Path | None = option(None, metavar="FILE")
+    settings: Annotated[ServerSettings, SERVED] = field(default_factory=ServerSettings)
+    models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
+
+    def race(self, display: Display, debug: bool) -> tuple[Any, dict[str, Any]]:
+        """Returns the pair, and a race on the clip or the bundled one."""
+        from .. import miniatures
+        from ..demo.race import record_race
+        from ..tasks.settings import CaptionSettings
+
+        if self.clip is None and self.models.model is not None:
+            raise SoonerError("no video given; name one with --clip")
+        with display.job():
+            display.stage("load")
+            pair = self.models.load(debug)
+            path = self.clip or miniatures.sample_of("video")
+            return pair, record_race(path, pair, CaptionSettings())
+
+    def load(self, debug: bool) -> Any:
+        """Returns the model that was asked for, as what its type is: a policy, one that draws, or a
+        pair.
+
+        Raises:
+            SoonerError: it can't be loaded.
+        """
+        from ..models.openvla.adapter import OpenVLA
+        from ..tasks.act.policy import Policy
+        from ..tasks.imagine.loading import LOADERS, load_drawing_model
+        from ..tasks.loading import config_type
+
+        models = self.models
+        kind = config_type(models.model or "")
+        fields: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
+        if kind in OpenVLA.model_types:
+            return Policy.load(models.model, models.draft, **fields)
+        if kind in LOADERS:
+            return load_drawing_model(models.model, threads=models.threads, **fields)
+        return models.load(debug)
+
+
+@from_settings
+def demo(*, request: DemoJob, quiet: options.Quiet = False, debug: options.Debug = False) -> None:
+    """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
+
+    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --save and
+    --export.
     """
     from ..demo.export import read_record, whole_page
     from ..io import write_json
 
     display = Display(quiet)
-    records = [read_record(path) for path in record or []]
-    if len(records) > 1 and (save or export):
-        raise SoonerError("--save and --export take one --record; leave the others out")
-    if save is None and export is None:
-        _serve(records, settings, models, display, debug)
+    records = [read_record(path) for path in request.record or []]
+    if request.save is None and request.export is None:
+        _serve(request, records, display, debug)
         return
-    made = records[0] if records else _race(models, clip, display, debug)[1]
-    if save is not None:
-        write_json(made, save)
-        display.line(f"  saved '{save}'", "bold")
-    if export is not None:
-        export.write_text(whole_page(made), encoding="utf-8")
-        display.line(f"  saved '{export}'; open it in a browser", "bold")
+    if len(records) > 1:
+        raise SoonerError("--save and --export take one --record; leave the others out")
+    made = records[0] if records else request.race(display, debug)[1]
+    if request.save is not None:
+        write_json(made, request.save)
+        display.line(f"  saved '{request.save}'", "bold")
+    if request.export is not None:
+        request.export.write_text(whole_page(made), encoding="utf-8")
+        display.line(f"  saved '{request.export}'; open it in a browser", "bold")
 
 
-def has_page() -> bool:
-    """Returns whether what the page is made with is installed."""
-    return find_spec("gradio") is not None
-
-
-def _race(
-    models: options.Models, clip: Path | None, display: Display, debug: bool
-) -> tuple[Any, dict[str, Any]]:
-    """Returns the pair, and a race on the clip or the bundled one."""
-    from .. import miniatures
-    from ..demo.race import record_race
-    from ..tasks.settings import CaptionSettings
-
-    if clip is None and models.model is not None:
-        raise SoonerError("no video given; name one with --clip")
-    with display.job():
-        display.stage("load")
-        pair = models.load(debug)
-        path = miniatures.sample_of("video") if clip is None else clip
-        return pair, record_race(path, pair, CaptionSettings())
-
-
-def _serve(
-    records: list[dict[str, Any]],
-    settings: ServerSettings,
-    models: options.Models,
-    display: Display,
-    debug: bool,
-) -> None:
+def _serve(request: DemoJob, records: list[dict[str, Any]], display: Display, debug: bool) -> None:
     from ..serve.run import bind, check_address, require, url
 
     require()
@@ -83,6 +114,7 @@ def _serve(
         raise SoonerError(
             "the page needs gradio, which is not installed; pip install 'sooner[demo]'"
         )
+    settings, tasks = request.settings, []
     check_address(settings)
     from ..demo.jobs import Jobs
     from ..demo.page import build_page, mount_page
@@ -90,40 +122,15 @@ def _serve(
     from ..demo.tabs import tasks_of
     from ..serve.server import stopping_is_no_failure
 
-    tasks = []
-    if not records and models.model is None:
-        pair, made = _race(models, None, display, debug)
+    if not records and request.models.model is None:
+        pair, made = request.race(display, debug)
         tasks, records = tasks_of(pair), [made]
     elif not records:
         with display.job():
             display.stage("load")
-            tasks = tasks_of(_named(models, debug))
-    page = build_page(tasks, Jobs(), records)
-    app = create_app(settings, partial(mount_page, page=page))
+            tasks = tasks_of(request.load(debug))
+    app = create_app(settings, partial(mount_page, page=build_page(tasks, Jobs(), records)))
     server = build_server(app, settings)
     with bind(settings) as listening, stopping_is_no_failure(server):
         display.line(f"  the page is at {url(listening)} (Ctrl-C ends)", "bold")
         server.run(sockets=[listening])
-
-
-def _named(models: options.Models, debug: bool) -> Any:
-    """Returns the model that was asked for, as what its type is: a policy, one that draws, or a
-    pair.
-
-    Raises:
-        SoonerError: it can't be loaded.
-    """
-    from ..models.openvla.adapter import OpenVLA
-    from ..tasks.act.policy import Policy
-    from ..tasks.imagine import load_drawing_model
-    from ..tasks.imagine.loading import LOADERS
-    from ..tasks.loading import config_type
-
-    assert models.model is not None
-    kind = config_type(models.model)
-    fields: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
-    if kind in OpenVLA.model_types:
-        return Policy.load(models.model, models.draft, **fields)
-    if kind in LOADERS:
-        return load_drawing_model(models.model, threads=models.threads, **fields)
-    return models.load(debug)

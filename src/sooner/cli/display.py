@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
+
+from ..errors import SoonerError, reason_of
 
 
 @contextmanager
@@ -289,7 +290,50 @@ def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def heading(display: Display, path: Path, number: int, total: int) -> None:
-    """The name of a file that is begun."""
-    place = f"[{number}/{total}] " if total > 1 else ""
-    display.line(f"{place}{path}", "bold")
+class Tally:
+    """Counts the inputs of one command; an error in one of them does not stop the others.
+
+    Args:
+        display: shows headings and errors.
+        verb: what happens to an input, such as `videos captioned`.
+        debug: let unexpected errors through.
+
+    Attributes:
+        total: inputs in all.
+        done, skipped, failed: of these so far.
+    """
+
+    def __init__(self, display: Display, verb: str, debug: bool = False) -> None:
+        self.display, self.verb, self.debug = display, verb, debug
+        self.total = self.done = self.skipped = self.failed = 0
+
+    @contextmanager
+    def attempt(self, name: str) -> Iterator[None]:
+        """Works on one input; an error is shown and counted, and the block ends there."""
+        try:
+            with self.display.job():
+                yield
+        except SoonerError as error:
+            self.fail(str(error))
+        except BrokenPipeError:
+            raise  # nobody reads any more
+        except Exception as error:
+            if self.debug:
+                raise
+            message = f"{type(error).__name__}: {reason_of(error)}"
+            self.fail(f"{name}: {message} (--debug shows where)")
+
+    def fail(self, line: str) -> None:
+        """Show and count an error."""
+        self.failed += 1
+        self.display.error(line)
+
+    def skip(self, what: str) -> None:
+        """Count an input whose result is there already."""
+        self.skipped += 1
+        self.display.line(f"  done before{what}; --overwrite redoes it")
+
+    def __str__(self) -> str:
+        text = f"{self.done} of {self.total} {self.verb}"
+        text += f", {self.skipped} done before" if self.skipped else ""
+        return text + (f", {self.failed} failed" if self.failed else "")

@@ -53,48 +53,34 @@ def doctor(
 
 
 def print_models(path: Path | None) -> None:
-    """The types that transformers lists, and which of them are decoded.
+    """Print the types that transformers lists, and which of them are decoded.
 
     A type that only another version of transformers has says so.
     """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
     from ..io import write_json
     from ..models.support import seen_with, supported
 
-    here = known_types()
-    rows = [asdict(entry) | {"installed": entry.model_type in here} for entry in supported()]
+    here, entries = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES), supported()
     if path is not None:
+        rows = [asdict(entry) | {"installed": entry.model_type in here} for entry in entries]
         write_json({"transformers": seen_with(), "types": rows}, path)
-    columns = ("model_type", "status", "adapter", "trees", "reason")
-    table = [
-        {**row, "trees": "yes" if row["trees"] else "no"}
-        | ({} if row["installed"] else {"reason": _absent(row["reason"], seen_with())})
-        for row in rows
-    ]
-    widths = {
-        name: max(len(str(row[name])) for row in [dict.fromkeys(columns, ""), *table])
-        for name in columns[:-1]
-    }
-    widths = {name: max(wide, len(name)) for name, wide in widths.items()}
-    for row in [{name: name for name in columns}, *table]:
-        line = "  ".join(f"{row[name]:<{wide}}" for name, wide in widths.items())
-        typer.echo(f"{line}  {row['reason']}".rstrip())
-    for name in sorted(here - {row["model_type"] for row in rows}):
+    table = [("model_type", "status", "adapter", "trees", "reason")]
+    for entry in entries:
+        absent = f"of transformers {seen_with()}, not of the one here"
+        reasons = [entry.reason, "" if entry.model_type in here else absent]
+        trees = "yes" if entry.trees else "no"
+        reason = "; ".join(filter(None, reasons))
+        table.append((entry.model_type, entry.status, entry.adapter, trees, reason))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
+    for name in sorted(here - {entry.model_type for entry in entries}):
         typer.echo(f"{name}: not tried; transformers {seen_with()} did not have it")
-    counts = Counter(str(row["status"]) for row in rows)
-    typer.echo(
-        ", ".join(f"{counts[entry]} {entry}" for entry in ("exact", "words only", "refused"))
-    )
-
-
-def _absent(reason: str, version: str) -> str:
-    return f"{reason}; " * bool(reason) + f"of transformers {version}, not of the one here"
-
-
-def known_types() -> set[str]:
-    """Returns types that the installed transformers lists."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-
-    return set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    counts = Counter(entry.status for entry in entries)
+    typer.echo(", ".join(f"{counts[name]} {name}" for name in ("exact", "words only", "refused")))
 
 
 Rows = list[tuple[str, str]]

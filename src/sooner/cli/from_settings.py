@@ -1,9 +1,10 @@
-"""A command's options from the fields of dataclasses: type, default, help and range in one place.
+"""Options of a command from the fields of dataclasses: type, default, help and range in one place.
 
     @from_settings
     def caption(*, settings: CaptionSettings, quiet: options.Quiet = False) -> None: ...
 
-has an option for each field of `CaptionSettings`, and is called with one that is made of them.
+has an option for each field of `CaptionSettings`, and is called with one that is made of them. The
+help is the docstring's. Every such command reads options from a file as well, `--config FILE`.
 """
 
 from __future__ import annotations
@@ -17,44 +18,44 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any
 
+import docstring_parser
 import typer
-from typer.models import ParameterInfo
 
 from ..checks import Range, field_types, parse_whole_or
+from .config import Config
 
 METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Says which fields of a dataclass become options, and how; it is used in `Annotated` with the
-    class.
+    """Says which fields of a dataclass become options; it is used in `Annotated` with the class.
 
     Attributes:
         only: these fields; by default all.
         without: fields that are left at their defaults.
         defaults: where a command has others than the class.
-        short: a short name as well.
-        env: a variable of the environment as well.
+        given: the command gets a dict of the values that were given, instead of the class.
     """
 
     only: Collection[str] = ()
     without: Collection[str] = ()
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    short: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    given: bool = False
 
     def of(self, kind: Any) -> list[dataclasses.Field[Any]]:
-        names = self.only or [item.name for item in dataclasses.fields(kind)]
-        selected = [name for name in names if name not in self.without]
-        return [item for item in dataclasses.fields(kind) if item.name in selected]
+        """Returns the chosen fields of a dataclass in its order."""
+        return [
+            item for item in dataclasses.fields(kind)
+            if item.name not in self.without and (not self.only or item.name in self.only)
+        ]  # fmt: skip
 
 
 def from_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command with options instead of its parameters that are dataclasses.
 
-    A field whose type is `Annotated` with a typer option is that option; one that is a dataclass
-    stands for its own fields. Of options with the same name the first counts, for all.
+    A field that is a dataclass stands for its own fields. Of options with the same name the first
+    counts, for all.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: dict[str, inspect.Parameter] = {}
@@ -67,61 +68,85 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
             for option in _parameters(*group):
                 parameters.setdefault(option.name, option)
     plain = [name for name in hints if name in parameters]
+    parameters["config"] = keyword("config", Config, None)
 
     @functools.wraps(command)
-    def run(**inputs: Any) -> None:
-        made = {name: _build(*group, inputs) for name, group in groups.items()}
+    def run(ctx: typer.Context, **inputs: Any) -> None:
+        made = {name: _build(*group, inputs, ctx) for name, group in groups.items()}
         command(**made, **{name: inputs[name] for name in plain})
 
-    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: option.annotation for name, option in parameters.items()}
+    return with_parameters(run, parameters.values())
+
+
+def with_parameters(
+    run: Callable[..., None], parameters: Collection[inspect.Parameter]
+) -> Callable[..., None]:
+    """Returns a function of `ctx` and keywords with the signature that typer shall read."""
+    every = [keyword("ctx", typer.Context), *parameters]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in every}
     return run
 
 
-def option_of(kind: type, name: str, short: str | None = None, env: str | None = None) -> Any:
-    """Returns the typer option of one field of settings, such as for `Annotated`."""
+def keyword(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    """Returns a parameter of a command."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=hint)
+
+
+def parameter(kind: Any, field: dataclasses.Field[Any], default: Any) -> inspect.Parameter:
+    """Returns the option or argument of one field of settings."""
+    hint = Annotated[_plain(kind, field), option_of(kind, field.name)]
+    if default is dataclasses.MISSING:
+        return keyword(field.name, hint)
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    return keyword(field.name, hint, default)
+
+
+def option_of(kind: type, name: str) -> Any:
+    """Returns the typer option or argument of one field of settings, such as for `Annotated`."""
     (field,) = (item for item in dataclasses.fields(kind) if item.name == name)
     limits, parts = _range(field), field_types(kind)[name]
+    words = [part for part in parts if isinstance(part, str)]
+    metavar: str | None = METAVARS.get(parts[0], "TEXT")
+    if limits.known or words:
+        metavar = "|".join([*words, "N"]) if words and not limits.known else "NAME"
+    metavar, text = limits.metavar or metavar, _help(kind, field)
+    if limits.positional:
+        return typer.Argument(metavar=metavar, help=text)
     flag = f"--{name.replace('_', '-')}"
-    if parts == (bool,) and field.default:
-        flag += f"/--no-{flag[2:]}"
-    if any(isinstance(part, str) for part in parts):
-        metavar: str | None = "|".join((*(part for part in parts if isinstance(part, str)), "N"))
-    else:
-        metavar = "NAME" if limits and limits.known else METAVARS.get(parts[0], "TEXT")
-    metavar = (limits and limits.metavar) or metavar
-    text = _help(kind, name)
-    if limits and isinstance(limits.known, Mapping):
-        text += f" {'; '.join(f'{known}: {summary}' for known, summary in limits.known.items())}."
-    elif limits and not all(known in text for known in limits.known):
-        text += f" One of {', '.join(limits.known)}."
-    names = (flag,) if short is None else (short, flag)
-    return typer.Option(*names, metavar=metavar, help=text or None, envvar=env)
+    names = limits.names or (f"{flag}/--no-{flag[2:]}" if _is_switch(field) else flag,)
+    return typer.Option(*names, metavar=metavar, help=text, envvar=limits.env)
 
 
-def _help(kind: type, name: str) -> str:
-    """Returns what the docstring says, with the options' names for those of the fields."""
-    text = described(kind).get(name, "")
+def _is_switch(field: dataclasses.Field[Any]) -> bool:
+    return field.default is True
+
+
+def _help(kind: type, field: dataclasses.Field[Any]) -> str | None:
+    """Returns what the docstring says, with the options' names for those of the fields, and the
+    range.
+    """
+    limits, text = _range(field), described(kind).get(field.name, "")
     flags = {item.name: f"--{item.name.replace('_', '-')}" for item in dataclasses.fields(kind)}
     text = re.sub(r"`([^`]*)`", lambda match: flags.get(match[1], match[1]), text)
-    return text[:1].upper() + text[1:].replace("*", "")
+    text = text[:1].upper() + re.sub(r"\*(\w[^*]*)\*", r"\1", text[1:])
+    if isinstance(limits.known, Mapping):
+        text += f" {'; '.join(f'{known}: {summary}' for known, summary in limits.known.items())}."
+    elif limits.known and not all(known in text for known in limits.known):
+        text += f" One of {', '.join(limits.known)}."
+    return f"{text} ({limits.bounds})" if limits.bounds else text or None
 
 
 @functools.cache
 def described(kind: type) -> Mapping[str, str]:
-    """Returns what the docstrings of a class and its bases say of each of its fields, in
-    one line.
-    """
+    """Returns what the docstrings of a class and its bases say of each of its fields, in a line."""
     texts: dict[str, str] = {}
-    for base in kind.__bases__:
-        texts.update(described(base))
-    text = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
-    section = re.search(r"^(?:Attributes|Args):\n((?: .*\n|\n)*)", text + "\n", re.M)
-    entries = re.finditer(
-        r"^ {4}(\w[\w, ]*): ((?:.*\n)(?: {8}.*\n)*)", section[1] if section else "", re.M
-    )
-    for names, summary in (entry.groups() for entry in entries):
-        texts.update(dict.fromkeys(names.split(", "), " ".join(summary.split())))
+    for base in reversed(kind.__mro__):
+        for entry in docstring_parser.parse(base.__dict__.get("__doc__") or "").params:
+            summary = " ".join((entry.description or "").split())
+            texts.update(dict.fromkeys(entry.arg_name.split(", "), summary))
     return texts
 
 
@@ -133,48 +158,60 @@ def _group(hint: Any) -> tuple[Any, Fields] | None:
     return kind, next((item for item in extra if isinstance(item, Fields)), Fields())
 
 
-def _parameters(kind: Any, chosen: Fields) -> Iterator[inspect.Parameter]:
+def _groups(kind: Any, chosen: Fields) -> Iterator[tuple[Any, Any]]:
+    """Yields each chosen field and the dataclass that it stands for, or `None`."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in chosen.of(kind):
-        hint, name = hints[field.name], field.name
-        if (group := _group(hint)) is not None:
+        yield field, _group(hints[field.name])
+
+
+def _parameters(kind: Any, chosen: Fields) -> Iterator[inspect.Parameter]:
+    for field, group in _groups(kind, chosen):
+        if group is not None:
             yield from _parameters(*group)
-            continue
-        default = chosen.defaults.get(name, field.default)
-        if not any(isinstance(part, ParameterInfo) for part in typing.get_args(hint)):
-            option = option_of(kind, name, chosen.short.get(name), chosen.env.get(name))
-            hint = Annotated[_plain(kind, field), option]
-        yield inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
-            annotation=hint,
-        )
+        else:
+            yield parameter(kind, field, chosen.defaults.get(field.name, field.default))
 
 
 def _plain(kind: Any, field: dataclasses.Field[Any]) -> Any:
     """Returns the type that typer reads: a text where it is parsed later."""
-    limits, parts = _range(field), field_types(kind)[field.name]
-    is_text = any(isinstance(part, str) for part in parts) or (limits and limits.parse)
+    parts = field_types(kind)[field.name]
+    is_text = any(isinstance(part, str) for part in parts) or _range(field).parse
     plain: Any = str if is_text else parts[0]
     return plain | None if types.NoneType in parts else plain
 
 
-def _build(kind: Any, chosen: Fields, inputs: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    values = {}
-    for field in chosen.of(kind):
-        group = _group(hints[field.name])
-        value = _build(*group, inputs) if group is not None else inputs[field.name]
-        if isinstance(value, str) and (limits := _range(field)) is not None:
-            words = [part for part in field_types(kind)[field.name] if isinstance(part, str)]
-            if limits.parse is not None:
-                value = limits.parse(value)
-            elif words:
-                value = parse_whole_or(field.name, value, words[0])
-        values[field.name] = value
-    return kind(**values)
+def _build(kind: Any, chosen: Fields, inputs: Mapping[str, Any], ctx: typer.Context) -> Any:
+    values = dict(chosen.defaults)
+    for field, group in _groups(kind, chosen):
+        if group is not None:
+            values[field.name] = _build(*group, inputs, ctx)
+        elif not chosen.given or is_given(ctx, field.name):
+            values[field.name] = parsed(kind, field, inputs[field.name])
+    return values if chosen.given else kind(**values)
 
 
-def _range(field: dataclasses.Field[Any]) -> Range | None:
-    return field.metadata.get("range")
+def parsed(kind: Any, field: dataclasses.Field[Any], value: Any) -> Any:
+    """Returns the value of a field, made of what the command line has for it.
+
+    Raises:
+        SoonerError: a text that it can't be made of.
+    """
+    if not isinstance(value, str):
+        return value
+    limits = _range(field)
+    words = [part for part in field_types(kind)[field.name] if isinstance(part, str)]
+    if limits.parse is not None:
+        return limits.parse(value)
+    return parse_whole_or(field.name, value, words[0]) if words and not limits.known else value
+
+
+def is_given(ctx: typer.Context, name: str) -> bool:
+    """Returns whether an option was given, by the command line, a variable or a file."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _range(field: dataclasses.Field[Any]) -> Range:
+    limits: Range = field.metadata.get("range") or Range()
+    return limits

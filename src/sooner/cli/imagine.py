@@ -2,22 +2,141 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..checks import check_fields, option
 from ..errors import SoonerError
 from ..tasks.imagine.settings import ImagineSettings
 from . import options
-from .display import Display
-from .from_settings import Fields, from_settings
-from .imagine_jobs import ImagineRequest, draw_clip, draw_prompt
+from .display import Display, Tally, unbroken
+from .from_settings import from_settings
 
-BUG, BAD, INTERRUPTED = 1, 2, 130
-SAMPLE = "sample"
+if TYPE_CHECKING:
+    from ..tasks.imagine.batch import DrawCallbacks
+    from ..tasks.imagine.drawing_model import DrawingModel, Kind
+    from ..tasks.imagine.job import ImagineResult
+    from ..tasks.imagine.progress import DrawingProgress
+
+    Draw = Callable[[DrawingModel, ImagineSettings, DrawCallbacks], ImagineResult]
+
+DONE, BUG, BAD, INTERRUPTED = 0, 1, 2, 130
+SUFFIX = {"image": ".png", "video": ".mp4"}
+RECORDS, SAMPLE = "records.jsonl", "sample"
+DRAWS = ("draw", "compare")
+SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading(options.SingleModel):
+    """The model that draws.
+
+    Attributes:
+        tokenizer: folder of a video model's; vqgan.ckpt or movqgan_270M.ckpt of a Chameleon.
+        layout: how a Chameleon writes pictures: chameleon, lumina, lumina2.
+        trust_remote_code: run a tokenizer's TorchScript.
+    """
+
+    tokenizer: str | None = option(None, metavar="DIR")
+    layout: str | None = option(None, metavar="NAME")
+    trust_remote_code: bool = False
+
+    def load(self, kind: Kind, debug: bool) -> DrawingModel:
+        """Returns the model, without the libraries' own progress bars and warnings unless `debug`.
+
+        Raises:
+            SoonerError: as `load_drawing_model`.
+        """
+        from ..tasks.imagine.loading import load_drawing_model
+
+        if not debug:
+            options.hush()
+        values = {**vars(self), "remote_code": self.trust_remote_code, "kind": kind}
+        del values["trust_remote_code"]
+        return load_drawing_model(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagineJob:
+    """What is drawn, how and by which model.
+
+    Attributes:
+        prompt: what is to be drawn.
+        clip: continue this clip instead, a folder of clips (RealEstate-10k's layout too), or
+            'sample', the bundled one.
+        prompts: draw every prompt of a text file, of coco-captions or of parti-prompts, into the
+            folder -o; a rerun goes on.
+        sample: draw the bundled prompt.
+        output: a .png, an .mp4, or a folder for many.
+        overwrite: replace what is there already.
+        singles: beside the grid, each picture: out-1.png, ...
+        only_new: leave the given frames out of the clip.
+        limit: at most so many prompts or clips.
+        source: where `prompts` NAME is, or a hub id.
+    """
+
+    prompt: str | None = option(None, metavar="[PROMPT]", positional=True)
+    clip: str | None = option(None, metavar="CLIP", names=("--continue",))
+    prompts: str | None = option(None, metavar="FILE|NAME")
+    sample: bool = False
+    settings: ImagineSettings = field(default_factory=ImagineSettings)
+    output: Path | None = option(None, metavar="FILE", names=("-o", "--output"))
+    overwrite: bool = False
+    singles: bool = False
+    only_new: bool = False
+    models: Loading = field(default_factory=Loading)
+    limit: int | None = option(None, 1)
+    source: str | None = option(None, metavar="DIR|ID")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def wish(self) -> str:
+        """Returns the one option that says what is drawn.
+
+        Raises:
+            SoonerError: there is none, or more than one.
+        """
+        wishes = {
+            "PROMPT": self.prompt,
+            "--continue": self.clip,
+            "--prompts": self.prompts,
+            "--sample": self.sample or None,
+        }
+        names = [name for name, value in wishes.items() if value is not None]
+        if not names:
+            raise SoonerError(
+                "no prompt given; write one, or use --continue CLIP, --prompts FILE or --sample"
+            )
+        if len(names) > 1:
+            raise SoonerError(f"{' and '.join(names)} exclude each other; give one of them")
+        if self.source is not None and names != ["--prompts"]:
+            raise SoonerError("--source is where --prompts NAME lies; leave one of them out")
+        return names[0]
+
+    def target(self, kind: Kind) -> Path:
+        """Returns where a single result goes, checked before any work.
+
+        Raises:
+            SoonerError: it could not be written, or is there already.
+        """
+        from ..tasks.imagine.writing import check_target
+
+        path = self.output or Path(f"imagine-{self.settings.seed}{SUFFIX[kind]}")
+        count = self.settings.count
+        many = self.singles if kind == "image" else count > 1
+        for candidate in [path, *(numbered(path, count) if many else [])]:
+            check_target(candidate, SUFFIX[kind], self.overwrite)
+        return path
 
 
 def register(app: typer.Typer) -> None:
@@ -27,96 +146,311 @@ def register(app: typer.Typer) -> None:
 
 @from_settings
 def imagine(
-    *,
-    prompt: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT]", help="What is to be drawn.")
-    ] = None,
-    clip: Annotated[
-        str | None,
-        typer.Option(
-            "--continue",
-            metavar="CLIP",
-            help="Continue this clip instead, a folder of clips (RealEstate-10k's layout too), or "
-            "'sample', the bundled one.",
-        ),
-    ] = None,
-    prompts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|NAME",
-            help="Draw every prompt of a text file, of coco-captions or of parti-prompts, into "
-            "the folder -o; a rerun goes on.",
-        ),
-    ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw the bundled prompt.")] = False,
-    request: Annotated[ImagineRequest, Fields(without=("display",))],
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most so many prompts or clips.")
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option(metavar="DIR|ID", help="Where --prompts NAME is, or a hub id.")
-    ] = None,
-    quiet: options.Quiet = False,
+    *, request: ImagineJob, quiet: options.Quiet = False, debug: options.Debug = False
 ) -> None:
     """Draw pictures, or continue a clip, in fewer steps.
 
     The file tells its prompt, seed, model, method, steps and mode; the same command with the same
     --seed draws the same pixels. After Ctrl-C, finished pictures are saved.
     """
-    if request.debug:
+    if debug:
         options.log_decisions()
-    request = replace(request, display=Display(quiet))
-    wish = options.single_choice(
-        "no prompt given; write one, or use --continue CLIP, --prompts FILE or --sample",
-        PROMPT=prompt, **{"--continue": clip, "--prompts": prompts, "--sample": sample or None},
-    )  # fmt: skip
-    if source is not None and wish != "--prompts":
-        raise SoonerError("--source is where --prompts NAME lies; leave one of them out")
-    code = _run(request, wish, prompt or clip or prompts or "", source, limit)
+    wish, display = request.wish, Display(quiet)
+    if wish == "--prompts":
+        code = _Batch(request, "image", display, debug).run(list(_prompt_tasks(request)))
+    elif wish == "--continue" and Path(request.clip or "").is_dir():
+        code = _Batch(request, "video", display, debug).run(list(_clip_tasks(request)))
+    else:
+        code = _draw_single(request, wish, display, debug)
     if code:
         raise typer.Exit(code)
 
 
-def _run(
-    request: ImagineRequest, wish: str, text: str, source: str | None, limit: int | None
-) -> int:
-    """Run the request; returns the exit code."""
-    from .imagine_batch import draw_clips, draw_prompts
-
-    if wish == "--prompts":
-        return draw_prompts(request, text, source, limit)
-    if wish == "--continue":
-        path = bundled_clip() if text == SAMPLE and not Path(text).exists() else Path(text)
-        if path.is_dir():
-            return draw_clips(request, path, limit)
-        return draw_clip(replace(request, settings=_seeded(request.settings)), path)
-    prompt = bundled_prompt() if wish == "--sample" else text
-    return draw_prompt(replace(request, settings=_seeded(request.settings)), prompt)
-
-
-def _seeded(settings: ImagineSettings) -> ImagineSettings:
-    """With a seed, so that a name can be made of it before anything is loaded."""
-    if settings.seed is not None:
-        return settings
-    return replace(settings, seed=random.SystemRandom().randrange(1 << 31))
-
-
-def bundled_prompt() -> str:
-    """Returns a prompt that the image miniature understands."""
+def _draw_single(request: ImagineJob, wish: str, display: Display, debug: bool) -> int:
+    """Draw one prompt or continue one clip; returns the exit code."""
     from .. import miniatures
 
-    return miniatures.find("image").prompt
+    if request.settings.seed is None:  # so that a name can be made of it before anything is loaded
+        seed = random.SystemRandom().randrange(1 << 31)
+        request = replace(request, settings=replace(request.settings, seed=seed))
+    kind: Kind = "video" if wish == "--continue" else "image"
+    if kind == "video":
+        clip = Path(request.clip or "")
+        if request.clip == SAMPLE and not clip.exists():
+            clip = miniatures.sample_of("motion")
+        path, draw = request.target(kind), _continuing(clip)
+        from ..tasks.video import probe
+
+        probe(clip)  # models load slowly, so the file is looked into first
+    else:
+        prompt = request.prompt if wish == "PROMPT" else miniatures.find("image").prompt
+        if not (prompt or "").strip():
+            raise SoonerError("the prompt is empty; say what is to be drawn")
+        if request.settings.given is not None or request.settings.start:
+            raise SoonerError("--given and --start are about clips; use them with --continue")
+        path, draw = request.target(kind), _drawing(prompt or "")
+    return Studio(request, kind, display, debug).make(draw, request.settings, path)[0]
 
 
-def bundled_clip() -> Path:
-    """Returns the motion miniature's sample.
+def _drawing(prompt: str) -> Draw:
+    from ..tasks.imagine.job import imagine
+
+    return partial(imagine, prompt)
+
+
+def _continuing(clip: Path) -> Draw:
+    from ..tasks.imagine.job import continue_clip
+
+    return partial(continue_clip, clip)
+
+
+@dataclass(frozen=True)
+class ImagineTask:
+    """One prompt or clip of many that a command draws.
+
+    Attributes:
+        id: its name in records and headings.
+        content: hash of what is asked.
+        settings: how.
+        draw: draws it.
+    """
+
+    id: str
+    content: str
+    settings: ImagineSettings
+    draw: Draw
+
+    def name(self, number: int, hashed: str) -> str:
+        """Returns a file name that is unique to content and settings."""
+        plain = re.sub(r"[^\w.-]+", "-", self.id.split("/")[-1]).strip("-.")[:40]
+        return f"{number:05d}-{plain}-{self.content[:6]}{hashed[:6]}"
+
+
+def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
+    from ..tasks.imagine.prompts import load_prompts
+
+    for prompt in load_prompts(request.prompts or "", request.source, request.limit):
+        hashed = hashlib.sha256(prompt.text.encode()).hexdigest()
+        yield ImagineTask(prompt.id, hashed, request.settings, _drawing(prompt.text))
+
+
+def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
+    from ..tasks.identity import sha256
+    from ..tasks.imagine.prompts import load_clips
+    from ..tasks.video import probe
+
+    for clip in load_clips(request.clip or "", request.limit, apart=request.output):
+        settings = request.settings
+        if clip.seconds:
+            settings = replace(settings, start=round(clip.seconds * probe(clip.video).fps))
+        yield ImagineTask(clip.id, sha256(clip.video), settings, _continuing(clip.video))
+
+
+class Studio:
+    """Runs the drawings of one call: holds the model, once loaded, and the progress display.
+
+    Attributes:
+        written: the files of what was made last.
+    """
+
+    def __init__(self, request: ImagineJob, kind: Kind, display: Display, debug: bool) -> None:
+        self.request, self.kind, self.display, self.debug = request, kind, display, debug
+        self.written: list[Path] = []
+        self._model: DrawingModel | None = None
+        self._codes: int | None = None
+
+    @property
+    def drawing_model(self) -> DrawingModel:
+        """Returns the model, loaded on first use."""
+        if self._model is None:
+            self.display.stage("load")
+            self._model = self.request.models.load(self.kind, self.debug)
+        return self._model
+
+    def _begin(self, canvas: Any) -> None:
+        self._codes = canvas.grid.left * self.request.settings.count
+
+    def _stage(self, name: str) -> None:
+        self.display.stage(name, self._codes if name in DRAWS else None)
+
+    def _progress(self, progress: DrawingProgress) -> None:
+        self.display.advance(progress.tokens, progress.total)
+
+    def make(
+        self, draw: Draw, settings: ImagineSettings, path: Path
+    ) -> tuple[int, ImagineResult | None]:
+        """Draw and save; returns the exit code and what was saved.
+
+        Ctrl-C leaves what is finished.
+        """
+        from ..tasks.imagine.batch import DrawCallbacks
+        from ..tasks.imagine.job import Stopped
+
+        callbacks = DrawCallbacks(self.display.decoded, self._stage, self._begin, self._progress)
+        try:
+            with self.display.job():
+                made = draw(self.drawing_model, settings, callbacks)
+        except Stopped as stop:
+            with unbroken():
+                return INTERRUPTED, self._interrupted(stop.made, path)
+        with unbroken():
+            self.save(made, path)
+        parity = made.record.get("parity")
+        return (BUG if parity and parity["verdict"] == "bug" else DONE), made
+
+    def _interrupted(self, made: ImagineResult, path: Path) -> ImagineResult | None:
+        done, thing = sum(made.finished), "pictures" if self.kind == "image" else "clips"
+        text = f"interrupted: {done} of {len(made.finished)} {thing} finished"
+        if done:
+            self.save(made, path)
+            text += f"; '{path}' holds {done}"
+        self.display.error(text)
+        return made if done else None
+
+    def save(self, made: ImagineResult, path: Path) -> None:
+        """Write what was made, print where, and sum it up."""
+        self.written = self._write(made, path)
+        for item in self.written:
+            typer.echo(str(item))
+        for note in made.record.get("notes", []):
+            self.display.line(f"  {note}", "yellow")
+        for text, style in summary_lines(made.record):
+            self.display.line(text, style)
+
+    def _write(self, made: ImagineResult, path: Path) -> list[Path]:
+        from ..tasks.imagine import writing
+
+        count = len(made.pixels)
+        if made.fps is None:
+            pictures = made.pixels[:, 0]
+            writing.write_png(path, writing.grid(pictures), made.record)
+            names = numbered(path, count) if self.request.singles else []
+            for index, (name, picture) in enumerate(zip(names, pictures, strict=False), start=1):
+                writing.write_png(name, picture, {**made.record, "picture": index})
+            return [path, *names]
+        names = [path] if count == 1 else numbered(path, count)
+        begin = made.prefix_frames if self.request.only_new else 0
+        for index, (name, clip) in enumerate(zip(names, made.pixels, strict=True), start=1):
+            writing.write_mp4(name, clip[begin:], made.fps, {**made.record, "picture": index})
+        return names
+
+
+def numbered(path: Path, count: int) -> list[Path]:
+    """Returns the paths `out-1.png`, `out-2.png`, ..."""
+    return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
+
+
+class _Batch:
+    """Draws many tasks into a folder, recorded and resumable: the model is loaded when the first
+    one needs it.
 
     Raises:
-        SoonerError: it is not in this installation.
+        SoonerError: no folder to write to.
     """
-    from .. import miniatures
 
-    sample = miniatures.find("motion").sample
-    if sample is None or not sample.is_file():
-        raise SoonerError("the bundled clip is not in this installation; name a file")
-    return sample
+    def __init__(self, request: ImagineJob, kind: Kind, display: Display, debug: bool) -> None:
+        from ..tasks.imagine.loading import find_model
+        from ..tasks.imagine.writing import make_folder
+        from ..tasks.records import Records
+
+        if request.output is None:
+            raise SoonerError("many pictures need a folder; give one with -o")
+        make_folder(request.output)
+        self.folder, self.kind, self.display = request.output, kind, display
+        self.records = Records(self.folder / RECORDS, request.overwrite)
+        self.studio = Studio(request, kind, display, debug)
+        self.tally = Tally(display, "drawn", debug)
+        self.model, self.dtype = find_model(request.models.model, kind), request.models.dtype
+        self.code = DONE
+
+    def run(self, tasks: list[ImagineTask]) -> int:
+        """Draw every task; an error in one does not stop the others. Returns the exit code."""
+        self.tally.total = len(tasks)
+        try:
+            for number, task in enumerate(tasks, start=1):
+                self.display.line(f"[{number}/{len(tasks)}] {task.id}", "bold")
+                self._draw(task, number)
+        except KeyboardInterrupt:
+            self.display.error(f"interrupted: {self.tally}; they are in '{self.folder}'")
+            return INTERRUPTED
+        self.display.line(str(self.tally), "bold")
+        return BAD if self.tally.failed else self.code
+
+    def _draw(self, task: ImagineTask, number: int) -> None:
+        """Draw a task.
+
+        Raises:
+            SoonerError: the model can't be loaded; no other task would fare better.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        from ..tasks.imagine.job import settings_hash
+
+        hashed = settings_hash(task.settings, self.model, self.dtype)
+        if self._is_done(task, hashed):
+            return
+        _ = self.studio.drawing_model
+        with self.tally.attempt(task.id):
+            path = self.folder / (task.name(number, hashed) + SUFFIX[self.kind])
+            code, made = self.studio.make(task.draw, task.settings, path)
+            if code == INTERRUPTED or made is None:
+                raise KeyboardInterrupt
+            self.code = max(self.code, code)
+            names = [file.name for file in self.studio.written]
+            entry = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
+            self.records.add({**made.record, **entry, "output": names})
+            self.tally.done += 1
+
+    def _is_done(self, task: ImagineTask, hashed: str) -> bool:
+        """Returns whether the folder has this content with these settings already."""
+        record = self.records.done(task.content, hashed)
+        names = record.get("output", []) if record is not None else []
+        if not names or not all((self.folder / name).is_file() for name in names):
+            return False
+        self.tally.skip(f": {', '.join(names)}")
+        return True
+
+
+def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns `(line, style)` of a record's summary."""
+    known = [str(record[name]) for name in ("coupling", "jacobi_window") if record.get(name)]
+    how = f"method: {record['method']}" + (f" ({', '.join(known)})" if known else "")
+    text = f"mode: {record['mode']}, seed: {record['seed']}"
+    if record["finish"] != "whole":
+        return [(f"  {record['tokens']} codes, NFE {record['nfe']}, {how}, {text}", "")]
+    pictures = f" ({record['count']} at once)" if record["count"] > 1 else ""
+    seconds = record["seconds"]
+    shares = ", ".join(f"{name} {seconds[name]:.2f}" for name in SECONDS if name in seconds)
+    return [
+        (
+            f"  {record['tokens']} codes{pictures}, NFE {record['nfe']}, step compression "
+            f"{record['step_compression']:.2f}x, {record['tokens_per_second']:.0f} codes/s, "
+            f"{sum(seconds.values()):.2f} s",
+            "",
+        ),
+        (f"  {how}, {text}", ""),
+        *_comparison(record),
+        (f"  seconds: {shares}", "dim"),
+    ]
+
+
+def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns speed-up and parity, if plain decoding ran too."""
+    if "plain" not in record:
+        return []
+    plain, parity = record["plain"], record["parity"]
+    if parity is None:
+        note = "other draws of the same distribution, so not the same one"
+        note = note if record["mode"] == "exact" else "of another distribution: not exact"
+        style = ""
+    else:
+        note = f"parity: {parity['verdict']}"
+        style = "bold green" if parity["verdict"] == "identical" else "bold red"
+    if record["draw_speedup"] is None:
+        return [(f"  {note} (code {parity['divergence']}); no speed-up is claimed", style)]
+    return [
+        (
+            f"  speed-up: {record['draw_speedup']:.2f}x (plain: NFE {plain['nfe']}, "
+            f"{sum(plain['seconds'].values()):.2f} s), {note}",
+            style,
+        )
+    ]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import typer
 
-from ..errors import SoonerError, new_name
+from ..errors import SoonerError
 from ..plugins import plugins
-from . import act, caption, doctor, imagine, parse, search, serve, show, train, verify
+from . import act, caption, demo, doctor, imagine, parse, search, serve, show, train, verify
 
 DONE, BAD, INTERRUPTED = 0, 2, 130
 
@@ -25,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # as docstrings are written; rich's own would eat 'sooner[demo]'
 )
-PARTS = (caption, imagine, act, parse, serve, search, show, verify, doctor, train)
+PARTS = (caption, imagine, act, parse, serve, demo, search, show, verify, doctor, train)
 for command in (*PARTS, *plugins("sooner.commands")):
     command.register(app)
 
@@ -67,24 +66,13 @@ def _explain(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(usage() if usage else str(error))
     elif usage is not None:
-        _complain(f"{_renamed(error) or ' '.join(usage().split())} (see --help)")
+        _complain(f"{' '.join(usage().split())} (see --help)")
     elif isinstance(error, SoonerError):
         _complain(str(error))
     else:
         text = " ".join(str(error).split())
         _complain(f"{type(error).__name__}: {text} (unexpected; --debug shows where)")
     return BAD
-
-
-def _renamed(error: Any) -> str:
-    """Returns what an unknown option of 0.1 is called now; empty for other errors."""
-    flag, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
-    if not flag or context is None:
-        return ""
-    now = new_name(
-        flag.lstrip("-").replace("-", "_"), [parameter.name for parameter in context.command.params]
-    )
-    return f"{flag} is now --{now.replace('_', '-')}" if now else ""
 
 
 def _complain(line: str) -> None:

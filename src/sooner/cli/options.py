@@ -2,88 +2,88 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..checks import check_fields, option
 from ..errors import SoonerError
-from ..tasks.settings import CaptionSettings
-from .from_settings import Fields, option_of
+from .from_settings import Fields
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Videos, or folders of them.")]
-Model = Annotated[
-    str | None,
-    typer.Option(metavar="ID_OR_PATH", help="Target model; without it, the bundled miniature."),
-]
-Draft = Annotated[
-    str | None, typer.Option(metavar="ID_OR_PATH", help="Draft model of the same family.")
-]
-Frames = Annotated[int | None, option_of(CaptionSettings, "frames")]
-Fps = Annotated[float | None, option_of(CaptionSettings, "fps")]
-Prompt = Annotated[str | None, option_of(CaptionSettings, "prompt")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
-DeviceMap = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|JSON", help="Shard the target over devices, as transformers' device_map."
-    ),
-]
-TensorParallel = Annotated[
-    bool,
-    typer.Option("--tp", help="Shard the target over torchrun's processes; the first one drafts."),
-]
-DraftDevice = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Where the draft runs; by default --device. --device-map auto leaves a GPU free that "
-        "is named here.",
-    ),
-]
-Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 or float16.")]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Torch threads on a CPU; by default one for each core that no process beside it has, "
-        "for miniatures 1.",
-    ),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
 
 
-def check_threads(threads: int | None) -> None:
-    """Refuse a number of threads before models are loaded.
+def parse_device_map(text: str) -> Any:
+    """Returns what transformers takes: a word such as `auto`, or the object of a JSON text.
 
     Raises:
-        SoonerError: fewer than one.
+        SoonerError: a text that begins like JSON and is none.
     """
-    from ..methods.threads import Threads
+    import json
 
-    Threads.plan(threads)
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SoonerError(
+            f'--device-map is no JSON ({error}); give auto, or {{"model.language_model": 1, ...}}'
+        ) from error
 
 
-@dataclass(frozen=True)
-class Models:
+@dataclass(frozen=True, kw_only=True)
+class SingleModel:
+    """A model and where it computes.
+
+    Attributes:
+        model: target model; without it, the bundled miniature.
+        device: where it computes: auto, cpu, cuda, cuda:1, ...
+        dtype: of its numbers: auto, float32, bfloat16 or float16.
+        threads: torch threads on a CPU; by default one for each core that no process beside it has,
+            for miniatures 1.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    model: str | None = option(None, metavar="ID_OR_PATH")
+    device: str = option("auto", metavar="NAME")
+    dtype: str = option("auto", metavar="NAME")
+    threads: int | None = option(None, 1)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models(SingleModel):
     """A pair as it is asked for; see `load_pair`.
+
+    Attributes:
+        draft: draft model of the same family.
+        device_map: shard the target over devices, as transformers' device_map.
+        tp: shard the target over torchrun's processes; the first one drafts.
+        draft_device: where the draft runs; by default `device`. `device_map` auto leaves a GPU free
+            that is named here.
 
     Raises:
         SoonerError: two ways to shard the target at once.
     """
 
-    model: Model = None
-    draft: Draft = None
-    device: Device = "auto"
-    device_map: DeviceMap = None
-    tp: TensorParallel = False
-    draft_device: DraftDevice = None
-    dtype: Dtype = "auto"
-    threads: Threads = None
+    draft: str | None = option(None, metavar="ID_OR_PATH")
+    device_map: str | dict[str, Any] | None = option(
+        None, metavar="auto|JSON", parse=parse_device_map
+    )
+    tp: bool = False
+    draft_device: str | None = option(None, metavar="NAME")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.tp and self.device_map is not None:
             raise SoonerError("--tp and --device-map both shard the target; give one of them")
 
@@ -106,7 +106,7 @@ class Models:
             sees: refuse a target that reads text only.
 
         Raises:
-            SoonerError: as `load_pair`; or fewer than one thread.
+            SoonerError: as `load_pair`.
         """
         from ..methods.parallel.worker import spawns
         from ..tasks.loading import load_pair, separate_device
@@ -114,16 +114,14 @@ class Models:
 
         if not debug:
             hush()
-        check_threads(self.threads)
-        device_map = parse_device_map(self.device_map)
-        separate = separate_device(self.draft_device, self.device, device_map)
+        separate = separate_device(self.draft_device, self.device, self.device_map)
         spawn_draft = method == "parallel" and spawns(placement or "auto", separate, separate)
         pair = load_pair(
             self.model,
             self.draft,
             device=self.device,
             dtype=self.dtype,
-            device_map=device_map,
+            device_map=self.device_map,
             tp_plan="auto" if self.tp else None,
             draft_device=self.draft_device,
             spawn_draft=spawn_draft,
@@ -137,38 +135,35 @@ class Models:
 
 
 SINGLE_MODEL = Fields(only=("model", "device", "dtype", "threads"))
-"""Options of a command that takes no draft."""
+"""Options of a pair for a command that takes no draft."""
 
 
-def parse_device_map(text: str | None) -> Any:
-    """Returns what transformers takes: a word such as `auto`, or the object of a JSON text.
+@dataclass(frozen=True, kw_only=True)
+class Videos:
+    """The videos that a command works on.
 
-    Raises:
-        SoonerError: a text that begins like JSON and is none.
+    Attributes:
+        files: videos, or folders of them.
+        sample: the bundled clip.
     """
-    import json
 
-    if text is None or not text.lstrip().startswith("{"):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise SoonerError(
-            f'--device-map is no JSON ({error}); give auto, or {{"model.language_model": 1, ...}}'
-        ) from error
+    files: list[Path] | None = option(None, metavar="[FILE...]", positional=True)
+    sample: bool = False
 
+    def paths(self, model: str | None) -> list[Path]:
+        """Returns the files given, the bundled clip, or both.
 
-def load_drawing_model(debug: bool = False, **values: Any) -> Any:
-    """Load a model that draws, without the libraries' own progress bars and warnings.
+        Raises:
+            SoonerError: neither; or nothing but the miniature to read them, which is not installed.
+        """
+        from .. import miniatures
 
-    Raises:
-        SoonerError: as `sooner.tasks.imagine.load_drawing_model`.
-    """
-    from ..tasks.imagine.loading import load_drawing_model
-
-    if not debug:
-        hush()
-    return load_drawing_model(**values)
+        small = miniatures.find("video") if self.sample or model is None else None
+        clip = small.sample if self.sample and small is not None else None
+        paths = [*(self.files or []), *([clip] if clip is not None else [])]
+        if not paths:
+            raise SoonerError("no video given; name a file or a folder, or use --sample")
+        return paths
 
 
 def hush() -> None:
@@ -181,18 +176,40 @@ def hush() -> None:
     transformers.logging.disable_progress_bar()
 
 
-def single_choice(none: str, **choices: Any) -> str:
-    """Returns the name of the one thing that is not `None`.
+def check_ray(address: str | None, reason: str) -> str:
+    """Returns the address of the cluster that `--ray` names.
+
+    Args:
+        reason: why not through Ray's client.
 
     Raises:
-        SoonerError: `none` where nothing is given; or more than one is.
+        SoonerError: ray is not installed, or the address is of its client.
     """
-    names = [name for name, value in choices.items() if value is not None]
-    if not names:
-        raise SoonerError(none)
-    if len(names) > 1:
-        raise SoonerError(f"{' and '.join(names)} exclude each other; give one of them")
-    return names[0]
+    if importlib.util.find_spec("ray") is None:
+        raise SoonerError("ray is not installed; pip install 'sooner[ray]'")
+    if address is not None and address.startswith("ray://"):
+        raise SoonerError(
+            f"'{address}' is Ray's client, {reason}; run the command on a machine of the cluster, "
+            "with --ray auto"
+        )
+    return address or "local"
+
+
+def from_root(name: str | None) -> str | None:
+    """Returns a folder by its path from the root, so that every machine means the same by it; a hub
+    id as it is.
+
+    Raises:
+        SoonerError: a path that is not there.
+    """
+    if name is None:
+        return None
+    path = os.path.expanduser(name)
+    if os.path.exists(path):
+        return os.path.abspath(path)
+    if name.startswith(("/", ".", "~")):
+        raise SoonerError(f"folder '{name}' does not exist; check the path")
+    return name
 
 
 def log_decisions() -> None:

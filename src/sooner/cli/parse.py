@@ -6,15 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from ..errors import SoonerError
 from . import options
-from . import parse_options as parse_options
 from .display import Display
-from .from_settings import from_settings
+from .from_settings import Fields, from_settings
+from .parse_options import ParseOptions
 
 if TYPE_CHECKING:
     from ..ray import RayJob
@@ -57,9 +58,12 @@ def register(app: typer.Typer) -> None:
 @from_settings
 def parse(
     *,
-    request: parse_options.ParseOptions,
-    sample: parse_options.Sample = False,
+    request: Annotated[ParseOptions, Fields(without=("debug",))],
+    sample: Annotated[
+        bool, typer.Option("--sample", help="The bundled page, whose Markdown is printed.")
+    ] = False,
     quiet: options.Quiet = False,
+    debug: options.Debug = False,
 ) -> None:
     """Parse documents into Markdown and regions, page by page, as the model alone would.
 
@@ -71,14 +75,13 @@ def parse(
     from ..interrupts import ended_as_interrupted
     from .parse_display import PagesDisplay
 
-    if request.debug:
+    if debug:
         options.log_decisions()
-    display = Display(quiet)
-    request = replace(
-        request,
-        inputs=parse_options.inputs_of(request.inputs, sample),
-        model=parse_options.model_of(request.model, sample),
-    )
+    display, request = Display(quiet), replace(request, debug=debug)
+    if sample:
+        request = _with_sample(request)
+    if not request.inputs:
+        raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
     pages_display = PagesDisplay(display)
     if request.ray is None:
         job: ParseJob | RayJob = request.job(pages_display.page)
@@ -106,7 +109,17 @@ def parse(
         raise typer.Exit(BAD)
 
 
-def _run(job: ParseJob | RayJob, request: parse_options.ParseOptions, display: Display) -> None:
+def _with_sample(request: ParseOptions) -> ParseOptions:
+    """Returns the request with the bundled page, which is for the bundled miniature."""
+    from .. import miniatures
+    from ..tasks.parse.identity import DEMO
+
+    page = miniatures.find("document").sample
+    inputs = [*(request.inputs or []), *([str(page)] if page is not None else [])]
+    return replace(request, inputs=inputs, model=request.model or DEMO)
+
+
+def _run(job: ParseJob | RayJob, request: ParseOptions, display: Display) -> None:
     """Do what is to be done; a drafter's process ends with it."""
     from ..tasks.parse import ParseJob
     from ..tasks.parse.drafters import processes_of

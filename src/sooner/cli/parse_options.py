@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ..checks import check_choice, check_number, check_whole
+from ..checks import REQUIRED, option
 from ..errors import SoonerError
 from ..tasks.parse.settings import ParseSettings
 from . import options
@@ -23,209 +21,77 @@ if TYPE_CHECKING:
     from ..tasks.parse import ConcurrentParser, DraftParser, PageParser, ParseJob
     from ..tasks.parse.result import Counts
 
-Inputs = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="INPUT...", help="PDFs, pictures, folders of them, patterns, or s3://BUCKET/..."
-    ),
-]
-Sample = Annotated[
-    bool,
-    typer.Option(
-        "--sample", help="The bundled page, whose Markdown is printed; by the bundled miniature."
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ID_OR_PATH",
-        help="Model that verifies the drafts; without it the drafts are the result, as DRAFT. "
-        "'miniature' is the bundled demo, which reads its own made-up pages alone.",
-    ),
-]
-Compare = Annotated[
-    bool, typer.Option("--compare", help="Decode each page plainly too: speed-up and parity.")
-]
-Output = Annotated[
-    str,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="Mirrors the inputs' tree; a folder, or s3://BUCKET/...",
-    ),
-]
-Pages = Annotated[
-    str | None, typer.Option(metavar="1-4,7", help="Pages of each document, from 1; 10- is open.")
-]
-Drafter = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME[,NAME]",
-        help="auto (a PDF's own text where it is good, else OCR), ocr, text-layer, saved:FILE "
-        "(PP-StructureV3, MinerU, docling, dots.ocr), text:FILE, or none.",
-    ),
-]
-Language = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="What OCR reads, by rapidocr's names: en, german, japan, korean, cyrillic, arabic, "
-        "...; by default Chinese, Japanese and Latin script.",
-    ),
-]
-OcrModelDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--ocr-model-dir",
-        metavar="FOLDER",
-        help="Recognition models of languages that rapidocr's wheel has none for.",
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        "--formats",
-        metavar="md,json,html,docling,olmocr,parquet",
-        help="Files of each document, the first three of each page, too.",
-    ),
-]
-Figures = Annotated[
-    str,
-    typer.Option(
-        metavar="picture,table,formula",
-        help="Regions that are cut out of their pages as PNG files, and shown where they stand.",
-    ),
-]
-Furniture = Annotated[
-    bool,
-    typer.Option(
-        "--furniture/--no-furniture",
-        help="Page headers and footers in documents' Markdown, HTML and olmOCR lines.",
-    ),
-]
-Workers = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Drafter processes that work ahead, on as many pages; 0 drafts each page in turn.",
-    ),
-]
-PagesInFlight = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Pages that are decoded at once, in shared forwards; 1 on CPUs, and on GPUs as many "
-        "as memory suffices for, 16 at most.",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume/--fresh", help="Skip pages of the same content and settings, or not."),
-]
-OnError = Annotated[
-    str, typer.Option("--on-error", metavar="skip|stop", help="What a page that fails does.")
-]
-Part = Annotated[
-    str | None,
-    typer.Option(
-        "--shard", metavar="I/N", help="The I-th of N parts of the documents, by their places."
-    ),
-]
-Lease = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS",
-        help="For so long other runs leave pages alone that this one has in hand.",
-    ),
-]
-HasLeases = Annotated[
-    bool,
-    typer.Option(
-        "--leases/--no-leases", help="Share pages between runs; without, each run does them all."
-    ),
-]
-Dpi = Annotated[
-    float | None,
-    typer.Option(
-        metavar="N", help="Resolution of the pages' pictures: 200, or the model's own size."
-    ),
-]
-Longest = Annotated[
-    int | None, typer.Option(metavar="N", help="Pixels of their longer side, instead of --dpi.")
-]
-Password = Annotated[str | None, typer.Option(metavar="TEXT", help="Of encrypted PDFs.")]
-TrustRemoteCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="Run the Python files of a checkpoint that transformers has no class for.",
-    ),
-]
-Overlay = Annotated[
-    bool, typer.Option("--overlay/--no-overlay", help="A picture of each page's regions.")
-]
 
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="[ADDRESS]",
-        help="On Ray: here if no address follows, or on the cluster at HOST:PORT or auto; "
-        "pip install 'sooner[ray]'.",
-    ),
-]
-Actors = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="With --ray, parsers that each load the model: by default one a GPU, or one a "
-        "machine where there is none.",
-    ),
-]
-InFlight = Annotated[
-    int | None, typer.Option("--in-flight", metavar="N", help="With --ray, pages at once in each.")
-]
+@dataclass(frozen=True, kw_only=True)
+class ParseOptions(options.SingleModel):
+    """A run of `sooner parse`. Without a model, drafts are the result.
 
+    Attributes:
+        inputs: PDFs, pictures, folders of them, patterns, or s3://BUCKET/...
+        output: mirrors the inputs' tree; a folder, or s3://BUCKET/...
+        pages: pages of each document, from 1; 10- is open.
+        model: model that verifies the drafts; without it the drafts are the result, as DRAFT.
+            'miniature' is the bundled demo, which reads its own made-up pages alone.
+        trust_remote_code: run the Python files of a checkpoint that transformers has no class for.
+        drafter: what drafts: auto (a PDF's own text where it is good, else OCR), ocr, text-layer,
+            saved:FILE (PP-StructureV3, MinerU, docling, dots.ocr), text:FILE, or none.
+        language: what OCR reads, by rapidocr's names: en, german, japan, korean, cyrillic, arabic,
+            ...; by default Chinese, Japanese and Latin script.
+        ocr_model_dir: recognition models of languages that rapidocr's wheel has none for.
+        formats: files of each document, the first three of each page, too.
+        resume: skip pages of the same content and settings, or not.
+        on_error: what a page that fails does.
+        workers: drafter processes that work ahead, on as many pages; 0 drafts each page in turn.
+        pages_in_flight: pages that are decoded at once, in shared forwards; 1 on CPUs, and on GPUs
+            as many as memory suffices for, 16 at most.
+        shard: the I-th of N parts of the documents, by their places.
+        lease: for so long other runs leave pages alone that this one has in hand.
+        leases: share pages between runs; without, each run does them all.
+        dpi: resolution of the pages' pictures: 200, or the model's own size.
+        longest: pixels of their longer side, instead of `dpi`.
+        password: of encrypted PDFs.
+        overlay: a picture of each page's regions.
+        figures: regions that are cut out of their pages as PNG files, and shown where they stand.
+        furniture: page headers and footers in documents' Markdown, HTML and olmOCR lines.
+        compare: decode each page plainly too: speed-up and parity.
+        ray: on Ray: here if no address follows, or on the cluster at HOST:PORT or auto; pip install
+            'sooner[ray]'.
+        actors: with `ray`, parsers that each load the model: by default one a GPU, or one a machine
+            where there is none.
+        in_flight: with `ray`, pages at once in each.
+    """
 
-@dataclass(frozen=True)
-class ParseOptions:
-    """A run as it was asked for; see the options. Without a model, drafts are the result."""
-
-    output: Output
-    inputs: Inputs = None
-    pages: Pages = None
-    model: Model = None
-    trust_remote_code: TrustRemoteCode = False
-    drafter: Drafter = "auto"
-    language: Language = None
-    ocr_model_dir: OcrModelDir = None
+    output: str = option(REQUIRED, metavar="FOLDER", names=("-o", "--output"))
+    inputs: list[str] | None = option(None, metavar="INPUT...", positional=True)
+    pages: str | None = option(None, metavar="1-4,7")
+    trust_remote_code: bool = False
+    drafter: str = option("auto", metavar="NAME[,NAME]")
+    language: str | None = option(None, metavar="NAME")
+    ocr_model_dir: Path | None = option(None, metavar="FOLDER")
     settings: Annotated[
         ParseSettings, Fields(without=("region_rows", "reference_window", "repetition"))
     ] = field(default_factory=ParseSettings)
-    formats: Format = "md,json"
-    resume: Resume = True
-    on_error: OnError = "skip"
-    workers: Workers = 1
-    pages_in_flight: PagesInFlight = None
-    shard: Part = None
-    lease: Lease = 600.0
-    leases: HasLeases = True
-    dpi: Dpi = None
-    longest: Longest = None
-    password: Password = None
-    overlay: Overlay = True
-    figures: Figures = ""
-    furniture: Furniture = True
-    compare: Compare = False
-    device: options.Device = "auto"
-    dtype: options.Dtype = "auto"
-    threads: options.Threads = None
-    debug: options.Debug = False
-    ray: Ray = None
-    actors: Actors = None
-    in_flight: InFlight = None
+    formats: str = option(
+        "md,json", metavar="md,json,html,docling,olmocr,parquet", names=("--format",)
+    )
+    resume: bool = option(True, names=("--resume/--fresh",))
+    on_error: str = option("skip", known=("skip", "stop"), metavar="skip|stop")
+    workers: int = option(1, 0)
+    pages_in_flight: int | None = option(None, 1)
+    shard: str | None = option(None, metavar="I/N")
+    lease: float = option(600.0, 0, above=True, metavar="SECONDS")
+    leases: bool = True
+    dpi: float | None = option(None, metavar="N")
+    longest: int | None = None
+    password: str | None = None
+    overlay: bool = True
+    figures: str = option("", metavar="picture,table,formula")
+    furniture: bool = True
+    compare: bool = False
+    ray: str | None = option(None, metavar="[ADDRESS]")
+    actors: int | None = option(None, 1)
+    in_flight: int | None = option(None, 1)
+    debug: bool = False
 
     def job(self, on_page: Callable[[dict[str, Any], Counts], None]) -> ParseJob:
         """Returns the run, planned: documents are listed, pages counted, and the manifest is read.
@@ -333,17 +199,10 @@ class ParseOptions:
             raise SoonerError("--compare is about a model's decoding; name one with --model")
         if self.model is None and self.drafter == "none":
             raise SoonerError("without a drafter and a model nobody reads; name one with --model")
-        if self.pages_in_flight is not None:
-            check_whole("--pages-in-flight", self.pages_in_flight)
-            if self.compare and self.pages_in_flight > 1:
-                raise SoonerError(
-                    "--compare times each page with nothing beside it; leave --pages-in-flight out"
-                )
-        check_choice("on-error", self.on_error, ("skip", "stop"))
-        check_number("lease", self.lease, 0, above=True)
-        for name in ("threads", "actors", "in_flight"):
-            if getattr(self, name) is not None:
-                check_whole(name.replace("_", "-"), getattr(self, name))
+        if self.compare and (self.pages_in_flight or 1) > 1:
+            raise SoonerError(
+                "--compare times each page with nothing beside it; leave --pages-in-flight out"
+            )
         if self.ray is None and (self.actors or self.in_flight):
             raise SoonerError("--actors and --in-flight are of --ray; add it, or leave them out")
 
@@ -378,25 +237,3 @@ class ParseOptions:
         small = pair.miniature is not None
         Threads.plan(self.threads, is_miniature=small, processes=processes).apply()
         return parser
-
-
-def inputs_of(names: list[str] | None, sample: bool) -> list[str]:
-    """Returns the files given, the bundled page, or both.
-
-    Raises:
-        SoonerError: neither.
-    """
-    from .. import miniatures
-
-    page = miniatures.find("document").sample if sample else None
-    paths = [*(names or []), *([str(page)] if page is not None else [])]
-    if not paths:
-        raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
-    return paths
-
-
-def model_of(name: str | None, sample: bool) -> str | None:
-    """Returns the model given; the bundled page is for the bundled miniature."""
-    from ..tasks.parse.identity import DEMO
-
-    return DEMO if name is None and sample else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SoonerError
+from . import options
 
 if TYPE_CHECKING:
     from ..documents import Document
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from ..tasks.parse import ParseJob
     from ..tasks.parse.result import Counts
     from .parse_options import ParseOptions
-
-HERE = "local"
-
-MISSING = "ray is not installed; pip install 'sooner[ray]'"
 
 
 def ray_job(
@@ -38,19 +34,12 @@ def ray_job(
         SoonerError: ray is not installed; an option that is for one process; else as
             `ParseOptions.job`.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise SoonerError(MISSING)
+    address = options.check_ray(request.ray, "behind which folders are not this machine's")
     from ..ray import RayJob
     from ..ray.parser import IN_FLIGHT
     from ..ray.pipeline import Pipeline, RayModel
     from ..tasks.parse.drafters import TIMEOUT
 
-    address = request.ray or HERE
-    if address.startswith("ray://"):
-        raise SoonerError(
-            f"'{address}' is Ray's client, behind which folders are not this machine's; run the "
-            "command on a machine of the cluster, with --ray auto"
-        )
     if request.compare:
         raise SoonerError("--compare times one process on one machine; leave --ray out")
     job = job or request.job(on_page)
@@ -59,9 +48,8 @@ def ray_job(
         documents = [item for item in documents if part.has(item.place.as_posix())]
     model = None
     if request.model is not None:
-        folder = os.path.abspath(os.path.expanduser(request.model))
         model = RayModel(
-            folder if os.path.isdir(folder) else request.model,
+            options.from_root(request.model) or "",
             request.device,
             request.dtype,
             request.trust_remote_code,

@@ -1,21 +1,22 @@
-"""`sooner serve MODEL`: OpenAI's API over one model, many requests at once; and `sooner demo`."""
+"""`sooner serve MODEL`: OpenAI's API over one model, many requests at once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Annotated
+import os
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 import typer
 
+from ..checks import option
 from ..errors import SoonerError
-from ..serve.settings import ChatSettings, ReplicaSettings, ServerSettings
+from ..serve.settings import ChatSettings, ReplicaSettings
 from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
 from .parse import WithAddress
-from .parse_options import Ray
 
 MODELS = Fields(without=("model", "tp"))
 SERVED = Fields(
@@ -23,129 +24,208 @@ SERVED = Fields(
         "max_bytes", "max_connections", "body_seconds", "head_seconds",
         "media_memory", "media_workers", "ping_seconds",
     ),
-    env={"token": "SOONER_TOKEN"},
 )  # fmt: skip
-
-DEMO = Fields(
-    only=("host", "port", "token"), defaults={"port": 7860}, env={"token": "SOONER_TOKEN"}
-)
-"""Models of the demo's server."""
-DEMO_MODELS = Fields(without=("tp",))
-
 NO_REPLICAS = ReplicaSettings()
 """Fields of a server without Ray."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the subcommands."""
+    """Add the subcommand."""
     app.command(name="serve", cls=WithAddress)(serve)
-    app.command(name="demo")(demo)
+
+
+def has_page() -> bool:
+    """Returns whether what the page is made with is installed."""
+    return find_spec("gradio") is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """The model that a server answers with, here or in replicas.
+
+    Attributes:
+        model: hub id or folder; or miniature, the bundled one for videos (miniature:document reads
+            pages).
+        adapter: LoRA adapter, merged into the model's weights.
+        ray: on Ray: here if no address follows, or on the cluster at HOST:PORT or auto; pip install
+            'sooner[ray]'.
+
+    Raises:
+        SoonerError: no model; or options of Ray without it.
+    """
+
+    model: str | None = option(None, metavar="MODEL", positional=True)
+    adapter: str | None = option(None, metavar="ID_OR_PATH")
+    models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
+    settings: Annotated[ChatSettings, SERVED] = field(default_factory=ChatSettings)
+    ray: str | None = option(None, metavar="[ADDRESS]")
+    scaling: ReplicaSettings = NO_REPLICAS
+
+    def __post_init__(self) -> None:
+        if self.model is None:
+            raise SoonerError(
+                "name a model: a hub id, a folder, or miniature, which needs no download (sooner "
+                "serve miniature)"
+            )
+        if self.ray is None and self.scaling != NO_REPLICAS:
+            raise SoonerError(
+                "--replicas, --max-replicas, --imbalanced-threshold, --upscale-seconds and "
+                "--downscale-seconds are of --ray; add it, or leave them out"
+            )
+
+    @cached_property
+    def small(self) -> str | None:
+        """Name of the miniature, if the model is one."""
+        from ..serve.bundled import miniature_of
+
+        return miniature_of(self.model or "")
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether a draft works beside the target, in a process of its own."""
+        return self.settings.method == "parallel"
+
+    def completed(self) -> Served:
+        """Returns the same with what follows from the model: the folder of a miniature's sample,
+        the base model of an adapter.
+        """
+        from ..miniatures import sample_of
+        from ..serve.adapters import base_of
+
+        if self.small is not None:
+            if self.settings.media_root is not None:
+                return self
+            root = str(sample_of(self.small).parent)  # so that a first request needs no file
+            return replace(self, settings=replace(self.settings, media_root=root))
+        base = base_of(self.model or "")
+        if base is None:
+            return self
+        return replace(self, model=base, adapter=self.adapter or self.model)
+
+    def load(self, debug: bool) -> Any:
+        """Returns the pair.
+
+        Raises:
+            SoonerError: as `Models.load`; or it answers no chats.
+        """
+        from ..serve.model import check_servable, draft_placement, merged_pair
+        from ..tasks.loading import pick_device
+
+        models, small = self.models, self.small
+        named = replace(models, model=None if small is not None else self.model)
+        placement = method = None
+        if self.is_parallel:
+            placement = draft_placement(pick_device(models.draft_device or models.device))
+            method = self.settings.method
+        pair: Any = named.load(debug, placement, small or "video", method, sees=False)
+        pair = merged_pair(pair, self.adapter)
+        check_servable(pair)
+        return pair
+
+    def from_root(self) -> Served:
+        """Returns the same with folders named from the root, so that every machine means the same
+        by them.
+
+        Raises:
+            SoonerError: a folder that is not there, which replicas would tell late.
+        """
+        settings, models = self.settings, self.models
+        return replace(
+            self,
+            model=self.model if self.small is not None else options.from_root(self.model),
+            adapter=options.from_root(self.adapter),
+            models=replace(models, draft=options.from_root(models.draft)),
+            settings=replace(
+                settings,
+                head=options.from_root(settings.head),
+                media_root=options.from_root(settings.media_root),
+            ),
+        )
+
+    def report(self, display: Display, url: str, more: str = "") -> None:
+        """Say that requests are taken."""
+        display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
+        if not more and self.settings.page and has_page():
+            display.line(f"  watch it at {url}/")
+        if self.is_parallel:
+            display.line("  one request decodes at a time, its draft beside it; others wait")
+        if self.small is not None:
+            from ..miniatures import MADE_UP, sample_of
+
+            display.line(f"  the bundled {self.small} miniature {MADE_UP}", "yellow")
+            name = sample_of(self.small).name
+            display.line(f'  requests may name its sample: {{"url": "{name}"}}')
 
 
 @from_settings
-def serve(
-    *,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Hub id or folder; or miniature, the bundled one for videos (miniature:document "
-            "reads pages).",
-        ),
-    ] = None,
-    adapter: Annotated[
-        str | None,
-        typer.Option(metavar="ID_OR_PATH", help="LoRA adapter, merged into the model's weights."),
-    ] = None,
-    models: Annotated[options.Models, MODELS],
-    settings: Annotated[ChatSettings, SERVED],
-    ray: Ray = None,
-    scaling: ReplicaSettings = NO_REPLICAS,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
-) -> None:
+def serve(*, request: Served, quiet: options.Quiet = False, debug: options.Debug = False) -> None:
     """Answer OpenAI's API (chat, completions, models), several requests at once, exactly.
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus. With --ray, as
     many processes as --replicas says answer behind one address.
     """
-    if model is None:
-        raise SoonerError(
-            "name a model: a hub id, a folder, or miniature, which needs no download (sooner serve "
-            "miniature)"
-        )
-    if ray is None and scaling != NO_REPLICAS:
-        raise SoonerError(
-            "--replicas, --max-replicas, --imbalanced-threshold, --upscale-seconds and "
-            "--downscale-seconds are of --ray; add it, or leave them out"
-        )
     from ..serve.run import check_address, require
 
     require()
-    check_address(settings)
-    from ..miniatures import sample_of
-    from ..serve.adapters import base_of
-    from ..serve.bundled import miniature_of
-    from .served_models import ServedModels, tell_end
-
+    check_address(request.settings)
     if debug:
         options.log_decisions()
-    small = miniature_of(model)
-    if small is not None and settings.media_root is None:  # so that a first request needs no file
-        settings = replace(settings, media_root=str(sample_of(small).parent))
-    base = None if small is not None else base_of(model)
-    if base is not None:
-        model, adapter = base, adapter or model
-    display = Display(quiet)
-    served = ServedModels(model, small, adapter, models, settings, debug)
-    if ray is not None:
-        from .serve_ray import serve_on_ray
-
-        serve_on_ray(served, ray, scaling, display)
+    served, display = request.completed(), Display(quiet)
+    settings = served.settings
+    if served.ray is not None:
+        _serve_on_ray(served, display, debug)
         return
     from ..serve.chat_run import run_chat
 
+    def stopping(count: int) -> None:
+        requests = "1 request" if count == 1 else f"{count} requests"
+        seconds = f"at most {settings.grace_seconds:g} s (Ctrl-C: at once)"
+        display.line(f"  stopping; {requests} under way, {seconds}")
+
     with display.job():
         display.stage("load")
-        pair = served.load()
+        pair = served.load(debug)
+    page = None
+    if settings.page and has_page():
+        from ..demo.served import mount_served
+
+        page = partial(mount_served, pair=pair)
     run_chat(
         pair,
-        model,
+        served.model or "",
         settings,
-        partial(served.tell, display),
-        partial(tell_end, display, settings.grace_seconds),
+        partial(served.report, display),
+        stopping,
         "info" if debug else "warning",
-        served.page(pair),
+        page,
     )
 
 
-@from_settings
-def demo(
-    *,
-    record: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Show this recording (of --save), without a model."),
-    ] = None,
-    clip: Annotated[
-        Path | None, typer.Option(metavar="VIDEO", help="For --save and --export; else the sample.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record a race into a JSON file, and end.")
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one HTML file that needs no server, and end."),
-    ] = None,
-    settings: Annotated[ServerSettings, DEMO],
-    models: Annotated[options.Models, DEMO_MODELS],
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
-) -> None:
-    """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
+def _serve_on_ray(served: Served, display: Display, debug: bool) -> None:
+    """Serve by several processes of a cluster, until this one is told to stop.
 
-    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --save and
-    --export.
+    Raises:
+        SoonerError: ray is not installed; else as `RayServer.run`.
     """
-    from .demo import run_demo
+    address = options.check_ray(served.ray, "which passes no streams on")
+    from ..ray.serving import RayServer
 
-    run_demo(record, clip, save, export, settings, models, quiet, debug)
+    placed, replicas = served.from_root(), served.scaling
+    names = (placed.models.draft, placed.adapter, placed.settings.head, placed.settings.media_root)
+    count = "1 replica" if replicas.maximum == 1 else f"{replicas.replicas} replicas"
+    if replicas.maximum > replicas.replicas:
+        count = f"{replicas.replicas} to {replicas.maximum} replicas"
+    with display.job():
+        RayServer(
+            load=partial(placed.load, debug),
+            model=served.model or "",
+            settings=placed.settings,
+            replicas=replicas,
+            address=address,
+            model_files=None if served.small is not None else placed.model,
+            paths=[path for path in names if path is not None and os.path.exists(path)],
+            needs_gpu=not served.models.device.startswith("cpu"),
+            on_stage=display.stage,
+            on_ready=partial(served.report, display, more=f" with {count}"),
+            debug=debug,
+        ).run()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import SoonerError
+from ..io import check_writable, write_json
 from ..tasks.settings import CaptionSettings
 from . import options
-from .display import Display
+from .display import Display, Tally
 from .from_settings import Fields, from_settings
 
 BUG, BAD = 1, 2
@@ -33,7 +32,7 @@ def register(app: typer.Typer) -> None:
 @from_settings
 def verify(
     *,
-    files: options.Files,
+    videos: options.Videos,
     settings: Annotated[CaptionSettings, COMPARED],
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write ids and verdicts there.")
@@ -47,37 +46,34 @@ def verify(
     Each video gets a verdict: identical, tie (the two best scores differ by less than rounding
     explains) or bug. Exit code 1 if any is a bug.
     """
-    from ..tasks import identity as identity
+    from ..tasks.identity import find
+    from ..tasks.verify import verify as compare
     from ..tasks.video import probe
 
     if debug:
         options.log_decisions()
+    if json_file is not None:
+        check_writable(json_file)
     display = Display(quiet)
-    videos = identity.find(files)
-    probe(videos[0])
+    tally = Tally(display, "videos verified", debug)
+    paths = find(videos.paths(models.model))
+    probe(paths[0])
     with display.job():
         display.stage("load")
         pair = models.load(debug)
-    reports = [report for path in videos if (report := _verify_clip(path, pair, settings, display))]
+    reports = []
+    for path in paths:
+        with tally.attempt(f"'{path}'"):
+            report = compare(path, pair, settings, display.stage)
+            display.end_text()
+            typer.echo(f"{path}: {report['method']} ({report['mode']}): {describe(report)}")
+            reports.append(report)
     if json_file is not None:
-        _write(json_file, reports)
+        write_json(reports, json_file)
     if any(report["verdict"] == "bug" for report in reports):
         raise typer.Exit(BUG)
-    if len(reports) < len(videos):
+    if tally.failed:
         raise typer.Exit(BAD)
-
-
-def _verify_clip(path: Path, pair: Any, settings: Any, display: Display) -> dict[str, Any] | None:
-    from ..tasks.verify import verify as compare
-
-    try:
-        with display.job():
-            report = compare(path, pair, settings, display.stage)
-    except SoonerError as error:
-        display.error(str(error))
-        return None
-    typer.echo(f"{path}: {report['method']} ({report['mode']}): {describe(report)}")
-    return report
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -92,10 +88,3 @@ def describe(report: dict[str, Any]) -> str:
         f"{report['verdict']}: token {report['divergence']} is {report['candidate']} instead of "
         f"{report['reference']} (gap {gap}, top-2 gap {top2}, rounding explains {allowed})"
     )
-
-
-def _write(path: Path, reports: list[dict[str, Any]]) -> None:
-    try:
-        path.write_text(json.dumps(reports, indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error

@@ -36,7 +36,7 @@ class ServerSettings:
 
     host: str = option("127.0.0.1", metavar="ADDRESS")
     port: int = option(8000, 0, 65_535)
-    token: str | None = option(None, metavar="SECRET")
+    token: str | None = option(None, metavar="SECRET", env="SOONER_TOKEN")
     max_body: int = option(16 * MEBI, 1)
     max_bytes: int = option(128 * MEBI, 1)
     max_connections: int = option(256, 1)

@@ -13,7 +13,15 @@ from typing import Annotated, Any
 import typer
 
 from sooner.cli import options
-from sooner.cli.from_settings import _plain, described, option_of
+from sooner.cli.config import Config
+from sooner.cli.from_settings import (
+    described,
+    is_given,
+    keyword,
+    parameter,
+    parsed,
+    with_parameters,
+)
 
 from .bench_parts import Add, Json, keep_in, read_result, run_bench
 
@@ -50,9 +58,9 @@ class Bench:
         def command(ctx: typer.Context, **inputs: Any) -> None:
             json = inputs["json"]
             given = {
-                name: _parsed(kind, name, inputs[name])
-                for name in kind.__dataclass_fields__
-                if name in inputs and _is_given(ctx, name)
+                field.name: _parsed(kind, field, inputs[field.name])
+                for field in dataclasses.fields(kind)
+                if field.name in inputs and is_given(ctx, field.name)
             }
             settings = kind(**{**(full if inputs.get("full") else {}), **given})
             run = _load(self.run)
@@ -69,12 +77,9 @@ class Bench:
             if faults or any(_is_bug(row) for row in rows_of(result)):
                 raise typer.Exit(1)
 
-        parameters = [_keyword("ctx", typer.Context), *self._parameters(kind)]
         command.__name__ = self.name
         command.__doc__ = (kind.__doc__ or "").split("Attributes:")[0].strip()
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        return command
+        return with_parameters(command, list(self._parameters(kind)))
 
     def _faults(self, result: Mapping[str, Any]) -> list[str]:
         if self.faults:
@@ -88,13 +93,14 @@ class Bench:
             yield _parameter(kind, field)
         if full := getattr(kind, "FULL", {}):
             text = ", ".join(f"{name} {_text(value)}" for name, value in full.items())
-            yield _keyword(
+            yield keyword(
                 "full", Annotated[bool, typer.Option("--full", help=f"More of it: {text}.")], False
             )
-        yield _keyword("json", Json, None)
+        yield keyword("json", Json, None)
         if self.adds:
-            yield _keyword("add", Add, False)
-        yield _keyword("debug", options.Debug, False)
+            yield keyword("add", Add, False)
+        yield keyword("debug", options.Debug, False)
+        yield keyword("config", Config, None)
 
 
 def _is_bug(row: Mapping[str, Any]) -> bool:
@@ -116,31 +122,16 @@ def _load(path: str) -> Any:
     return getattr(import_module(f"{PACKAGE}.{module}"), name)
 
 
-def _keyword(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=hint)
-
-
 def _parameter(kind: Any, field: dataclasses.Field[Any]) -> inspect.Parameter:
     """Return the option of a field; a field of paths is the command's arguments."""
     if typing.get_type_hints(kind)[field.name] == tuple[Path, ...]:
         argument = typer.Argument(metavar="[FILE...]", help=described(kind)[field.name])
-        return _keyword(field.name, Annotated[list[Path] | None, argument], None)
-    choice: Any = Annotated[_plain(kind, field), option_of(kind, field.name)]
-    is_list = isinstance(field.default, tuple)
-    return _keyword(field.name, choice, _text(field.default) if is_list else field.default)
+        return keyword(field.name, Annotated[list[Path] | None, argument], None)
+    return parameter(kind, field, field.default)
 
 
-def _parsed(kind: Any, name: str, value: Any) -> Any:
-    limits = kind.__dataclass_fields__[name].metadata.get("range")
-    if limits is not None and limits.parse is not None:
-        return limits.parse(value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _is_given(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
+def _parsed(kind: Any, field: dataclasses.Field[Any], value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else parsed(kind, field, value)
 
 
 def _text(value: Any) -> str:

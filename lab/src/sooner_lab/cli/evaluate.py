@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sooner.cli import options
-from sooner.cli import parse_options as parse_options
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
 from sooner.cli.parse import WithAddress
+from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
-from sooner.tasks.parse.settings import ParseSettings
 
 from .bench_parts import Json
 from .eval_docs import Scoring
 
 BAD, INTERRUPTED = 2, 130
 PARSED = Fields(
-    only=("acceptance_threshold", "stages", "form", "prompt", "max_new_tokens", "timeout")
-)
+    only=(
+        "model", "device", "dtype", "threads", "drafter", "settings", "resume", "workers", "dpi",
+        "longest", "compare", "ray", "actors", "in_flight",
+    ),
+    defaults={"output": ""},
+)  # fmt: skip
 
 group = typer.Typer(no_args_is_help=True, help="Score results on benchmarks.")
 
@@ -57,23 +61,7 @@ def docs(
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="Pages, evenly spread over the benchmark.")
     ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option("--compare", help="Decode each page plainly too: speed and AAL by category."),
-    ] = False,
-    model: options.Model = None,
-    drafter: parse_options.Drafter = "auto",
-    settings: Annotated[ParseSettings, PARSED],
-    resume: parse_options.Resume = True,
-    workers: parse_options.Workers = 1,
-    dpi: parse_options.Dpi = None,
-    longest: parse_options.Longest = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
-    ray: parse_options.Ray = None,
-    actors: parse_options.Actors = None,
-    in_flight: parse_options.InFlight = None,
+    request: Annotated[ParseOptions, PARSED],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -86,30 +74,17 @@ def docs(
         options.log_decisions()
     scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
     if predictions is not None:
-        if compare:
+        if request.compare:
             raise SoonerError("--compare times pages that are parsed; leave --predictions out")
         scoring.score_predictions(predictions)
         return
-    request = parse_options.ParseOptions(
+    request = replace(
+        request,
         inputs=[],
         output=str(scoring.folder_for_predictions()),
-        settings=settings,
-        model=model,
-        drafter=drafter,
         formats="md",
         overlay=False,
-        workers=workers,
-        compare=compare,
-        resume=resume,
-        dpi=dpi,
-        longest=longest,
-        device=device,
-        dtype=dtype,
-        threads=threads,
         debug=debug,
-        ray=ray,
-        actors=actors,
-        in_flight=in_flight,
     )
     try:
         failed = scoring.parsed(request)

@@ -1,6 +1,6 @@
 """Search of each head's pattern on samples (MMInference, algorithm 4 and appendix C.5)."""
 
+from ..settings import SearchSettings
 from .run import Search, SearchSample
-from .space import SearchSettings
 
 __all__ = ["Search", "SearchSample", "SearchSettings"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..patterns import Dense, HeadPattern, Pattern, QBoundary, TwoDBoundary
+from ..settings import SearchSettings
 from .score import WHOLE, Survey, Trial
-from .space import SearchSettings
 
 WORTHS = 10.0 ** torch.linspace(-7, 2, 73, dtype=torch.double)
 """What a unit of cost is worth in units of squared relative error, from little to all."""

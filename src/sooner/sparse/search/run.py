@@ -23,12 +23,13 @@ from ..cost import AttentionShape, MeasuredCosts, measure
 from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
+from ..settings import SearchSettings
 from ..table import HeadEntry, PatternTable, fingerprint, model_name
 from .capture import capture
 from .heads import decide, shortlist
 from .score import Survey, Trial, survey, trial
 from .sidecar import Sidecar
-from .space import SearchSettings, Space
+from .space import Space
 
 SHORTEST, LONGEST = 1024, 8192
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
-from ...checks import check_fields, option
 from ...errors import SoonerError
 from ..modality import PromptLayout
 from ..pairs import share
@@ -15,49 +12,6 @@ from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
 from ..patterns.base import build
 from ..patterns.static import FIRST, NEAR
 from ..plane import whole
-
-COSTS = ("auto", "measured", "flops")
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """How patterns are searched.
-
-    Attributes:
-        budget: most that a head may cost, as a share of dense attention; `None` is that of an
-            A-shape with 1k global and 4k local tokens in 25k, as in the paper (appendix C.5).
-        max_error: heads whose relative output error stays above it are left dense.
-        min_recall: heads whose recall stays below it are left dense.
-        queries: of each modality that candidates are scored on.
-        boundaries: whether patterns with modality boundaries are tried.
-        extended: whether candidates beyond the paper's table 3 are tried; see `Space`.
-        max_stride: longest stride of a grid.
-        cost: what candidates are made comparable by: their time on the device (`"measured"`), the
-            pairs that they compute (`"flops"`), or time where there is a GPU (`"auto"`): CPUs that
-            do other things meanwhile would blur it.
-        break_even: whether to measure the length from which the patterns are faster than dense
-            attention.
-
-    Raises:
-        SoonerError: a value out of range.
-    """
-
-    budget: float | None = option(None, 0, 1, above=True, metavar="SHARE")
-    max_error: float = option(0.5, 0)
-    min_recall: float = option(0.0, 0, 1)
-    queries: int = option(128, 1)
-    boundaries: bool = True
-    extended: bool = True
-    max_stride: int = option(1024, 2)
-    cost: str = option("auto", known=COSTS)
-    break_even: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 PAPER_TOKENS = 25_000
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +21,7 @@ from ...errors import SoonerError
 from ...io import part_of
 from ...robots import Environment
 from ...robots.registry import make, names
+from .action import Distance
 from .observation import Observation
 
 environment_names = names
@@ -263,3 +265,50 @@ def _run(
                 rollouts.episodes.append(lane.end())
                 if on_episode is not None:
                     on_episode(rollouts.episodes[-1])
+
+
+def rollout_record(rollouts: Rollouts, actions: Sequence[Any]) -> dict[str, Any]:
+    """Returns the figures of a rollout, ready for JSON.
+
+    Args:
+        rollouts: the episodes.
+        actions: all outputs of the policy, one for each episode and call.
+    """
+    calls = {id(action.stats): action for action in actions}.values()
+    seconds = [action.seconds for action in calls]
+    steps = sum(episode.steps for episode in rollouts.episodes)
+    results: dict[str, list[bool]] = {}
+    for episode in rollouts.episodes:
+        results.setdefault(episode.env, []).append(episode.success)
+    counts: Counter[int] = Counter()
+    for action in calls:
+        counts.update(action.stats.acceptance_histogram)
+    accepted = sum(length * count for length, count in counts.items())
+    return {
+        "episodes": [
+            {**vars(episode), "film": episode.film and str(episode.film)}
+            for episode in rollouts.episodes
+        ],
+        "success_rate": rollouts.success_rate,
+        "interval": list(rollouts.interval),
+        "environments": {name: sum(done) / len(done) for name, done in results.items()},
+        "actions": steps,
+        "actions_per_second": steps / max(sum(seconds), 1e-9),
+        **{
+            f"p{share}_ms": 1e3 * float(np.percentile(seconds, share)) if seconds else 0.0
+            for share in (50, 95, 99)
+        },
+        "calls": len(calls),
+        "methods": dict(Counter(action.method for action in calls)),
+        "mode": next((item.mode for item in actions if item.mode != "exact"), "exact"),
+        "mean_acceptance_length": 1 + accepted / max(sum(counts.values()), 1),
+        "clipped": sum(bool(action.clipped.any()) for action in actions),
+        "names": list(actions[0].names) if actions and actions[0].names is not None else None,
+        "deviation": _pooled([action.deviation for action in actions]),
+        "from_exact": _pooled([action.from_exact for action in actions]),
+    }
+
+
+def _pooled(distances: Sequence[Distance | None]) -> dict[str, Any] | None:
+    known = [distance for distance in distances if distance is not None]
+    return Distance.pooled(known).as_dict() if known else None

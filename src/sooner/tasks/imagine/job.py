@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from ...drawing import Drawing
@@ -23,7 +24,7 @@ from ..video import probe
 from . import comparison
 from .batch import DrawCallbacks, DrawJob, Interrupted, draw_batch, fresh_seed, warm_up
 from .drawing_model import DrawingModel, build_method
-from .progress import DrawingProgress, partial, to_uint8
+from .progress import DrawingProgress, to_uint8
 from .prompting import unknown_words
 from .settings import ImagineSettings
 
@@ -83,8 +84,8 @@ class ImagineResult:
 
     Attributes:
         record: ready for JSON: what was asked, counts, speeds, times by phase, versions.
-        pixels: uint8 `[count, frames, height, width, 3]`.
-        finished: which of the `count` are whole; the others are grey where nothing was drawn.
+        pixels: uint8 `[finished, frames, height, width, 3]`.
+        finished: which of the `count` are whole: all, unless Ctrl-C came.
         fps: frames a second of a clip.
         given_frames: of a clip, the frames that the file gave, as the tokenizer sees them.
     """
@@ -179,7 +180,7 @@ def _make(
         raise Stopped(_unfinished(work, drawing_model, base, stop.progress)) from stop
     try:
         callbacks.stage("pixels")
-        pixels, took = _pixels(work, drawing)
+        pixels, took = _pixels(work, drawing.tokens)
         record = {**base, **_measured(drawing, canvas, took, details)}
         if settings.compare:
             callbacks.stage("compare")
@@ -189,19 +190,21 @@ def _make(
     return _made(drawing_model, work, record, pixels, [True] * settings.count)
 
 
-def _pixels(work: DrawJob, drawing: Drawing) -> tuple[np.ndarray, float]:
+def _pixels(work: DrawJob, tokens: Tensor) -> tuple[np.ndarray, float]:
     """Returns what was drawn, uint8, and the seconds that decoding took."""
     start = time.perf_counter()
     with torch.inference_mode():
-        pixels = to_uint8(work.canvas.pixels(drawing.tokens))
+        pixels = to_uint8(work.canvas.pixels(tokens))
     return pixels, time.perf_counter() - start
 
 
 def _unfinished(
     work: DrawJob, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
 ) -> ImagineResult:
-    """Returns the result of a run that Ctrl-C ended."""
-    pixels = partial(work.canvas, progress)
+    """Returns the result of a run that Ctrl-C ended: what was finished."""
+    pixels = np.empty((0, 1, 1, 1, 3), np.uint8)
+    if any(progress.finished):
+        pixels, _ = _pixels(work, progress.whole())
     record = {
         **base,
         "tokens": progress.tokens,

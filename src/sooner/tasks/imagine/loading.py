@@ -30,9 +30,7 @@ from ...models.silent import as_run
 from ..loading import config_type, explained, pick_device, pick_dtype
 from .drawing_model import DrawingModel, Kind
 from .prompting import LUMINA
-from .video_tokenizer import check_remote_code, find_tokenizer, load_video_tokenizer
-
-JIT = "decoder.jit"
+from .video_tokenizer import find_tokenizer, load_video_tokenizer
 
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
@@ -43,21 +41,8 @@ SEPARATOR = "<reserved08706>"
 """Ends a turn of a conversation (`Conversation.sep_token` in Lumina-mGPT's code)."""
 
 
-class JitDecoder:
-    """Runs `decoder.jit`: codes `[rows, height, width]` to pixels `[rows, 3, height, width]`,
-    -1..1."""
-
-    def __init__(self, file: Path, device: torch.device) -> None:
-        self.device = device
-        self.network = torch.jit.load(file, map_location=device).eval()
-
-    @torch.no_grad()
-    def decode(self, codes: Tensor) -> Tensor:
-        return self.network(codes.to(self.device)).float()
-
-
 def chameleon_options(
-    folder: str, device: torch.device, tokenizer: str | None, layout: str | None, remote_code: bool
+    folder: str, device: torch.device, tokenizer: str | None, layout: str | None
 ) -> dict[str, Any]:
     """Returns options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its
     codes.
@@ -65,12 +50,10 @@ def chameleon_options(
     Lumina-mGPT 2's codes are MoVQGAN's (`movqgan_270M.ckpt`), all others' Meta's (`vqgan.ckpt`).
 
     Args:
-        tokenizer: the decoder's file or its folder (or that of `decoder.jit`, for other codes),
-            where it is not in the model's.
+        tokenizer: the decoder's file or its folder, where it is not in the model's.
 
     Raises:
-        SoonerError: no decoder, or that of other codes; an unknown layout, TorchScript without
-            `remote_code`.
+        SoonerError: no decoder, or that of other codes; an unknown layout.
     """
     if layout is not None:
         check_choice("layout", layout, LAYOUTS)
@@ -86,9 +69,6 @@ def chameleon_options(
         )
         if files:
             return {"decoder": kind(files[-1], device), **extra}
-        if (place / JIT).is_file():
-            check_remote_code(place, remote_code)
-            return {"decoder": JitDecoder(place / JIT, device), **extra}
     file_name = "movqgan_270M.ckpt" if layout == "lumina2" else "vqgan.ckpt"
     raise SoonerError(
         f"model '{folder}' is a Chameleon, whose codes transformers can't turn into pixels; give "
@@ -258,7 +238,6 @@ def _load_image_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
                 load_options.device,
                 load_options.tokenizer,
                 load_options.layout,
-                load_options.remote_code,
             )
             folder = find_chameleon(folder, load_options.layout)
             model = load_chameleon(folder, load_options.dtype, load_options.layout)

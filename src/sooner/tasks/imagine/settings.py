@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import KnowsOldNames, check_fields, check_keys, option
-from ...errors import SoonerError, under_old_names
+from ...checks import check_fields, check_keys, option
+from ...errors import SoonerError
 
 METHODS = ("jacobi", "sjd", "gsd", "plain")
 COUPLINGS = ("gumbel", "maximal", "independent")
@@ -33,7 +33,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class ImagineSettings(KnowsOldNames):
+class ImagineSettings:
     """How pictures are drawn, and clips continued.
 
     Attributes:
@@ -72,7 +72,7 @@ class ImagineSettings(KnowsOldNames):
     guidance: float | None = option(None, 0, hint="; 1 is none")
     greedy: bool = False
     seed: int | None = option(None, 0, LAST_SEED)
-    count: int = option(1, 1)
+    count: int = option(1, 1, names=("-n", "--count"))
     size: tuple[int, int] | None = option(None, metavar="HxW", parse=parse_size)
     given: int | None = option(None, 1)
     start: int = 0
@@ -126,5 +126,5 @@ class ImagineSettings(KnowsOldNames):
         """Returns a short hash of these settings and `extras` (model, dtype), stable
         between runs.
         """
-        text = json.dumps([under_old_names(dataclasses.asdict(self)), *extras], sort_keys=True)
+        text = json.dumps([dataclasses.asdict(self), *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

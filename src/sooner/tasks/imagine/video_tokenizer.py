@@ -123,8 +123,8 @@ def check_remote_code(place: Path, remote_code: bool) -> None:
     """
     if not remote_code:
         raise SoonerError(
-            f"'{place}' holds TorchScript, which runs the code inside it; add --trust-code if you "
-            "trust these files"
+            f"'{place}' holds TorchScript, which runs the code inside it; add "
+            "--trust-remote-code if you trust these files"
         )
 
 

@@ -22,7 +22,7 @@ METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "ja
         "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
 """Entries of a record that go into a file's metadata."""
 
-GAP, ORANGE = 2, (255, 140, 0)
+GAP = 2
 SMALLEST = 160
 """Clips whose height is below this are enlarged by whole numbers: chroma subsampling would blur
 their colours, and they would be too small to look at."""
@@ -117,16 +117,6 @@ def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, A
     large = frames.repeat(times, axis=1).repeat(times, axis=2)
     large = large[:, : height * times // 2 * 2, : width * times // 2 * 2]  # 4:2:0 wants even sides
     _whole(path, lambda part: _encode(part, large, fps, json.dumps(metadata(record))))
-
-
-def mark_drawn(frames: np.ndarray, prefix: int) -> np.ndarray:
-    """Returns the same frames with a thin orange edge around those that were drawn."""
-    marked = frames.copy()
-    new = marked[prefix:]
-    edge = max(1, frames.shape[1] // 60)
-    for band in (new[:, :edge], new[:, -edge:], new[:, :, :edge], new[:, :, -edge:]):
-        band[:] = ORANGE
-    return marked
 
 
 def _encode(part: Path, frames: np.ndarray, fps: float, comment: str) -> None:

@@ -1,8 +1,3 @@
-"""Training a draft head: records the target's outputs and states, then fits the head to them."""
-
-from .dataset import DataSet, TrainingSample
-from .recording import record
-from .settings import HeadTraining
-from .training import train
-
-__all__ = ["DataSet", "HeadTraining", "TrainingSample", "record", "train"]
+"""Training a draft head: `recording` lets the target answer and keeps its states, `training` fits
+the head to them as `settings` say.
+"""

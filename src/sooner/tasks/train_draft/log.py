@@ -1,82 +1,21 @@
-"""Where a head is trained, how the training goes, and how the head came about."""
+"""How a training goes, and how the head came about."""
 
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-import transformers
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from torch import Tensor, nn
+from torch import nn
 
 from ... import __version__
+from ...provenance import revision
 from .dataset import DataSet
-
-
-class Workers(Protocol):
-    """The processes that one training has."""
-
-    rank: int
-    count: int
-
-    def prepare(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]: ...
-
-    def backward(self, loss: Tensor) -> None: ...
-
-    def wait(self) -> None: ...
-
-
-class Alone:
-    """One process that has one device."""
-
-    rank, count = 0, 1
-
-    def prepare(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        return module, optimizer
-
-    def backward(self, loss: Tensor) -> None:
-        loss.backward()
-
-    def wait(self) -> None:
-        """Returns at once, as there is nobody to wait for."""
-
-
-class Accelerated:
-    """The processes that `accelerate launch` has begun, one for each GPU."""
-
-    def __init__(self) -> None:
-        from accelerate import Accelerator
-
-        self.accelerator = Accelerator()
-        self.rank = self.accelerator.process_index
-        self.count = self.accelerator.num_processes
-
-    def prepare(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        prepared: Any = self.accelerator.prepare(module, optimizer)
-        return prepared
-
-    def backward(self, loss: Tensor) -> None:
-        self.accelerator.backward(loss)
-
-    def wait(self) -> None:
-        self.accelerator.wait_for_everyone()
-
-
-def workers(device: torch.device) -> Workers:
-    """Returns the processes for a target on `device`."""
-    return Alone() if device.type == "cpu" else Accelerated()
 
 
 @contextmanager
@@ -166,38 +105,14 @@ def describe(
         seconds: of training.
         acceptance: on held-out samples.
     """
+    tree = revision()
+    versions = {name: str(metadata.version(name)) for name in ("torch", "transformers")}
     return {
         "settings": settings.as_dict(),
         "data": [{"samples": len(dataset), "sha256": dataset.digest} for dataset in data],
         "seconds": round(seconds, 1),
         "acceptance": acceptance,
-        "git": revision(),
-        "versions": {
-            "sooner": __version__,
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "transformers": transformers.__version__,
-        },
+        "git": tree.commit and tree.commit[:8] + "+" * tree.is_dirty,
+        "versions": {"sooner": __version__, **versions},
         "threads": torch.get_num_threads(),
     }
-
-
-def revision() -> str | None:
-    """Returns the git revision of this package, `+` behind it if files differ; `None` outside of
-    git.
-    """
-    home = Path(__file__).parent
-    commit = _git(home, "rev-parse", "--short", "HEAD")
-    if commit is None:
-        return None
-    return commit + ("+" if _git(home, "status", "--porcelain", "--untracked-files=no") else "")
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        run = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return run.stdout.strip() if run.returncode == 0 else None

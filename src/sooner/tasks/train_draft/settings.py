@@ -1,4 +1,6 @@
-"""How a draft head is trained; the defaults of `HeadTraining` are those of Spec-VLA's table 4."""
+"""How drafts are trained; the defaults of `HeadTraining` are those of Spec-VLA's table 4. Needs no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,21 @@ from ...checks import check_fields, check_keys, option
 from ...errors import SoonerError
 
 SPANS = ("answer", "all")
-FORMATS = ("eagle", "eagle3", "mtp")
+HEADS = ("eagle", "eagle3", "mtp")
+FORMATS = (*HEADS, "dflash")
 OF_EAGLE3 = ("format", "layers", "draft_vocab_size", "step_decay")
+
+
+def parse_numbers(text: str) -> tuple[Any, ...]:
+    """Returns the numbers of a text such as `2,16,29`.
+
+    Raises:
+        SoonerError: something else.
+    """
+    try:
+        return tuple(float(part) if "." in part else int(part) for part in text.split(","))
+    except ValueError as error:
+        raise SoonerError(f"'{text}' is no list of numbers; write it as 2,16,29") from error
 
 
 @dataclass(frozen=True)
@@ -23,7 +38,7 @@ class Recipe:
         lr: highest learning rate of AdamW; it rises over `warmup` steps and falls to 0 with the
             last one, both linearly.
         batch: samples of a step, over all devices.
-        warmup: steps of the rise; by default a tenth of all, `max_warmup` at most.
+        warmup: steps of the rise; by default a tenth of all, 2,000 at most (800 for dflash).
         clip: largest norm of the gradient.
         weight_decay: of AdamW.
         holdout: share of the samples, the last ones, that are kept for measuring.
@@ -87,8 +102,8 @@ class HeadTraining(Recipe):
     """The recipe of a head, beside what `Recipe` says.
 
     Attributes:
-        token_weight: p_w, of the cross-entropy with the target's distribution.
-        state_weight: v_w, of the smooth L1 distance from the target's next state.
+        token_weight: of the cross-entropy with the target's distribution (p_w).
+        state_weight: of the smooth L1 distance from the target's next state (v_w).
         noise: width of the uniform noise on the target's states, `noise * 512 / tokens` of the
             sample in all, half of it to each side: EAGLE's own, which keeps its size over long
             samples and is strong for short ones.
@@ -101,7 +116,8 @@ class HeadTraining(Recipe):
             its tokens alone from states of three layers, without noise, and is written as SpecForge
             writes it; `mtp` learns them from the last states, by a decoder layer of the target's
             own kind, and is written as Qwen's checkpoints have theirs.
-        layers: for `eagle3`, the `hidden_states` that it reads; by default 2, n/2 and n - 3.
+        layers: for `eagle3`, the `hidden_states` that it reads; by default 2, n/2 and n - 3. For
+            dflash, how many layers the drafter has; by default 5.
         draft_vocab_size: for `eagle3`, how many tokens it can draft, those that the recorded
             answers say most often; by default all.
         step_decay: for `eagle3` and `mtp`, the weight of each step of the unrolling is this share
@@ -114,12 +130,12 @@ class HeadTraining(Recipe):
     token_weight: float = option(0.1, 0)
     state_weight: float = option(1.0, 0)
     noise: float = option(0.2, 0)
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[float, float] = option((0.9, 0.95), metavar="X,X", parse=parse_numbers)
     unroll: int = option(1, 1)
     span: Literal["answer", "all"] = option("answer", known=SPANS)
     depth: int = option(5, 1)
-    format: Literal["eagle", "eagle3", "mtp"] = option("eagle", known=FORMATS)
-    layers: tuple[int, ...] | None = None
+    format: Literal["eagle", "eagle3", "mtp"] = option("eagle", known=HEADS)
+    layers: tuple[int, ...] | None = option(None, metavar="I,J,K", parse=parse_numbers)
     draft_vocab_size: int | None = option(None, 1)
     step_decay: float = option(0.8, 0, 1, above=True)
 
@@ -148,3 +164,29 @@ class HeadTraining(Recipe):
         data = super().as_dict()
         is_old = self.format == "eagle"
         return {name: value for name, value in data.items() if not is_old or name not in OF_EAGLE3}
+
+
+@dataclass(frozen=True)
+class BlockTraining(Recipe):
+    """The recipe of a DFlash drafter, beside what `Recipe` says.
+
+    Attributes:
+        layers: of the drafter.
+        block_size: for dflash, entries of a block, its anchor included.
+        anchors: for dflash, most blocks of a sample in a step.
+        decay: for dflash, gamma of the weights of a block's places; the authors take 7 for blocks
+            of 16, 5 for 10 and 4 for 8.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    lr: float = option(6e-4, 0, above=True)
+    max_warmup: ClassVar[int] = 800
+    format: ClassVar[str] = "dflash"
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
+    clip: float = option(1.0, 0, above=True)
+    layers: int = option(5, 1)
+    block_size: int = option(16, 2)
+    anchors: int = option(64, 1)
+    decay: float = option(7.0, 0, above=True)

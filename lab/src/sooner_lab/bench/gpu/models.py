@@ -145,7 +145,8 @@ def draft_head(kind: str, model: Any) -> Any:
     import sooner
     from sooner.methods.eagle import Eagle3Config, Eagle3Head
     from sooner.models import adapt
-    from sooner.tasks.train_draft.block_training import BlockTraining
+    from sooner.tasks.train_draft.block_training import drafter_config
+    from sooner.tasks.train_draft.settings import BlockTraining
 
     adapter = adapt(model)
     if kind == "eagle":
@@ -156,7 +157,7 @@ def draft_head(kind: str, model: Any) -> Any:
         head = Eagle3Head(Eagle3Config.like(adapter, layers, drafted))
     else:
         recipe = BlockTraining(layers=min(5, adapter.layers), block_size=16)
-        head = sooner.DFlashModel(recipe.config(adapter))
+        head = sooner.DFlashModel(drafter_config(recipe, adapter))
     return head.to(model.device, model.dtype).eval().requires_grad_(False)
 
 

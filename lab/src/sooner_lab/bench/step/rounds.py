@@ -28,7 +28,8 @@ from sooner.methods.context import Context
 from sooner.methods.eagle import Eagle3Config, Eagle3Head
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
-from sooner.tasks.train_draft.block_training import BlockTraining
+from sooner.tasks.train_draft.block_training import drafter_config
+from sooner.tasks.train_draft.settings import BlockTraining
 
 from .guard import Waits
 from .operations import Operations
@@ -95,7 +96,7 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     head = to_device(sooner.EagleHead.for_target(model))
     reduced = to_device(Eagle3Head(Eagle3Config.like(adapt(model), (0, 1, 1), 40)))
     recipe = BlockTraining(layers=1, block_size=6)
-    drafter = to_device(sooner.DFlashModel(recipe.config(adapt(model))).eval())
+    drafter = to_device(sooner.DFlashModel(drafter_config(recipe, adapt(model))).eval())
     draft = to_device(draft)
     return {
         "plain": sooner.Autoregressive,

@@ -9,7 +9,7 @@ silent (`models/silent.py`) and neither trained nor stored. The shipped one had 
 last stage ran; without them it follows the experts as closely, so they were taken out.
 
 The draft head is trained on what the finished policy says, 8,000 observations of it, with `HEAD`:
-`sooner train draft --miniature robot --samples 8000 --settings HEAD.json -o DIR`.
+`sooner train draft --miniature robot --samples 8000 --config HEAD.json -o DIR`.
 """
 
 from __future__ import annotations
