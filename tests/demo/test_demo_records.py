@@ -21,7 +21,7 @@ from sooner.demo.jobs import Jobs
 from sooner.demo.race import record_race
 from sooner.demo.served import record_between
 from sooner.demo.site import create_app
-from sooner.demo.task_records import HeadView, record_heads, record_robot
+from sooner.demo.task_records import record_robot
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.policy import Policy
@@ -118,17 +118,6 @@ def test_a_race_tells_each_forward_of_a_parallel_draft(pair: ModelPair, clip: Pa
     assert turns["beside"] == []
 
 
-@pytest.mark.lab
-def test_a_head_is_drawn_on_a_clip_of_the_user(pair: ModelPair, clip: Path) -> None:
-    tables: dict = {}
-    record = record_heads(pair, HeadView(1, 2, 8, clip), tables)
-    assert "Layer 1, head 2" in record["where"]
-    assert len(record["images"]) == 3
-    assert list(tables) == [(1, 8)]
-    with pytest.raises(StoppedError):
-        record_heads(pair, HeadView(1, 2, 12), {}, is_stopped=lambda: True)
-
-
 def test_a_policy_without_a_head_moves_plainly() -> None:
     policy = Policy.load()
     alone = Policy(policy.model, policy.processor, name="alone")
@@ -144,9 +133,9 @@ def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     def names(named) -> list[str]:
         return [task.name for task in tasks_of(named)]
 
-    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot", "Long prompts"]
+    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot"]
     named = replace(pair, miniature=None)
-    assert names(named) == ["Video", "Document", "Long prompts"]
+    assert names(named) == ["Video", "Document"]
     drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]
     assert (drawing.name, robot.name) == ("Picture", "Robot")
     assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
@@ -244,8 +233,8 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(SoonerError, match="no record"):
             read_record(path)
-    path.write_text(json.dumps({"kind": "heads"}))
-    assert read_record(path) == {"kind": "heads"}
+    path.write_text(json.dumps({"kind": "robot"}))
+    assert read_record(path) == {"kind": "robot"}
 
 
 def test_jobs_take_turns_and_tell_errors_in_words() -> None:

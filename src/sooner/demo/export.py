@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from ..errors import SoonerError
 
-KINDS = ("race", "picture", "pages", "robot", "heads")
+KINDS = ("race", "picture", "pages", "robot")
 """The kinds of records; each is drawn by the function of that name in `player.js`."""
 
 TABLE_TAG = re.compile(

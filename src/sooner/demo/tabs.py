@@ -13,7 +13,6 @@ import gradio as gr
 
 from .. import miniatures
 from ..errors import SoonerError
-from ..models import adapt
 from ..registry import choices
 from ..tasks.act.allowance import Allowance
 from ..tasks.act.policy import Policy
@@ -59,17 +58,14 @@ def tasks_of(named: Named | None) -> list[Task]:
         return [robot(lambda: named, True)]
     if named is not None and named.miniature != "video":
         tasks = [documents(lambda: named, named.miniature is None)]
-        if named.miniature is None:
-            tasks = [videos(lambda: named, True), *tasks, long_prompts(lambda: named, True)]
-        return tasks
+        return [videos(lambda: named, True), *tasks] if named.miniature is None else tasks
     small = cache(lambda: named or load_pair(miniature="video"))
     known = {
         "video": partial(videos, small), "document": partial(documents, cache(load_parser)),
         "image": partial(pictures, cache(load_drawing_model)),
         "robot": partial(robot, cache(Policy.load)),
     }  # fmt: skip
-    tasks = [make() for name, make in known.items() if name in miniatures.names()]
-    return tasks + ([long_prompts(small)] if "video" in miniatures.names() else [])
+    return [make() for name, make in known.items() if name in miniatures.names()]
 
 
 def file_of(name: str | None, miniature: str, is_named: bool) -> Path:
@@ -216,37 +212,6 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
             slider("Tolerance", 0, 15, 9, 1,
                    "Steps of the action grid by which an accepted guess may be off."),
             seed("Seed of the scene"),
-        ),
-        plan,
-    )  # fmt: skip
-
-
-def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
-    adapter = adapt(pair().target.model)
-    layers, heads = adapter.layers, adapter.text_config.num_attention_heads
-    tables: dict[tuple[int, int], Any] = {}  # searched patterns, by layer and frames
-    first = (3, 2, 48) if not is_named else (layers - 1, 0, 24)  # a head that shows it well
-
-    def plan(file: str | None, layer: float, head: float, frames: float) -> tuple[Recording, str]:
-        path = file_of(file, "video", is_named) if file or is_named else None
-
-        def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            view = task_records.HeadView(int(layer), int(head), int(frames), path)
-            return task_records.record_heads(pair(), view, tables, tell, stopped)
-
-        what = ["--model", pair().target.name] if is_named else []
-        what += ["--sample", Path(file).name] if file else []
-        where = f"--layer {int(layer)} --head {int(head)} --frames {int(frames)}"
-        return record, shlex.join(["sooner", "show", "attention", *what]) + f" {where}"
-
-    return Task(
-        "Long prompts", "Another idea than guessing: a model that reads a video looks only where "
-        "it matters. A clip" + ("." if is_named else ", or nothing for a drawn one."),
-        (
-            lambda: gr.Video(label="Clip", sources=["upload"], height=140),
-            slider("Layer", 0, layers - 1, min(first[0], layers - 1), 1),
-            slider("Head", 0, heads - 1, min(first[1], heads - 1), 1),
-            slider("Frames", 8, 48, first[2], 4),
         ),
         plan,
     )  # fmt: skip

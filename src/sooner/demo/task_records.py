@@ -1,4 +1,4 @@
-"""Records of the other tasks: pictures, pages, a robot, an attention head."""
+"""Records of the other tasks: pictures, pages, a robot."""
 
 from __future__ import annotations
 
@@ -6,30 +6,15 @@ import base64
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import torch
-from matplotlib import colormaps
-
 from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
-from ..models import adapt
-from ..sparse.attention import States
-from ..sparse.attention.run import backend_for
-from ..sparse.cost import measure
-from ..sparse.patterns import Grid, HeadPattern
-from ..sparse.search import SearchSettings
-from ..sparse.search.capture import capture
-from ..sparse.search.heads import decide, shortlist
-from ..sparse.search.run import CHECK_TURN
-from ..sparse.search.score import survey, trial
-from ..sparse.search.space import Space
 from ..tasks.act.observation import Observation
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
@@ -42,13 +27,6 @@ from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.round_records import stop_if
-from ..tasks.search import (
-    SearchCallbacks,
-    SearchRequest,
-    attention_map,
-    generated_clip,
-    read_sample,
-)
 from .race import VERSION, OnRecord, data_url
 
 IsStopped = Callable[[], bool]
@@ -82,7 +60,7 @@ def record_pictures(
 
         def note(progress: DrawingProgress, drawn: list[int] = drawn) -> None:
             stop_if(is_stopped)
-            drawn.append(int(progress.spans()[1][0].sum()))
+            drawn.append(progress.codes(0))
 
         extra = {name: item for name, item in options.items() if name != "jacobi_window"}
         settings = ImagineSettings(method=method, **(extra if method == "plain" else options))
@@ -228,134 +206,3 @@ def record_robot(
         "version": VERSION, "kind": "robot", "title": env, "words": words, "tolerance": allowed,
         "is_toy": policy.name == bundled, "lanes": lanes,
     }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class HeadView:
-    """Says which head is shown, and on what it looks.
-
-    Attributes:
-        layer, head: from 0.
-        frames: of the clip.
-        clip: a video; `None` is a drawn one.
-    """
-
-    layer: int
-    head: int
-    frames: int
-    clip: Path | None = None
-
-
-def record_heads(
-    pair: ModelPair,
-    view: HeadView,
-    tables: dict[tuple[int, int], list[HeadPattern]],
-    on_live: OnRecord = lambda record: None,
-    is_stopped: IsStopped = lambda: False,
-) -> dict[str, Any]:
-    """Returns one head's attention over a video: as it is, and within its pattern.
-
-    Args:
-        tables: searched patterns of a layer's heads by the layer and the frames of a clip, which is
-            a drawn one (or, without the miniature's world, the first that was shown); filled here.
-    """
-    on_live({"kind": "race", "live": "Looking into the model ..."})
-    layer, head, frames = view.layer, view.head, view.frames
-    seen: list[States] = []
-    with tempfile.TemporaryDirectory() as folder:
-        small = miniatures.find("video") if "video" in miniatures.names() else None
-        drawn = [
-            generated_clip(Path(folder), frames, seed)
-            for seed in (7, 8) if small is not None and "clip" in small.functions
-        ]  # fmt: skip
-        if not drawn and small is not None and small.sample is not None:
-            drawn = [small.sample]
-        clips = ([view.clip] if view.clip else drawn[:1]) + drawn[1:]
-        if not clips:
-            raise SoonerError("no clip given; upload one above")
-        heat_map = attention_map(
-            pair, SearchRequest((clips[0],), frames), layer, head, on_states=seen.append
-        )
-        stop_if(is_stopped)
-        on_live({"kind": "race", "live": "Searching a pattern for every head of the layer ..."})
-        if (layer, frames) not in tables:
-            tables[layer, frames] = search_layer(pair, SearchRequest((clips[-1],), frames), layer)
-        stop_if(is_stopped)
-    patterns, states, weights = tables[layer, frames], seen[0], heat_map.weights
-    pattern, layout = patterns[head], heat_map.layout
-    keys = states.keys[head // states.group]
-    mask = pattern.mask(layout, states.queries[head], keys, states.scale)  # [tokens, tokens]
-    part = float((weights * mask).sum() / weights.sum())
-    cost = float(mask.sum() / torch.ones_like(mask, dtype=torch.float).tril().sum())
-    timed = measure(patterns, states, layout, backend_for(states.queries.device))
-    images = [
-        {"name": "As it is", "png": _coloured(weights),
-         "about": "A row for each token, a column for each earlier one that it may look at; "
-                  "bright is much."},
-        {"name": f"What its pattern computes ({pattern.name})", "png": _coloured(weights * mask),
-         "about": f"The pattern was searched on {'another clip' if len(clips) > 1 else 'a clip'}."},
-    ]  # fmt: skip
-    if isinstance(pattern, Grid):
-        stride, phase = heat_map.grid
-        order = torch.argsort((torch.arange(len(layout)) - phase) % stride, stable=True)
-        images.insert(
-            1,
-            {"name": "Sorted by the video's grid", "png": _coloured(weights[order][:, order]),
-             "about": f"The same numbers; tokens {stride} apart stand together now."},
-        )  # fmt: skip
-    words = (
-        "This is about the time before the first word. A model compares every token of a long "
-        "video with every earlier one, and most of that finds little. Many heads look along lines "
-        "or a grid; only those pairs need to be computed. What is left out changes the reading a "
-        "little, so results are marked approximate. Attention of this layer took "
-        f"{_ms(timed.dense)} in full and {_ms(timed.seconds)} by its patterns."
-    )
-    if part < 2 * cost:
-        words += " This head looks at a little of everything, so its pattern is worth little."
-    if timed.relative > 1:
-        words += (
-            f" So {len(layout)} tokens gain nothing: finding and gathering the pairs takes longer "
-            "than it saves. It is made for prompts of many thousands."
-        )
-    return {
-        "version": VERSION, "kind": "heads", "title": f"layer {layer}, head {head}",
-        "words": words, "images": images, "cost": cost, "part": part,
-        "seconds": [timed.dense, timed.seconds], "tokens": len(layout),
-        "is_toy": pair.miniature is not None,
-        "where": f"Layer {layer}, head {head}, {len(layout)} tokens of {frames} frames.",
-    }  # fmt: skip
-
-
-def search_layer(pair: ModelPair, wish: SearchRequest, layer: int) -> list[HeadPattern]:
-    """Returns patterns of one layer's heads, which `Search` finds for all layers; by
-    counted pairs.
-    """
-    adapter, settings = adapt(pair.target.model), SearchSettings()
-    sample, _ = read_sample(wish.files[0], pair, adapter, wish, settings, SearchCallbacks())
-    seen: list[States] = []
-    capture(
-        adapter, sample.embed(),
-        lambda number, states: seen.append(states) if number == layer else None,
-    )  # fmt: skip
-    states, queries = seen[0], settings.queries
-    layout = sample.layout.to(states.queries.device)
-    space = Space(len(layout.where()), settings.max_stride, settings.extended)
-    tried, prices = space.patterns, torch.ones(len(space.patterns), dtype=torch.double)
-    surveyed = survey(states, layout, tried, queries)
-    types = shortlist(surveyed, tried, prices, space.target(layout), settings)
-    trials = [trial(states, layout, kind, queries, CHECK_TURN) for kind in types]
-    return decide(types, trials, settings)[0]
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.1f} ms"
-
-
-def _coloured(weights: torch.Tensor, side: int = 320) -> str:
-    """Returns a map as a PNG; a pixel is the largest weight under it, on a logarithmic scale."""
-    step = -(-len(weights) // side)
-    short = -len(weights) % step
-    padded = torch.nn.functional.pad(weights, (0, short, 0, short))
-    small = torch.nn.functional.max_pool2d(padded[None, None], step)[0, 0].numpy()
-    level = 1 + np.log10(np.maximum(small, 1e-4)) / 4
-    return data_url(colormaps["magma"](level, bytes=True)[..., :3], kind="PNG")

@@ -200,12 +200,8 @@ def attention_map(
     layer: int,
     head: int,
     callbacks: SearchCallbacks | None = None,
-    on_states: Callable[[States], None] = _silent,
 ) -> Map:
     """Returns a head's attention on the first of the wished files.
-
-    Args:
-        on_states: told the layer's queries and keys.
 
     Raises:
         SoonerError: no such layer or head, a file that is no usable video, or one too long for the
@@ -231,7 +227,6 @@ def attention_map(
     def look(number: int, states: States) -> None:
         if number == layer:
             maps.append(Map.of(states, sample.layout.to(states.queries.device), head))
-            on_states(states)
 
     capture(adapter, sample.embed(), look)
     return maps[0]

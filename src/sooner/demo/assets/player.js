@@ -278,14 +278,7 @@
     play();
   }
 
-  const saved = x => x > 1.05 ? `computing only those is ${pace(x)}` : `computing only those saves no time (about ${rough(1 / x)} as long)`;
-
-  function heads(record, root) {
-    root.append(heading(`${share(record.cost)} of the pairs hold ${share(record.part)} of this head’s attention; ${saved(record.seconds[0] / record.seconds[1])} at ${record.tokens} tokens`, "h2"), toy(record), el("p", {}, record.words), el("div", { class: "three" }, ...record.images.map(one =>
-      el("figure", {}, heading(one.name), el("img", { class: "pic", src: one.png, alt: one.name }), soft(one.about)))), soft(record.where));
-  }
-
-  const KINDS = { race, picture, pages, robot, heads };
+  const KINDS = { race, picture, pages, robot };
   function mount(root) {
     const text = root.getAttribute("data-record");
     if (root.shown === text) return;
