@@ -179,6 +179,22 @@ def option(
 
 
 @functools.cache
+def described(kind: Any) -> Mapping[str, str]:
+    """Returns what the docstrings of a function, or of a class and its bases, say of each of its
+    arguments, in a line.
+    """
+    import docstring_parser
+
+    texts: dict[str, str] = {}
+    for base in reversed(getattr(kind, "__mro__", (kind,))):
+        text = base.__doc__ if base is kind else vars(base).get("__doc__")
+        for entry in docstring_parser.parse(text or "").params:
+            summary = " ".join((entry.description or "").split())
+            texts.update(dict.fromkeys(entry.arg_name.split(", "), summary))
+    return texts
+
+
+@functools.cache
 def field_types(kind: type) -> Mapping[str, tuple[Any, ...]]:
     """Returns types, and words of a `Literal`, that each field of a dataclass may have."""
     hints = {}

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sooner.checks import REQUIRED, check_fields, option
-from sooner.cli.from_settings import Fields, described, from_settings, option_of
+from sooner.checks import REQUIRED, check_fields, described, option
+from sooner.cli.from_settings import Fields, from_settings, option_of
 from sooner.cli.main import app as sooner
 from sooner.errors import SoonerError
 from sooner.serve.settings import ServeSettings

@@ -18,10 +18,9 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any
 
-import docstring_parser
 import typer
 
-from ..checks import Range, field_types, parse_whole_or
+from ..checks import Range, described, field_types, parse_whole_or
 from .config import Config
 
 METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
@@ -137,17 +136,6 @@ def _help(kind: type, field: dataclasses.Field[Any]) -> str | None:
     elif limits.known and not all(known in text for known in limits.known):
         text += f" One of {', '.join(limits.known)}."
     return f"{text} ({limits.bounds})" if limits.bounds else text or None
-
-
-@functools.cache
-def described(kind: type) -> Mapping[str, str]:
-    """Returns what the docstrings of a class and its bases say of each of its fields, in a line."""
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        for entry in docstring_parser.parse(base.__dict__.get("__doc__") or "").params:
-            summary = " ".join((entry.description or "").split())
-            texts.update(dict.fromkeys(entry.arg_name.split(", "), summary))
-    return texts
 
 
 def _group(hint: Any) -> tuple[Any, Fields] | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import re
+import textwrap
 from typing import Any
 
 from .. import __version__
+from ..checks import described
 from .repositories import REPOSITORIES, Repository
 from .runs import defaults, kinds
 
@@ -125,7 +125,7 @@ def code(repo: Repository) -> str:
     return CODE.format(
         title=repo.title,
         name=repo.name,
-        summary=_wrapped(repo.summary, 4),
+        summary="\n    ".join(textwrap.wrap(repo.summary, 88)),
         signature="".join(f"    {name}={_literal(value)},\n" for name, value in values.items()),
         options="".join(f'        "{name}": {name},\n' for name in values),
     )
@@ -175,28 +175,9 @@ def _example(repo: Repository) -> str:
 
 def descriptions(repo: Repository) -> dict[str, str]:
     """Returns what each option is, from the docstrings of the classes that have it."""
-    texts: dict[str, str] = {}
-    for kind in kinds(repo):
-        for base in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
-            for name, text in _arguments(inspect.getdoc(base) or "").items():
-                texts.setdefault(name, text)
-    texts = DESCRIPTIONS | texts
+    texts = dict(DESCRIPTIONS)
+    for kind in reversed(kinds(repo)):
+        texts |= {
+            name: text.rstrip(".").replace("|", "or") for name, text in described(kind).items()
+        }
     return {name: texts[name] for name in repo.options}
-
-
-def _arguments(doc: str) -> dict[str, str]:
-    """Returns the section `Args` of a docstring; a line may tell of several names."""
-    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.M | re.S)
-    texts: dict[str, str] = {}
-    for names, text in re.findall(
-        r"^    ([\w, ]+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.M | re.S
-    ):
-        summary = " ".join(text.split()).rstrip(".").replace("|", "or")
-        texts |= {name.strip(): summary for name in names.split(",")}
-    return texts
-
-
-def _wrapped(text: Any, indent: int) -> str:
-    import textwrap
-
-    return ("\n" + " " * indent).join(textwrap.wrap(str(text), 92 - indent))

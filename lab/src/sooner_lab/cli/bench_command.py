@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from sooner.checks import described
 from sooner.cli import options
 from sooner.cli.config import Config
 from sooner.cli.from_settings import (
-    described,
     is_given,
     keyword,
     parameter,
