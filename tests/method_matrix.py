@@ -49,6 +49,13 @@ def _larger_vocabulary(family: str) -> sooner.Method:
     return sooner.Speculative(tiny.repadded(family, tiny.VOCAB + 32), num_draft_tokens=4)
 
 
+def _parallel(**options: Any) -> Callable[[str], sooner.Method]:
+    return lambda family: sooner.ParallelVLM(
+        tiny.noisy(family), prune=0.5, min_visual=0, num_draft_tokens=5, placement="thread",
+        **options,
+    )  # fmt: skip
+
+
 def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
     """An untrained head; with many siblings it is right now and then all the same."""
     return lambda family: sooner.Eagle(tiny.head(family), **{"nodes": 50, **options})
@@ -91,9 +98,8 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "itself": _itself,
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
-    "parallel": lambda family: sooner.ParallelVLM(
-        tiny.noisy(family), prune=0.5, min_visual=0, num_draft_tokens=5, placement="inline"
-    ),
+    "parallel": _parallel(),
+    "parallel-paper": _parallel(schedule="paper"),
     "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family), STATIC_TREE),
     "onsd": lambda family: sooner.OnSD(tiny.noisy(family), num_draft_tokens=3),
     "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), STATIC_TREE, prune=0.5),
@@ -163,7 +169,7 @@ FACTORS: dict[str, Sequence[Any]] = {
     "attention": ("sdpa", "eager"),
 }
 
-RANKING = ("parallel", "specvlm", "sparse-to-dense", "sparse-to-dense-auto")
+RANKING = ("parallel", "parallel-paper", "specvlm", "sparse-to-dense", "sparse-to-dense-auto")
 """Methods that rank visual tokens by the target's prefill, which must not come in chunks."""
 
 
@@ -174,7 +180,8 @@ def allowed(setting: Mapping[str, Any]) -> bool:
         return False
     if get("chunk") and get("method") in RANKING:
         return False
-    if get("method") == "parallel" and get("entry") in ("engine", "paged"):
+    is_parallel = get("method") in ("parallel", "parallel-paper")
+    if is_parallel and get("entry") in ("engine", "paged"):
         return False  # it decodes only rows that were admitted together
     return not (get("ends") and get("new", LONG) < 17)  # the end would stand behind the limit
 

@@ -36,8 +36,8 @@ GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
     "prompt-lookup": lambda draft: sooner.PromptLookup(num_draft_tokens=3),
     "speculative": lambda draft: sooner.Speculative(draft),  # its window follows the clock
     "sd-tree": lambda draft: sooner.SDTree(draft),
-    "parallel-inline": lambda draft: sooner.ParallelVLM(
-        draft, prune=0.5, min_visual=0, placement="inline"
+    "parallel-paper": lambda draft: sooner.ParallelVLM(
+        draft, prune=0.5, min_visual=0, num_draft_tokens=4, schedule="paper"
     ),
     "parallel-thread": lambda draft: sooner.ParallelVLM(
         draft, prune=0.5, min_visual=0, placement="thread"

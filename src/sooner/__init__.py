@@ -57,7 +57,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
         Relaxed,
         SDTree,
         SparseToDense,
-        SpawnedDraft,
         Speculative,
         SpecVLM,
         StandingDraft,
@@ -111,7 +110,6 @@ __all__ = [  # noqa: RUF022  (in groups)
     "Eagle3Head",
     "EagleHead",
     "MtpHead",
-    "SpawnedDraft",
     "StandingDraft",
     # Context managers over a model: sparse prefill, pruning, compression.
     "DyCoke",

@@ -14,7 +14,9 @@ FAMILY = "llava_onevision"
 NEW = 24
 
 
-def generate(draft: sooner.SpawnedDraft, kind: str = "video", rows: int = 1, **options: Any) -> Any:
+def generate(
+    draft: sooner.StandingDraft, kind: str = "video", rows: int = 1, **options: Any
+) -> Any:
     method = sooner.ParallelVLM(
         draft.draft,
         num_draft_tokens=6,
@@ -38,6 +40,6 @@ def in_shm(process: int | str) -> set[str]:
     return {path for path in opened | mapped if re.match("/dev/shm/(?!__KMP)", path)}
 
 
-def pid(draft: sooner.SpawnedDraft) -> int:
-    (worker,) = draft.processes
-    return int(worker.process.pid)
+def pid(draft: sooner.StandingDraft) -> int:
+    (task,) = draft.tasks
+    return int(task.runner.pid)

@@ -20,6 +20,7 @@ METHODS = ("plain", "noisy-4", "prompt-lookup")
 GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False}
 LISTENING = {
     "parallel": "ranking visual tokens",
+    "parallel-paper": "ranking visual tokens",
     "parallel-attention": "ranking visual tokens by attention",
     "specvlm": "ranking visual tokens by attention",
     "sparse-to-dense": "ranking visual tokens by attention",
@@ -31,7 +32,7 @@ def listening(name: str, family: str) -> sooner.Method:
     """Methods that hear the target's prefill."""
     if name == "parallel-attention":
         return sooner.ParallelVLM(
-            tiny.noisy(family), prune=0.5, min_visual=0, criterion="attention", placement="inline"
+            tiny.noisy(family), prune=0.5, min_visual=0, criterion="attention", placement="thread"
         )
     return matrix.METHODS[name](family)
 

@@ -29,11 +29,11 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cuda")
 def test_a_fork_is_refused() -> None:
-    def serve(wakeup: Any) -> None:
+    def serve(peer: Any) -> None:
         raise AssertionError("forked")
 
     with pytest.raises(sooner.SoonerError, match="can't be forked from a process that uses CUDA"):
-        worker.fork(serve)
+        worker.start_process("fork", serve)
     with pytest.raises(sooner.SoonerError, match="use 'spawn' or 'thread'"):
         generate("llama", "text", 1, placement="process")
     assert not children()
@@ -42,26 +42,27 @@ def test_a_fork_is_refused() -> None:
 @pytest.mark.usefixtures("cuda")
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_auto_spawns(device: str | None) -> None:
-    assert worker.spawns("auto", device, CPU)
-    assert not worker.spawns("thread", device, CPU)
+    assert worker.place("auto", CPU, device) == "spawn"
+    assert worker.place("thread", CPU, device) == "thread"
     draft = tiny.noisy("llama")
     standing = sooner.StandingDraft(draft)  # as of a command, made before the target was loaded
     for method in (
         sooner.ParallelVLM(draft, draft_device=device),
         sooner.ParallelVLM(draft, draft_device=device, standing=standing),
     ):
-        spawned = method._spawned(CPU)
-        assert isinstance(spawned, sooner.SpawnedDraft)
+        spawned = method._standing(method._placement(CPU))
+        assert spawned is not None
+        assert spawned.is_spawned
         assert spawned.device == CPU
 
 
 def test_without_cuda_or_a_second_core_it_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "cores", lambda: 2)
-    assert worker.default_placement(CPU) == "process"
-    assert worker.default_placement(torch.device("cuda")) == "thread"
+    assert worker.place("auto", CPU) == "process"
+    assert worker.place("auto", "cuda") == "thread"
     monkeypatch.setattr(worker, "cores", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert worker.default_placement(CPU) == "thread"
+    assert worker.place("auto", CPU) == "thread"
 
 
 @pytest.mark.slow  # a process imports torch

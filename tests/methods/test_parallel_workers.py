@@ -17,27 +17,27 @@ import sooner
 import tiny
 from methods.children import children
 from methods.parallel_runs import NEW, generate
-from sooner.methods.parallel.worker import ProcessWorker
+from sooner.methods.parallel.worker import Worker
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
-    """Every process worker that a test starts."""
-    workers: list[ProcessWorker] = []
-    launch = ProcessWorker._launch
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
+    """Every worker that a test starts."""
+    workers: list[Worker] = []
+    start = Worker.start
 
-    def noted(self: ProcessWorker) -> None:
-        launch(self)
-        workers.append(self)
+    def recorded(*options: Any) -> Worker:
+        workers.append(start(*options))
+        return workers[-1]
 
-    monkeypatch.setattr(ProcessWorker, "_launch", noted)
+    monkeypatch.setattr(Worker, "start", recorded)
     return workers
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
+def test_killed_at_random_moments(launched: list[Worker]) -> None:
     """kill -9 of the worker: same ids, no orphan."""
     family, kind = "llava_onevision", "video"
     reference = matrix.reference(family, kind, 1, NEW)
@@ -57,12 +57,11 @@ def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
     assert not children()
 
 
-def _kill(workers: list[ProcessWorker]) -> None:
+def _kill(workers: list[Worker]) -> None:
     for worker in workers:
         try:
-            pid = worker.process.pid
-            if pid is not None:
-                os.kill(pid, signal.SIGKILL)
+            assert worker.task is not None
+            os.kill(worker.task.runner.pid, signal.SIGKILL)
         except (ValueError, ProcessLookupError):
             pass
 
@@ -74,7 +73,7 @@ def test_a_crashing_draft_is_reported_once(
     def crash(self: Any) -> Any:
         raise MemoryError("no room for the draft")
 
-    monkeypatch.setattr("sooner.methods.parallel.server.DraftStream.step", crash)
+    monkeypatch.setattr("sooner.methods.parallel.server.DraftServer.draft", crash)
     made = generate("qwen2_5_vl", "image", 2, placement=placement)
     assert torch.equal(made.sequences, matrix.reference("qwen2_5_vl", "image", 2, NEW))
     warnings = [record for record in caplog.records if "worker is gone" in record.getMessage()]
@@ -82,7 +81,7 @@ def test_a_crashing_draft_is_reported_once(
     assert "no room for the draft" in warnings[0].getMessage()
 
 
-def test_an_interrupted_run_leaves_nothing(launched: list[ProcessWorker]) -> None:
+def test_an_interrupted_run_leaves_nothing(launched: list[Worker]) -> None:
     def interrupt(row: int, tokens: list[int], drafted: int) -> None:
         raise KeyboardInterrupt
 
@@ -103,7 +102,7 @@ def test_an_interrupted_run_leaves_nothing(launched: list[ProcessWorker]) -> Non
     assert [len(layer._forward_hooks) for layer in layers] == before
 
 
-def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
+def test_a_failing_prompt_leaves_nothing(launched: list[Worker]) -> None:
     """An error between the worker's start and the loop must not strand the worker."""
     inputs = tiny.inputs("llava_onevision", "video")
     inputs["pixel_values_videos"] = inputs["pixel_values_videos"][:, :2]

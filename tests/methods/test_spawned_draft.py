@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,20 +20,19 @@ import sooner
 import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
-from sooner.methods.parallel import spawned as spawned_module
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def spawned() -> Iterator[sooner.SpawnedDraft]:
-    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as draft:
+def spawned() -> Iterator[sooner.StandingDraft]:
+    with sooner.StandingDraft(tiny.noisy(FAMILY), spawn=True) as draft:
         assert draft.start() is None
         yield draft
     assert not children()
 
 
-def test_every_run_equals_hf_in_the_same_process(spawned: sooner.SpawnedDraft) -> None:
+def test_every_run_equals_hf_in_the_same_process(spawned: sooner.StandingDraft) -> None:
     seen = set()
     for kind, rows, prune in (
         ("video", 1, 0.5), ("images", 3, 0.0), ("text", 2, 0.0), ("uneven", 5, 0.9),
@@ -47,24 +45,7 @@ def test_every_run_equals_hf_in_the_same_process(spawned: sooner.SpawnedDraft) -
     assert len(seen) == 1
 
 
-def test_memory_grows_in_place(spawned: sooner.SpawnedDraft) -> None:
-    """A larger prompt must not cost another load of the draft."""
-    generate(spawned)
-    before, size = pid(spawned), spawned.processes[0].arena.size
-    assert spawned._fits(size + 1)  # as a job of that size would ask
-    assert spawned.processes[0].arena.size >= 2 * size
-    spawned.processes[0].arena.memory[size:] = b"\1" * (spawned.processes[0].arena.size - size)
-    for kind in ("video", "images"):
-        made = generate(spawned, kind, 2)
-        assert torch.equal(made.sequences, matrix.reference(FAMILY, kind, 2, NEW))
-        assert not made.stats.notes
-    assert pid(spawned) == before
-    mapped = Path(f"/proc/{before}/maps").read_text().splitlines()
-    ends = [line.split()[0].split("-") for line in mapped if "memfd:sooner" in line]
-    assert spawned.processes[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
-
-
-def test_nothing_is_named_in_dev_shm(spawned: sooner.SpawnedDraft) -> None:
+def test_nothing_is_named_in_dev_shm(spawned: sooner.StandingDraft) -> None:
     """What has no name there can't be left there, whoever is killed."""
     names: set[str] = set()
 
@@ -73,11 +54,10 @@ def test_nothing_is_named_in_dev_shm(spawned: sooner.SpawnedDraft) -> None:
 
     generate(spawned, on_tokens=look)
     assert not names
-    assert "memfd:sooner" in Path(f"/proc/{pid(spawned)}/maps").read_text()
 
 
 def test_stopped_it_is_left_until_it_goes_on_or_replaced(
-    spawned: sooner.SpawnedDraft, monkeypatch: pytest.MonkeyPatch
+    spawned: sooner.StandingDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment's halt must not cost another load of the draft; the next run has another."""
     first, reference = pid(spawned), matrix.reference(FAMILY, "video", 1, NEW)
@@ -88,7 +68,7 @@ def test_stopped_it_is_left_until_it_goes_on_or_replaced(
         assert message in made.stats.notes[0]
     os.kill(first, signal.SIGCONT)
     deadline = time.monotonic() + 30
-    while spawned._lags() and time.monotonic() < deadline:
+    while spawned._is_late() and time.monotonic() < deadline:
         time.sleep(0.01)
     made = generate(spawned)
     assert torch.equal(made.sequences, reference)
@@ -96,14 +76,14 @@ def test_stopped_it_is_left_until_it_goes_on_or_replaced(
     assert pid(spawned) == first
     os.kill(first, signal.SIGSTOP)
     assert generate(spawned).stats.notes
-    monkeypatch.setattr(spawned_module, "HANGING", 0.0)
+    monkeypatch.setattr(spawned, "patience", 0.0)
     made = generate(spawned)
     assert torch.equal(made.sequences, reference)
     assert not made.stats.notes
     assert pid(spawned) != first
 
 
-def test_killed_in_a_run_it_is_gone_and_reported(spawned: sooner.SpawnedDraft) -> None:
+def test_killed_in_a_run_it_is_gone_and_reported(spawned: sooner.StandingDraft) -> None:
     spawned.start()
     long = 200
     plain = run(sooner.Autoregressive(), FAMILY, "video", max_new_tokens=long)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ import sooner
 import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, run
-from sooner.methods.parallel.draft_source import DraftSource, HandedOver
+from sooner.methods.parallel.board import pack, unpack
+from sooner.methods.parallel.source import ModelSource
 
 pytestmark = pytest.mark.slow
 
 
 def test_what_cannot_be_loaded_is_reported_once_in_a_line(tmp_path: Path) -> None:
     """A folder that is gone: decoding goes on, and nobody tries again at every run."""
-    draft = copy.deepcopy(tiny.noisy(FAMILY))
+    draft = copy.deepcopy(tiny.noisy(FAMILY)).to("meta")
     draft.name_or_path = str(tmp_path / "gone")
-    method = sooner.ParallelVLM(draft, prune=0, placement="spawn")
+    method = sooner.ParallelVLM(draft, prune=0, placement="spawn", draft_device="cpu")
     notes = []
     for _ in range(2):
         made = run(method, FAMILY, "video")
@@ -45,9 +47,9 @@ def test_a_source_loads_what_was_loaded(tmp_path: Path) -> None:
     draft = type(tiny.noisy(FAMILY)).from_pretrained(
         tmp_path, dtype=torch.bfloat16, attn_implementation="eager"
     )
-    source = DraftSource.of(draft)
-    assert source is not None
-    loaded = source.load(torch.device("cpu"))
+    empty = copy.deepcopy(draft).to("meta")
+    empty.name_or_path = str(tmp_path)
+    loaded = ModelSource.of(empty).load(torch.device("cpu"))
     assert loaded.dtype == torch.bfloat16
     assert loaded.config._attn_implementation == "eager"
     assert not loaded.training
@@ -68,9 +70,7 @@ def test_quantized_weights_are_loaded_as_they_were(monkeypatch: pytest.MonkeyPat
         return draft
 
     monkeypatch.setattr(type(draft), "from_pretrained", from_pretrained)
-    source = DraftSource.of(draft)
-    assert source is not None
-    source.load(torch.device("cpu"))
+    ModelSource.of(draft).load(torch.device("cpu"))
     assert arguments == {
         "name": "hub/name", "revision": "abc", "dtype": torch.float32,
         "attn_implementation": "sdpa", "quantization_config": "four bits",
@@ -91,8 +91,9 @@ def test_a_model_in_memory_is_handed_over_whole(family: str) -> None:
     inputs = tiny.inputs(family, kind)
     with torch.inference_mode():
         expected = draft(**inputs).logits
-    assert DraftSource.of(draft) is None
-    loaded = HandedOver.of(draft).load(torch.device("cpu"))
+    descriptor = pack(ModelSource.of(draft))
+    loaded = unpack(descriptor).load(torch.device("cpu"))
+    os.close(descriptor)
     with torch.inference_mode():
         assert torch.equal(loaded(**inputs).logits, expected)
     assert loaded.generation_config.eos_token_id == tiny.EOS

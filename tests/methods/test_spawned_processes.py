@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def live(connection: Any) -> None:
     """A process that decodes beside a draft until it is killed."""
     draft = tiny.noisy("llama")
-    spawned = sooner.SpawnedDraft(draft)
+    spawned = sooner.StandingDraft(draft, spawn=True)
     assert spawned.start() is None
     method = sooner.ParallelVLM(draft, prune=0, standing=spawned)
     connection.send(pid(spawned))
@@ -87,7 +87,7 @@ def test_other_families_equal_hf(family: str, tmp_path: Path) -> None:
 
 UNGUARDED = """
 import sooner, tiny
-print(sooner.SpawnedDraft(tiny.noisy("llama")).start())
+print(sooner.StandingDraft(tiny.noisy("llama"), spawn=True).start())
 """
 
 
@@ -104,7 +104,7 @@ def test_a_script_without_a_guard_gets_a_hint(tmp_path: Path) -> None:
 
 
 def test_killed_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as spawned:
+    with sooner.StandingDraft(tiny.noisy(FAMILY), spawn=True) as spawned:
         killer = threading.Timer(1.0, lambda: os.kill(pid(spawned), signal.SIGKILL))
         killer.start()
         made = generate(spawned)

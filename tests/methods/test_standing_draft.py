@@ -24,7 +24,7 @@ from fakes import ERROR, Table, chi_square
 from methods.children import children
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
-from sooner.methods.parallel.shared_memory import Arena, Parcel
+from sooner.methods.parallel.board import pack, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +54,8 @@ def generate(
 
 
 def pid(standing_draft: sooner.StandingDraft) -> int:
-    (forked,) = standing_draft.processes
-    return int(forked.process.pid)
+    (task,) = standing_draft.tasks
+    return int(task.runner.pid)
 
 
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
@@ -92,9 +92,9 @@ def test_killed_at_random_moments(standing: sooner.StandingDraft) -> None:
 
 
 def kill(standing_draft: sooner.StandingDraft, how: int) -> None:
-    for forked in list(standing_draft.processes):
+    for task in list(standing_draft.tasks):
         with contextlib.suppress(ValueError, ProcessLookupError, TypeError):
-            os.kill(forked.process.pid, how)
+            os.kill(task.runner.pid, how)
 
 
 def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> None:
@@ -103,7 +103,7 @@ def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> Non
     kill(standing, signal.SIGSTOP)
     made = generate(standing, FAMILY, "video", 1)
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert not standing.processes  # it did not say that it was done
+    assert not standing.tasks  # it did not say that it was done
     assert not generate(standing, FAMILY, "video", 1).stats.notes
     assert pid(standing) != first
 
@@ -115,7 +115,7 @@ def test_a_crash_is_reported_and_the_process_replaced(
         raise MemoryError("no room for the draft")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sooner.methods.parallel.server.DraftStream.step", crash)
+        patch.setattr("sooner.methods.parallel.server.DraftServer.draft", crash)
         made = generate(standing, FAMILY, "video", 1)
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert any("no room for the draft" in note for note in made.stats.notes)
@@ -136,7 +136,7 @@ def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> Non
     )
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert made.stats.draft_forwards > 0
-    assert not standing.processes
+    assert not standing.tasks
     assert not children()
 
 
@@ -173,25 +173,18 @@ def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) 
     assert chi_square(samples, target.joint()) > ERROR
 
 
-def test_a_parcel_opens_to_what_was_laid_down() -> None:
-    """Tensors in place, whatever they were packed into, and those that are one stay one."""
+def test_what_is_packed_is_unpacked_without_a_name() -> None:
+    """Whatever tensors are packed into; those that are one stay one."""
     shared = torch.nn.Parameter(torch.rand(4)[::2])
     content = {
         "ids": torch.arange(7)[None], "pixels": [torch.rand(2, 3, 5).half(), torch.tensor(3.0)],
         "size": (4, 4), "tied": (shared, shared),
     }  # fmt: skip
-    arena, parcel = Arena(1 << 12), Parcel(content)
-    size = parcel.lay_down(arena)
-    assert arena.used == parcel.room
-    arena.reset()
-    opened = Parcel.open(arena, size)
-    assert arena.used == parcel.room
-    assert torch.equal(opened["ids"], content["ids"])
-    assert all(map(torch.equal, opened["pixels"], content["pixels"]))
-    assert opened["size"] == (4, 4)
-    assert torch.equal(opened["tied"][0], shared)
-    assert opened["tied"][0] is opened["tied"][1]
-    arena.reset()
-    arena.take((size,), torch.uint8)
-    arena.take((1, 7), torch.long)[0, 3] = 99
-    assert int(opened["ids"][0, 3]) == 99  # no copy was made
+    descriptor = pack(content)
+    unpacked = unpack(descriptor)
+    os.close(descriptor)
+    assert torch.equal(unpacked["ids"], content["ids"])
+    assert all(map(torch.equal, unpacked["pixels"], content["pixels"]))
+    assert unpacked["size"] == (4, 4)
+    assert torch.equal(unpacked["tied"][0], shared)
+    assert unpacked["tied"][0] is unpacked["tied"][1]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import tiny
+from sooner import generate
 from sooner.methods import ParallelVLM, Speculative
 from sooner.methods.experience import PRIOR, Acceptance
 from sooner.tasks import choice, registry
@@ -112,9 +113,14 @@ def test_files_teach_the_files_after_them(
     pair = load_pair(str(target_folder), str(target_folder))  # a draft that is always right
     inputs = prepare(clip, pair, SETTINGS).draft_inputs
     assert by_default(SETTINGS, pair, inputs) is Speculative
-    # In line each round judges a draft, whatever the clock says.
-    first = replace(SETTINGS, method="parallel", placement="inline", prune=0.0, max_new_tokens=40)
-    caption(clip, pair, first)
+    assert pair.draft is not None
+    # The paper's pipeline verifies a draft in each round, whatever the clock says.
+    seen = registry._seen(SETTINGS, pair, 0.0)
+    paper = ParallelVLM(pair.draft.model, prune=0.0, schedule="paper", experience=seen)
+    generate(
+        pair.target.model, prepare(clip, pair, SETTINGS).inputs, paper,
+        max_new_tokens=40, eos_token_id=None,
+    )  # fmt: skip
     assert by_default(SETTINGS, pair, inputs) is ParallelVLM
     assert by_default(SETTINGS, replace(pair), inputs) is Speculative
     sampled = replace(SETTINGS, temperature=0.7)  # of which greedy runs say nothing

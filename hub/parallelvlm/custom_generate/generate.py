@@ -15,6 +15,7 @@ def generate(
     criterion="uv-prune-by-frame",
     num_draft_tokens="auto",
     max_draft_tokens=16,
+    schedule="auto",
     placement="auto",
     draft_device=None,
     **arguments,
@@ -28,6 +29,7 @@ def generate(
         "criterion": criterion,
         "num_draft_tokens": num_draft_tokens,
         "max_draft_tokens": max_draft_tokens,
+        "schedule": schedule,
         "placement": placement,
         "draft_device": draft_device,
     }

@@ -108,14 +108,16 @@ class Models(SingleModel):
         Raises:
             SoonerError: as `load_pair`.
         """
-        from ..methods.parallel.worker import spawns
+        from ..methods.parallel.worker import place
         from ..tasks.loading import load_pair, separate_device
         from ..tasks.threads import plan_threads
 
         if not debug:
             hush()
         separate = separate_device(self.draft_device, self.device, self.device_map)
-        spawn_draft = method == "parallel" and spawns(placement or "auto", separate, separate)
+        spawn_draft = method == "parallel" and placement == "spawn"
+        if method == "parallel" and placement in (None, "auto") and separate is not None:
+            spawn_draft = place("auto", separate, separate) == "spawn"
         pair = load_pair(
             self.model,
             self.draft,

@@ -53,7 +53,10 @@ REPOSITORIES = (
         "A small model drafts while the target verifies, each on cores or a device of its own, and "
         "sees only the visual tokens that the target's own ranking keeps.",
         "model",
-        ("prune", "min_visual", "layer", "criterion", *CHAIN, "placement", "draft_device"),
+        (
+            "prune", "min_visual", "layer", "criterion", *CHAIN, "schedule", "placement",
+            "draft_device",
+        ),
         paper="ParallelVLM: Lossless Video-LLM Acceleration with Visual Alignment Aware Parallel "
         "Speculative Decoding",
         task="video-text-to-text",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
     from .parallel.method import ParallelVLM
-    from .parallel.spawned import SpawnedDraft
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
@@ -38,7 +37,6 @@ _HOME = {
     "EagleHead": "eagle.head",
     "Method": "base",
     "SoonerOutput": "base",
-    "SpawnedDraft": "parallel.spawned",
     "StandingDraft": "parallel.standing",
     "Tolerance": "tolerance",
     "load_drafter": "trained",

@@ -236,14 +236,12 @@ class Adapter:
         packed = Packing.of(inputs)
         return packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1)
 
-    def prune_prompt(self, prompt: Prompt, indices: list[Tensor], repack: bool = False) -> Prompt:
+    def prune_prompt(self, prompt: Prompt, indices: list[Tensor]) -> Prompt:
         """Returns the prompt with only some of its visual tokens.
 
         Args:
             prompt: from `embed_prompt`.
             indices: for each row, ascending indices among its visual tokens.
-            repack: number what is left anew, instead of leaving every token its position. M-RoPE
-                positions are never renumbered: they are places in a picture.
         """
         keep = real_tokens(prompt)
         for row, row_indices in enumerate(indices):
@@ -254,9 +252,6 @@ class Adapter:
         embeds, visual = packed(prompt.embeds), packed(prompt.visual) & packed.inside
         positions = each_axis(prompt.positions, packed)
         next_position = prompt.next_position
-        if repack and not self.mrope:
-            positions = self._positions(None, packed)
-            next_position = torch.tensor(packed.lengths, device=next_position.device)
         extras = self.prune_extras(prompt, keep, packed)
         self._check_extras(prompt, extras, "prune", "use a method that doesn't prune")
         frames = prompt.frames

@@ -88,7 +88,7 @@ class ModelPrefill(Adapter):
         inputs = prompt.extras[EXTRA]
         return {EXTRA: replace(inputs, copies=inputs.copies * copies)}
 
-    def prune_prompt(self, prompt: Prompt, indices: list[Tensor], repack: bool = False) -> Prompt:
+    def prune_prompt(self, prompt: Prompt, indices: list[Tensor]) -> Prompt:
         raise UnsupportedError(
             f"{type(self.model).__name__} embeds its pictures inside its decoder, where visual "
             "tokens can't be pruned; use a method that doesn't prune"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
+import mmap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -17,10 +16,8 @@ from torch import Tensor
 
 from ..engine.runner import ModelRunner
 from ..methods.experience import Acceptance, chain_tokens
-from ..methods.parallel.shared_memory import Arena, room
-from ..methods.parallel.window import best_policy
-from ..methods.parallel.worker import ProcessWorker, can_fork, place
-from ..methods.threads import DRAFT_THREADS
+from ..methods.parallel.schedule import best_policy
+from ..methods.parallel.worker import place, start_process, start_thread
 from ..models import adapt
 
 STEPS, WORDS, BLOCK = 3, 8, 5
@@ -32,8 +29,6 @@ the target's timed forwards beside it."""
 
 GRACE = 2.0
 """Seconds that a worker gets for its first forward, and to stop."""
-
-TALLY = (3,), torch.long
 
 
 @dataclass(frozen=True)
@@ -133,42 +128,31 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
     Yields:
         `[stop, forwards, nanoseconds]`, in shared memory.
     """
-    tally = Arena(room(*TALLY)).take(*TALLY)  # anonymous, so zeros
+    tally = torch.frombuffer(mmap.mmap(-1, 24), dtype=torch.long)  # anonymous, so zeros
     device = steps.adapter.device
-    forks = can_fork(device) and place(placement, device) is ProcessWorker
-    from ..methods.parallel.side_stream import SideStream  # where a choice is measured
-
-    stream = SideStream(device)
-    arguments = (steps, tally, stream, os.getpid() if forks else None)
-    kind: Any = multiprocessing.get_context("fork").Process if forks else threading.Thread
-    worker = kind(target=_go_on, args=arguments, daemon=True)
-    worker.start()
+    forks = device.type == "cpu" and place(placement, device) == "process"
+    body = partial(_go_on, steps, tally)
+    task = start_process("fork", body) if forks else start_thread(body, device)
     deadline = time.perf_counter() + GRACE
     try:
-        while not int(tally[1]) and worker.is_alive() and time.perf_counter() < deadline:
+        while not int(tally[1]) and task.is_alive and time.perf_counter() < deadline:
             time.sleep(1e-4)
         yield tally
     finally:
         tally[0] = 1
-        worker.join(GRACE)
-        if forks and worker.is_alive():
-            worker.kill()
-            worker.join()
+        task.runner.join(GRACE)
+        task.end()
 
 
-def _go_on(steps: Steps, tally: Tensor, stream: Any, parent: int | None) -> None:
-    """Body of the worker; a forked one ends with its parent and runs none of its exit handlers."""
-    if parent is not None:
-        torch.set_num_threads(DRAFT_THREADS)
-    with torch.inference_mode(), stream():
-        for _ in range(WARM):
-            steps.step()
-        while not int(tally[0]) and (parent is None or os.getppid() == parent):
-            spent = steps.step()
-            tally[2] += int(spent * 1e9)
-            tally[1] += 1
-    if parent is not None:
-        os._exit(0)
+@torch.inference_mode()
+def _go_on(steps: Steps, tally: Tensor, _: object) -> None:
+    """Body of the worker."""
+    for _ in range(WARM):
+        steps.step()
+    while not int(tally[0]):
+        spent = steps.step()
+        tally[2] += int(spent * 1e9)
+        tally[1] += 1
 
 
 MARGIN = 1.05

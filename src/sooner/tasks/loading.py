@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -41,9 +41,6 @@ from .model_types import (
     model_type,
     seeing_types,
 )
-
-if TYPE_CHECKING:
-    from ..methods import SpawnedDraft
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Words for which transformers computes a `device_map`."""
@@ -89,11 +86,9 @@ class Loaded:
         return StandingDraft(self.model)
 
     @cached_property
-    def spawned(self) -> SpawnedDraft:
+    def spawned(self) -> StandingDraft:
         """A process that loads this draft itself, on its own device, and drafts for all files."""
-        from ..methods import SpawnedDraft  # for those who ask for it
-
-        return SpawnedDraft(self.model, self.separate_device)
+        return StandingDraft(self.model, self.separate_device, spawn=True)
 
     @property
     def device(self) -> torch.device:

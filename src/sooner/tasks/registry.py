@@ -12,7 +12,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
 from ..methods.experience import Acceptance
-from ..methods.parallel.worker import spawns
+from ..methods.parallel.worker import place
 from ..methods.settings import MethodSettings
 from ..registry import choices
 from .choice import StepTimes, choose, measure
@@ -92,8 +92,9 @@ def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
 
 def _is_spawned(settings: CaptionSettings, draft: Loaded) -> bool:
     """Returns whether a draft beside the target is in a spawned process."""
-    model = draft.model  # only the first rank has it
-    return model is not None and spawns(settings.placement, draft.separate_device, model.device)
+    if settings.placement != "auto" or draft.model is None:  # only the first rank has it
+        return settings.placement == "spawn" and draft.model is not None
+    return place("auto", draft.model.device, draft.separate_device) == "spawn"
 
 
 @dataclass(frozen=True)

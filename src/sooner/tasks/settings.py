@@ -28,7 +28,7 @@ class CaptionSettings:
         num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
             `sparse-to-dense` does without; by default the papers' 0.9.
-        placement: where the draft of `parallel` runs: auto, process, spawn, thread or inline.
+        placement: where the draft of `parallel` runs: auto, process, spawn or thread.
         frames: frames of each video; by default what the model's processor samples.
         fps: frames a second of video, instead of `frames`.
         prompt: what the model is asked; by default a miniature's own, or a general one.

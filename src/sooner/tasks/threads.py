@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..methods.parallel.worker import ProcessWorker, place
+from ..methods.parallel.worker import place
 from ..methods.threads import Threads
 from .loading import ModelPair
 
@@ -24,7 +24,7 @@ def plan_threads(
     draft = pair.draft
     if draft is not None and draft.model is not None and placement is not None:  # on the first rank
         device = draft.device
-        is_parallel = device.type == "cpu" and place(placement, device) is ProcessWorker
+        is_parallel = device.type == "cpu" and place(placement, device) != "thread"
     return Threads.plan(
         requested, is_miniature=pair.miniature is not None, processes=int(is_parallel)
     )

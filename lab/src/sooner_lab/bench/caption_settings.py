@@ -182,7 +182,7 @@ class ParallelBenchSettings(ClipSettings):
         criteria: only these criteria in the sweep.
         prune: pruning ratio of every other arm.
         all_cores: time plain decoding with a torch thread for every core, too.
-        placement: where the draft of `parallel` runs: auto, process, spawn, thread or inline.
+        placement: where the draft of `parallel` runs: auto, process, spawn or thread.
     """
 
     clips: int = option(2, 1)

@@ -19,20 +19,56 @@ from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..controller import RoundCost
 from ..draft_length import ChainAcceptance
-from ..experience import Acceptance
 from ..rules import follow_choices
+from .board import Board
+from .schedule import AutoSchedule, PaperSchedule
 from .tap import OnStates
-from .waiting import BoardView, WorkerTimeout
-from .window import DraftWindow
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
 
+PATIENCE = 8.0
+"""Draft forwards' worth of time that the target waits for a token before it goes on without."""
+FIRST = 0.05
+"""Seconds that a draft forward is thought to take before one was timed."""
+IN_VAIN = 1.5
+"""Seconds of waiting, without a sign of life between, after which a worker is waited for no more;
+for a draft whose forward is long, `PATIENCE` of its forwards instead."""
+
 Rank = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`(states before the decoder, after layer L, visual mask, frames)` of a row -> kept visual
 tokens."""
-
 Listen = Callable[[OnStates], ForwardHooks]
+
+
+class Timeout:
+    """One budget for all waits of a run, that for its end included; any sign of life renews it.
+
+    Args:
+        board: whose worker is waited for.
+
+    Attributes:
+        opening: seconds that it gets before its first sign of life, for it has a prompt to read.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self.board, self.opening, self._spent = board, 0.0, 0.0
+        self._signs = 0, 0, 0
+
+    def left(self, forward: float) -> float:
+        """Returns seconds that the worker is waited for yet; 0 until it moves again.
+
+        Args:
+            forward: seconds of a draft forward; 0: not known yet.
+        """
+        if (signs := (*self.board.forwards(), self.board.acknowledged)) != self._signs:
+            self._signs, self._spent = signs, 0.0
+        opening = 0.0 if any(signs) else self.opening
+        return max(max(IN_VAIN, PATIENCE * (forward or FIRST), opening) - self._spent, 0.0)
+
+    def spend(self, seconds: float) -> None:
+        """Records that so long was waited in vain."""
+        self._spent += seconds
 
 
 class ParallelDrafter(Drafter):
@@ -40,17 +76,16 @@ class ParallelDrafter(Drafter):
 
     While the target verifies a chain, the worker drafts behind it. If the whole chain and the
     token behind it turn out as drafted, the next chain is already there (post-verify). If not,
-    the worker starts again from the target's token. The paper's pre-verify then checks the first
-    new draft token alone; here the target waits for as many as pay (`DraftWindow`), which is none
-    where a draft forward is dear.
+    the worker starts again from the target's token (pre-verify). How many tokens the target then
+    waits for is the schedule's to say.
 
     Args:
         context: the run.
         worker: already encoding the draft's prompt.
         rank: chooses kept visual tokens; `None` keeps all.
         listen: hears the target's prefill, and tells what `rank` verifies by.
-        num_draft_tokens: most tokens verified at once.
-        experience: the acceptance of earlier runs, and where more of it goes.
+        schedule: of the chains.
+        acceptance: of drafts, which this run adds to.
     """
 
     def __init__(
@@ -59,65 +94,68 @@ class ParallelDrafter(Drafter):
         worker: Worker,
         rank: Rank | None,
         listen: Listen,
-        num_draft_tokens: int,
-        experience: Acceptance | None = None,
+        schedule: AutoSchedule | PaperSchedule,
+        acceptance: ChainAcceptance,
     ) -> None:
-        self.context = context
-        self.worker = worker
+        self.context, self.worker, self.board = context, worker, worker.board
         context.stats.draft_is_hidden = True
-        self.rank = rank
-        self.listen = listen
-        self.num_draft_tokens = num_draft_tokens
-        self.acceptance = ChainAcceptance(experience or Acceptance())
-        self.window = DraftWindow(self.acceptance, num_draft_tokens)
-        self.times = self.window.controller.times
+        self.rank, self.listen = rank, listen
+        self.schedule, self.acceptance = schedule, acceptance
         self.tap: ForwardHooks | None = None
-        self.seen: tuple[Tensor, Tensor]  # visual mask and frames, `[rows, width]` each
-        self.lengths: list[int] = []  # of the target's prompts
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
         self.ran = RoundCost()
-        self._worked = (0, 0)  # draft forwards and their nanoseconds, when last looked at
-        self.view = BoardView(worker.board)
-        self.patience = WorkerTimeout(worker, self._warn)
+        self.timeout = Timeout(worker.board)
         self.token_indices: list[list[int]] = []
         self.started = False
+        self._forwards = (0, 0)  # of the draft, and their nanoseconds, when last looked at
+        self._update = 0  # number of the last one
+        self._changed: dict[int, int] = {}  # original row -> update to be acknowledged
         self._warned = False
 
     def forward_spans(self) -> list[tuple[float, float]]:
         """When the worker's newest forwards began and ended, seconds on `time.perf_counter`."""
-        return self.worker.board.forward_spans()
+        return self.board.forward_spans()
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = list(pending.host_sizes or pending.sizes.tolist())
         self.ran = RoundCost(pending.rows, 1 + pending.nodes)
         if self.started:
-            self.worker.overlap()
             return
         self.started = True
         if self.rank is None:
-            self.worker.prefill(None)
-        else:
-            # What of the prompt is pixels is known before it runs; only the ranking has to wait.
-            self.seen = visual_tokens(self.context), frame_numbers(self.context)
-            self.lengths = prompt_lengths(self.context)
-            self.tap = self.listen(self._choose_tokens)
+            self._prefill(None)
+            return
+        # What of the prompt is pixels is known before it runs; only the ranking has to wait.
+        seen = visual_tokens(self.context), frame_numbers(self.context)
+        lengths = prompt_lengths(self.context)
+        self.tap = self.listen(lambda first, last: self._choose(first, last, *seen, lengths))
 
-    def _choose_tokens(self, first: Tensor, last: Tensor) -> None:
-        """In the middle of the target's prefill: rank, and set the draft's prefill going."""
+    def _choose(
+        self, first: Tensor, last: Tensor, visual: Tensor, frames: Tensor, lengths: list[int]
+    ) -> None:
+        """In the middle of the target's prefill: ranks, and sets the draft's prefill going.
+
+        Args:
+            first, last: states before the decoder and after layer L, `[rows, width, hidden]`.
+            visual, frames: mask and frame numbers, `[rows, width]` each.
+            lengths: of the target's prompts.
+        """
         assert self.rank is not None
         with self.context.stats.ranking():
-            visual, frames = self.seen
-            tokens = []
-            for row, length in enumerate(self.lengths):
-                mask = visual[row, :length].to(last.device)
+            for row, length in enumerate(lengths):
                 # A sharded target may have layer L on another device.
-                begun = first[row, :length].to(last.device)
+                mask = visual[row, :length].to(last.device)
+                begin = first[row, :length].to(last.device)
                 row_frames = frames[row, :length].to(last.device)
-                indices = self.rank(begun, last[row, :length], mask, row_frames)
-                tokens.append(indices.tolist())
-            self.token_indices = tokens
-            self.worker.prefill(tokens)
+                indices = self.rank(begin, last[row, :length], mask, row_frames)
+                self.token_indices.append(indices.tolist())
+            self._prefill(self.token_indices)
+
+    def _prefill(self, indices: list[list[int]] | None) -> None:
+        if self.worker.is_usable:
+            self.board.prefill(indices)
+            self.worker.notify()
 
     def propose(self, outcome: Outcome) -> Tree:
         if self.tap is not None:
@@ -128,79 +166,91 @@ class ParallelDrafter(Drafter):
             reason = self.worker.failure
             self._warn(f"the draft worker is gone ({reason}); decoding goes on without it")
             return Tree.empty(len(outcome.new), device)
-        self.patience.look(self.view.number)
-        self._tell(outcome)
-        return self._next_chain(outcome, device)
+        stands = self._commit(outcome)
+        drafts = self._next_chains(outcome, stands)
+        if self.worker.is_usable and not self.timeout.left(self._draft_seconds):
+            self._warn(
+                "the draft worker does not answer; decoding goes on without it until it does"
+            )
+        return self._tree(outcome, drafts, device)
+
+    @property
+    def _draft_seconds(self) -> float:
+        return self.schedule.times.draft(1)
 
     def _learn(self, outcome: Outcome) -> None:
-        board = self.worker.board
-        forwards, nanoseconds = board.forwards, board.nanoseconds
-        before, spent = self._worked
+        forwards, nanoseconds = self.board.forwards()
+        before, spent = self._forwards
         if forwards > before:  # those of this round alone: one that was halted tells nothing more
-            self.times.add_draft(1, (nanoseconds - spent) / (forwards - before) / 1e9)
-            self._worked = forwards, nanoseconds
+            seconds = (nanoseconds - spent) / (forwards - before) / 1e9
+            self.schedule.times.add_draft(1, seconds)
+            self._forwards = forwards, nanoseconds
         if outcome.is_first:
-            self.patience.opening = self.context.stats.seconds["prefill"]
+            self.timeout.opening = self.context.stats.seconds["prefill"]
             return
         ran = self.ran
         outcome.forward_time.then(
-            lambda seconds: self.window.observe(replace(ran, seconds=seconds))
+            lambda seconds: self.schedule.observe(replace(ran, seconds=seconds))
         )
         self.acceptance.observe(self.pending, outcome.accepted)
-        if not any(self.pending):
-            self.acceptance.observe(*self._unasked(outcome))
-
-    def _unasked(self, outcome: Outcome) -> tuple[list[int], list[int]]:
-        """Returns drafts of each row, 0 or 1, that a plain round has verified by the way, and those
-        right.
-
-        So a draft that is not worth verifying now is noticed when it gets better.
-        """
+        if any(self.pending):
+            return
+        # A plain round verifies a draft by the way, so that one that gets better is noticed.
         drafted, right = [], []
         for row, new in enumerate(outcome.new):
-            place = len(outcome.rows.output(row)) - len(new)
-            token = self.view.read(outcome.rows.active[row], place, 1)
+            token = self._drafted(outcome.rows, row, 1, -len(new))
             drafted.append(len(token))
             right.append(int(bool(token) and token == new[:1]))
-        return drafted, right
+        self.acceptance.observe(drafted, right)
 
-    def _tell(self, outcome: Outcome) -> None:
-        """Send what was committed."""
-        rows = outcome.rows
-        new = {
-            rows.active[row]: (len(rows.output(row)) - len(tokens), tokens)
-            for row, tokens in enumerate(outcome.new)
-        }
-        self.view.commit(new)
-        self.worker.mail.limit_ahead(self.window.ahead())
-        self.worker.commit(self.view.number, new)
+    def _commit(self, outcome: Outcome) -> list[bool]:
+        """Posts what was committed.
 
-    def _next_chain(self, outcome: Outcome, device: torch.device) -> Tree:
-        """Returns the next chain: what is drafted already, and what is worth waiting for."""
-        limits = [max(min(self.num_draft_tokens, budget - 1), 0) for budget in outcome.budget]
-        if not any(limits):
-            return Tree.empty(len(limits), device)
-        have = [len(self._drafted(outcome, row, limits[row])) for row in range(len(limits))]
-        if not any(have) and not self.patience.left:
-            return Tree.empty(len(limits), device)
-        size = self._size(have, max(limits))
-        counts = {
-            outcome.rows.active[row]: len(outcome.rows.output(row)) + min(size, limits[row])
-            for row in range(len(limits))
-        }
-        if any(length < min(size, limit) for length, limit in zip(have, limits, strict=True)):
-            needed = self.view.needed(list(counts))
-            self.patience.wait(counts, needed, size, self.times.draft(1) or None)
-        drafts = [self._drafted(outcome, row, min(size, limits[row])) for row in range(len(limits))]
-        return self._tree(outcome, drafts, device)
+        Returns:
+            Whether the draft of each row is what the target generated, and goes on. That of the
+            others can't be read until the worker has acknowledged the update.
+        """
+        rows, new, stands = outcome.rows, {}, []
+        self._update += 1
+        for row, tokens in enumerate(outcome.new):
+            original, position = rows.active[row], len(rows.output(row)) - len(tokens)
+            new[original] = position, tokens
+            is_drafted = self.board.draft(original, position, len(tokens)) == tokens
+            if not is_drafted:
+                self._changed[original] = self._update
+            stands.append(is_drafted and not outcome.is_first)
+        self.board.commit(self._update, new, self.schedule.ahead())
+        self.worker.notify()
+        return stands
 
-    def _size(self, have: list[int], largest: int) -> int:
-        return min(self.window.choose(len(have), round(sum(have) / len(have))), largest)
+    def _next_chains(self, outcome: Outcome, stands: list[bool]) -> list[list[int]]:
+        """Returns the next chains: what is drafted already, and what is worth waiting for."""
+        rows, longest = outcome.rows, self.schedule.largest
+        limits = [max(min(longest, budget - 1), 0) for budget in outcome.budget]
+        have = [len(self._drafted(rows, row, limit)) for row, limit in enumerate(limits)]
+        seconds = self._draft_seconds
+        left = self.timeout.left(seconds)
+        if not any(limits) or not (any(have) or left):
+            return [[] for _ in limits]
+        sizes = list(map(min, self.schedule.sizes(have, stands), limits))
+        if left and any(length < size for length, size in zip(have, sizes, strict=True)):
+            counts = {
+                rows.active[row]: len(rows.output(row)) + size for row, size in enumerate(sizes)
+            }
+            update = max(self._changed.get(row, 0) for row in counts)
+            allowed = min(PATIENCE * (seconds or FIRST) * (max(sizes) + 1), left)
+            self.worker.wait(counts, update, allowed)
+            if not self.worker.shows(counts, update) and self.worker.is_usable:
+                self.timeout.spend(allowed)
+        return [self._drafted(rows, row, size) for row, size in enumerate(sizes)]
 
-    def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
-        """Draft tokens behind what active row `row` said, if they can be trusted yet."""
-        rows = outcome.rows
-        return self.view.read(rows.active[row], len(rows.output(row)), limit)
+    def _drafted(self, rows: Rows, row: int, limit: int, offset: int = 0) -> list[int]:
+        """Returns up to `limit` draft tokens behind the text of an active row, none while they are
+        in doubt; `offset` counts from its end."""
+        original = rows.active[row]
+        if self.board.acknowledged < self._changed.get(original, 0):
+            return []
+        return self.board.draft(original, len(rows.output(row)) + offset, limit)
 
     def _tree(self, outcome: Outcome, drafts: list[list[int]], device: torch.device) -> Tree:
         sizes = [len(draft) for draft in drafts]
@@ -213,29 +263,25 @@ class ParallelDrafter(Drafter):
             rows = outcome.rows
             probs = torch.stack(
                 [
-                    self.worker.board.read_probs(rows.active[row], len(rows.output(row)), nodes + 1)
+                    self.board.draft_probs(rows.active[row], len(rows.output(row)), nodes + 1)
                     for row in range(len(sizes))
                 ]
             ).to(device)
         return Tree.chain(tokens.to(device), sizes, probs)
 
-    def guess(self, tree: Tree, rows: Rows) -> Guess | None:
+    def guess(self, rows: Rows, device: torch.device) -> Guess | None:
         """Returns what the worker drew, meanwhile, for the place behind each row's chain."""
-        tokens, q, known = [], [], []
-        board = self.worker.board
-        for row, size in enumerate(self.pending):
-            original, place = rows.active[row], len(rows.output(row)) + size
-            token = self.view.read(original, place, 1)
-            known.append(bool(token))
-            tokens.append(token[0] if token else 0)
-            q.append(board.read_probs(original, place, 1)[0])
-        if not any(known):
+        tokens = [self._drafted(rows, row, 1, size) for row, size in enumerate(self.pending)]
+        if not any(tokens):
             return None
-        device = tree.tokens.device
+        q = [
+            self.board.draft_probs(rows.active[row], len(rows.output(row)) + size, 1)[0]
+            for row, size in enumerate(self.pending)
+        ]
         return Guess(
-            torch.tensor(tokens, device=device),
+            torch.tensor([token[0] if token else 0 for token in tokens], device=device),
             torch.stack(q).to(device),
-            torch.tensor(known, device=device),
+            torch.tensor([bool(token) for token in tokens], device=device),
         )
 
     def verify(
@@ -249,7 +295,8 @@ class ParallelDrafter(Drafter):
         if not processing.do_sample:
             return follow_choices(tree, scores, processing, noise)
         p = processing.probabilities(scores)
-        guess = self.guess(tree, self.context.rows) if self.worker.is_usable else None
+        usable = self.worker.is_usable
+        guess = self.guess(self.context.rows, tree.tokens.device) if usable else None
         if tree.probs is None:
             empty = torch.zeros(tree.rows, 1, p.shape[-1], device=p.device)
             tree = replace(tree, probs=empty)
@@ -258,16 +305,19 @@ class ParallelDrafter(Drafter):
     def select_rows(self, rows: list[int]) -> None:
         self.pending = [self.pending[row] for row in rows]
         self.originals = [self.originals[row] for row in rows]
-        self.worker.select_rows(self.originals)
+        self.board.select_rows(self.originals)
+        self.worker.notify()
 
     def close(self) -> None:
         if self.tap is not None:
             self.tap.remove()
-        self.worker.board.report(self.context.stats)
-        self.patience.close()
+        self.board.report(self.context.stats)
+        warning = self.worker.close(self.timeout.left(self._draft_seconds))
+        if warning is not None:
+            self._warn(warning)
 
     def _warn(self, text: str) -> None:
-        """Tell once that something is wrong with the worker."""
+        """Reports once that something is wrong with the worker."""
         if not self._warned:
             self._warned = True
             self.context.stats.notes.append(text)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
-from torch import Tensor
 
 from ...checks import check_choice
 from ...engine.loop import Rule
@@ -19,18 +18,17 @@ from ..attention_tap import listen_twice
 from ..base import Method
 from ..checks import positive, positive_or_auto, same_tokenizer, same_vocabulary, share
 from ..context import Context, prompt_for, to_device
+from ..draft_length import ChainAcceptance
 from ..experience import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
+from .schedule import AutoSchedule, PaperSchedule
 from .server import DraftJob
-from .standing import StandingDraft
-from .tap import OnStates, PrefillTap
-from .worker import PLACEMENTS, ProcessWorker, Worker, launch, place, spawns
-
-if TYPE_CHECKING:
-    from .spawned import SpawnedDraft
+from .standing import StandingDraft, draft_device
+from .tap import PrefillTap
+from .worker import PLACEMENTS, Worker, place
 
 QUERIES = 64
 """Last words of the prompt whose attention is heard by the attention criteria."""
@@ -60,16 +58,20 @@ class ParallelVLM(Method):
             the layers of a model with fewer than 60.
         criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
             compete; or, to compare with, another of `sooner.methods.pruning.CRITERIA`.
-        num_draft_tokens: most draft tokens verified at once, or `"auto"` for `max_draft_tokens`;
-            how many are taken, which may be none, is measured in either case.
+        num_draft_tokens: most draft tokens verified at once, or `"auto"`: as many as
+            `max_draft_tokens`, and with `schedule="paper"` the paper's window.
         max_draft_tokens: upper limit for `"auto"`.
-        placement: `process` (forked, own cores), `spawn` (a process that loads the draft itself),
-            `thread` (own CUDA stream), `inline` (for tests) or `auto`: for a draft on a CPU
-            `process`, or `spawn` beside a target on CUDA, and for one on CUDA `thread`.
+        schedule: `auto` verifies as many tokens as measurement finds to pay most, which may be
+            none; `paper` is the paper's pipeline (algorithm 1), whatever it gains. Its window
+            gamma is `num_draft_tokens`, or by `"auto"` what a target forward takes in draft
+            forwards (eq. 6), measured once. A row whose chain was accepted whole, and whose draft
+            behind it stands, waits for gamma tokens (post-verify), any other for one (pre-verify).
+        placement: `process` (forked, own cores), `spawn` (a process that gets the draft),
+            `thread` (own CUDA stream) or `auto`: for a draft on a CPU `process`, or `spawn` beside
+            a target on CUDA, and for one on CUDA `thread`.
         draft_device: where a spawned process holds the draft, such as `cuda:1`; by default where
             `draft` is. By `auto`, a draft with such a device is spawned, except from CPU to CPU.
-            The process stays for all runs of this object, see `SpawnedDraft`.
-        repack: number the draft's kept tokens anew instead of leaving them their positions.
+            The process stays for all runs of this object, see `StandingDraft`.
         draws_as_target: draw drafts with the target's own random numbers, for a rule that follows
             its draws.
         draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
@@ -89,16 +91,16 @@ class ParallelVLM(Method):
     criterion: Criterion = "uv-prune-by-frame"
     num_draft_tokens: int | Literal["auto"] = "auto"
     max_draft_tokens: int = 16
-    placement: Literal["auto", "process", "spawn", "thread", "inline"] = "auto"
+    schedule: Literal["auto", "paper"] = "auto"
+    placement: Literal["auto", "process", "spawn", "thread"] = "auto"
     draft_device: str | None = None
-    repack: bool = False
     draws_as_target: bool = False
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     standing: StandingDraft | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
-    _started: list[SpawnedDraft] = field(
+    _started: list[StandingDraft] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = "parallel"
@@ -111,10 +113,9 @@ class ParallelVLM(Method):
         if self.layer is not None:
             positive(self, "layer")
         check_choice("criterion", self.criterion, CRITERIA)
+        check_choice("schedule", self.schedule, ("auto", "paper"))
         check_choice("placement", self.placement, ("auto", *PLACEMENTS))
         if self.draft_device is not None:
-            from .spawned import draft_device
-
             draft_device(self.draft_device)
             if self.placement not in ("auto", "spawn"):
                 raise SoonerError(
@@ -173,50 +174,51 @@ class ParallelVLM(Method):
         inputs = (
             self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
         )
-        spawned = self._spawned(adapter.device)
+        placement = self._placement(adapter.device)
         # It reaches a spawned process through the host; the draft here may have no weights.
-        device = adapter.device if spawned is None else torch.device("cpu")
+        device = torch.device("cpu") if placement == "spawn" else adapter.device
         job = DraftJob(
             adapter=adapter,
-            inputs=inputs if spawned is not None else to_device(inputs, adapter.device),
+            inputs=to_device(inputs, device),
             processing=context.processing.copy_to(device),
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
             max_ahead=2 * self._longest,
             seeds=context.noise.seeds.tolist(),
-            repack=self.repack,
             purpose=Purpose.TOKEN if self.draws_as_target else Purpose.DRAFT,
             prompts=context.prompts,
             copies=context.copies,
             chunk=context.prefill_chunk,
             views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
-        worker = self._worker(job, context.rows.active, spawned)
+        worker, rows, standing = None, len(context.rows.active), self._standing(placement)
+        if standing is not None:
+            worker = standing.worker(job, rows)
+        worker = worker or Worker.start(placement, job, rows)
+        acceptance = ChainAcceptance(self.experience or Acceptance())
+        schedule: AutoSchedule | PaperSchedule = AutoSchedule(acceptance, self._longest)
+        if self.schedule == "paper":
+            window = None if self.num_draft_tokens == "auto" else self.num_draft_tokens
+            schedule = PaperSchedule(window, self._longest)
         rank, listen = self._rank(context), self._listen(context, depth)
-        drafter = ParallelDrafter(context, worker, rank, listen, self._longest, self.experience)
+        drafter = ParallelDrafter(context, worker, rank, listen, schedule, acceptance)
         return drafter, drafter.verify
 
-    def _worker(self, job: DraftJob, rows: list[int], spawned: SpawnedDraft | None) -> Worker:
-        if spawned is not None:
-            return spawned.worker(job, rows)
-        kind = place(self.placement, job.adapter.device)
-        worker = None
-        if self.standing is not None and kind is ProcessWorker:
-            worker = self.standing.worker(job, rows)
-        return worker or launch(kind, job, rows)
+    def _placement(self, device: torch.device) -> str:
+        """Returns where a draft on `device` works."""
+        if self.standing is not None and self.standing.is_spawned:
+            return "spawn"
+        return place(self.placement, device, self.draft_device)
 
-    def _spawned(self, device: torch.device) -> SpawnedDraft | None:
-        """Returns what holds the draft's spawned process, if it is to have one."""
-        is_standing = self.standing is not None and self.standing.is_spawned
-        if not is_standing and not spawns(self.placement, self.draft_device, device):
+    def _standing(self, placement: str) -> StandingDraft | None:
+        """Returns the process that outlives the run, if there is one; a spawned one does."""
+        if placement == "thread":
             return None
-        from .spawned import SpawnedDraft  # for those who ask for it
-
-        if isinstance(self.standing, SpawnedDraft):
+        if placement == "process" or (self.standing is not None and self.standing.is_spawned):
             return self.standing
         if not self._started:
-            self._started.append(SpawnedDraft(self.draft, self.draft_device))
+            self._started.append(StandingDraft(self.draft, self.draft_device, spawn=True))
         return self._started[0]
 
     def depth(self, layers: int) -> int:
@@ -234,32 +236,17 @@ class ParallelVLM(Method):
     def _listen(self, context: Context, depth: int) -> Listen:
         if self.criterion in BY_ATTENTION:
             return partial(listen_twice, context, depth, QUERIES)
-        return partial(_tap_states, context, depth)
+        return lambda on_states: PrefillTap(context.target.decoder, depth, on_states)
 
     def _rank(self, context: Context) -> Rank | None:
         if self.prune == 0:
             return None
         generator = torch.Generator().manual_seed(draw_seed(context.generator))
-        return partial(_ranked, self, generator)
+        return lambda first, last, visual, frames: rank(
+            self.criterion, self.prune, first, last, visual, frames, generator, self.min_visual
+        )
 
 
 def target_depth(layers: int) -> int:
     """Returns L by default, for a target of `layers` layers: 20, or a third of fewer than 60."""
     return min(DEFAULT_DEPTH, max(1, layers // 3))
-
-
-def _tap_states(context: Context, depth: int, on_states: OnStates) -> PrefillTap:
-    return PrefillTap(context.target.decoder, depth, on_states)
-
-
-def _ranked(
-    method: ParallelVLM,
-    generator: torch.Generator,
-    first: Tensor,
-    last: Tensor,
-    visual: Tensor,
-    frames: Tensor,
-) -> Tensor:
-    return rank(
-        method.criterion, method.prune, first, last, visual, frames, generator, method.min_visual
-    )

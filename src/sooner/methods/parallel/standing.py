@@ -1,83 +1,99 @@
-"""A draft process that outlives runs."""
+"""A draft process that outlives runs: forked, or spawned for a device of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from socket import socket
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+import transformers
 
+from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from ...models import adapt
-from .mailbox import Mailbox
+from .board import Board, nameless_file, pack, unpack
 from .server import DraftJob, DraftServer
-from .shared_memory import Arena, Board, Parcel, Shape, room
-from .wakeup import ParentEnd, Wakeup
-from .worker import NAP, BoardSizes, ProcessWorker, Worker, end, fork
+from .source import ModelSource
+from .worker import Task, Worker, receive, start_process
 
 logger = logging.getLogger("sooner")
 
-SMALLEST = 1 << 26
-"""Bytes of an arena at least; pages that nobody writes cost nothing."""
-HEADER: Shape = ((5,), torch.long)
-"""The first piece of an arena: number of the newest run, of the last one that is over, bytes of the
-newest run's job and of the arena it is in, and whether the process has its draft."""
-RUN, OVER, BYTES, SIZE, READY = range(5)
-
-
-@dataclass
-class DraftProcess:
-    """A process, the end that wakes it, the memory that both see, and the head of that memory."""
-
-    process: Any
-    wakeup: ParentEnd
-    arena: Arena
-    header: Tensor
+READY = "ready"
+"""What a spawned process sends once it has its draft."""
+LOADING = 900.0
+"""Seconds that a process gets to load its draft."""
+HANGING = 30.0
+"""Seconds that a spawned process may take to end a run whose decoding is over, before it is
+replaced: to load the draft again takes longer."""
+LOOK = 0.005
+"""Seconds between two looks at a process that loads."""
+WORDS = 16
+"""Tokens of the prompt that warms a draft up."""
+CANT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError)
+"""What pickling raises, any of these."""
 
 
 class StandingDraft:
-    """Keeps one draft process for all runs of `ParallelVLM` (on CPUs).
+    """Keeps one draft process for all runs of `ParallelVLM`.
 
     A process that is forked for every run costs the run twice: the fork itself, and a page fault
     for every page that the parent writes for the first time while the child lives. Together that
-    was a fifth of the time to the first token of the bundled miniature. This process is forked at
+    was a fifth of the time to the first token of the bundled miniature. This process starts with
     the first run; later runs only hand it their prompt. It holds the draft as it was then: weights
     that change afterwards change nothing in it, and with it only how many drafts are right.
+
+    A draft on a CPU is forked. One with a device of its own is spawned: the process imports torch
+    and gets the draft's weights, which takes seconds. A draft on the `meta` device, without
+    weights, and one that is quantised, is loaded from its checkpoint there. A script that spawns
+    keeps its own work behind `if __name__ == "__main__":`, as multiprocessing asks.
 
     Ends with `close`, as a context manager, when it is collected, or with its parent.
 
     Args:
-        draft: a loaded HF model of one of the supported families, on a CPU.
+        draft: a loaded HF model of one of the supported families.
+        device: where a spawned process holds it; by default its own.
+        spawn: spawn the process; so is a draft with a `device`.
+
+    Attributes:
+        failure: why a spawned draft could not be loaded; runs go on without it then.
 
     Raises:
-        SoonerError: the draft is not on a CPU, or this system can't fork.
+        SoonerError: a draft on no CPU, which can't be forked; a device that is not there; a system
+            without POSIX's processes.
     """
 
-    is_spawned: ClassVar[bool] = False
-
-    def __init__(self, draft: Any) -> None:
+    def __init__(
+        self, draft: Any, device: torch.device | str | None = None, spawn: bool = False
+    ) -> None:
         self.draft, self.adapter = draft, adapt(draft)
-        self._check_device(self.adapter.device)
-        self.processes: list[
-            DraftProcess
-        ] = []  # one, or none; a list so that the finalizer sees it
-        self._busy = threading.Lock()
-        self._finalizer = weakref.finalize(self, _end, self.processes)
-
-    def _check_device(self, device: torch.device) -> None:
-        if device.type != "cpu" or not hasattr(os, "fork"):
+        self.is_spawned = spawn or device is not None
+        if os.name != "posix":
+            raise SoonerError(f"no process can stand on '{os.name}'; use placement='thread'")
+        self.device = self.adapter.device
+        if self.is_spawned:
+            self.device = draft_device(self.device if device is None else device)
+            ModelSource.of(draft)  # it has weights somewhere
+        elif self.device.type != "cpu":
             raise SoonerError(
-                f"StandingDraft forks, which a draft on {device} does not survive; use SpawnedDraft"
+                f"StandingDraft forks, which a draft on {self.device} does not survive; use "
+                "StandingDraft(draft, spawn=True)"
             )
+        self.patience = HANGING if self.is_spawned else 0.0
+        self.failure: str | None = None
+        self.tasks: list[Task] = []  # one, or none; a list so that the finalizer sees it
+        self._board: Board | None = None  # of the newest run
+        self._end = 0.0  # of that run
+        self._busy = threading.Lock()
+        self._finalizer = weakref.finalize(self, _end_tasks, self.tasks)
 
     def __enter__(self) -> Self:
         return self
@@ -87,123 +103,199 @@ class StandingDraft:
 
     def close(self) -> None:
         """End the process; a later run starts another."""
-        _end(self.processes)
+        self._board = self.failure = None
+        _end_tasks(self.tasks)
 
-    def worker(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
-        """Returns a worker for one run, or `None` where the run has to fork its own: while another
-        run is on, or where the job can't travel (a logits processor that can't be pickled).
+    def start(self) -> str | None:
+        """Start the process now, so that the first run needs not.
+
+        Returns:
+            Why that failed, in a line; `None` where it is ready, or at work.
+
+        Raises:
+            SoonerError: the draft can't be handed over.
         """
-        if not self._busy.acquire(blocking=False):
-            return self._decline(rows, "another run has it")
-        try:
-            worker = self._hand_over(job, rows)
-        except BaseException:
-            self.release(is_whole=False)
-            raise
-        if not isinstance(worker, StandingWorker):
-            self.release(is_whole=True)
-        return worker
+        if self._busy.acquire(blocking=False):
+            try:
+                self._task()
+            finally:
+                self._busy.release()
+        return self.failure
 
-    def _decline(self, rows: Sequence[int], why: str) -> Worker | None:
-        logger.info("this run forks a draft process of its own: %s", why)
+    def worker(self, job: DraftJob, rows: int) -> Worker | None:
+        """Returns a worker for one run. While another run is on, or where the job can't travel (a
+        logits processor that can't be pickled), this is `None`: the run has to fork its own, or one
+        that drafts nothing and says why, where forking is not possible.
+        """
+        worker: Worker | str = "another run has it"
+        if self._busy.acquire(blocking=False):
+            try:
+                worker = self._hand_over(job, rows)
+            finally:
+                if isinstance(worker, str):
+                    self._busy.release()
+        if isinstance(worker, Worker):
+            return worker
+        if self.is_spawned:
+            why = self.failure or f"its process can't take this run: {worker}"
+            return Worker(Board(rows, 0, 0, 0, 0), None, failure=why)
+        logger.info("this run forks a draft process of its own: %s", worker)
         return None
 
-    def _hand_over(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
-        sizes = BoardSizes.of(job, len(rows))
+    def _hand_over(self, job: DraftJob, rows: int) -> Worker | str:
+        if self._is_late():
+            return "it is not done with an earlier run"
         try:
-            parcel = Parcel((replace(job, adapter=None), sizes))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:  # any of these
-            return self._decline(rows, str(error))
-        process = self._process(room(*HEADER) + parcel.room + sizes.room)
-        arena, header = process.arena, process.header
-        arena.reset()
-        arena.take(*HEADER)
-        header[BYTES] = parcel.lay_down(arena)
-        board, mail = sizes.lay_out(arena)
-        board.clear()
-        mail.clear()
-        header[RUN] += 1  # from here on the process may begin
-        return StandingWorker(self, process, board, mail)
+            packed = pack((replace(job, adapter=None), rows))
+        except CANT_TRAVEL as error:
+            return str(error)
+        memory = nameless_file()
+        try:
+            task = self._task()
+            if isinstance(task, str):
+                return task
+            self._board = board = Board.of(job, rows, memory)
+            with contextlib.suppress(OSError):  # it died since; the run finds it gone
+                task.notify(packed, memory)
+        finally:
+            os.close(packed)
+            os.close(memory)
+        return Worker(board, task, self._release)
 
-    def _process(self, needed: int) -> DraftProcess:
-        """The process, started anew if it is gone or its memory too small."""
-        if self.processes and not (self.processes[0].process.is_alive() and self._fits(needed)):
+    def _task(self) -> Task | str:
+        """Returns the process, started anew if it is gone, or why it could not be started."""
+        if self.tasks and not self.tasks[0].is_alive:
             self.close()
-        if not self.processes:
-            self._start(size_for(needed))
-        return self.processes[0]
+        failure = None if self.tasks else self._start()
+        return failure or self.tasks[0]
 
-    def _fits(self, needed: int) -> bool:
-        """Returns whether the memory is large enough."""
-        return self.processes[0].arena.size >= needed
+    def _start(self) -> str | None:
+        """Starts the process; returns why that failed."""
+        if not self.is_spawned:
+            self.tasks.append(start_process("fork", partial(serve_runs, self.adapter)))
+        if not self.is_spawned or self.failure is not None:
+            return self.failure
+        try:
+            packed = pack(ModelSource.of(self.draft))
+        except CANT_TRAVEL as error:
+            raise SoonerError(
+                f"the draft can't be handed to another process ({error}); load it from a folder by "
+                "from_pretrained, or use placement='thread'"
+            ) from error
+        failure: str | None = "interrupted"
+        try:
+            self.tasks.append(start_process("spawn", partial(load_and_serve, self.device)))
+            self.tasks[0].notify(packed)
+            failure = _failure_to_load(self.tasks[0])
+        finally:
+            os.close(packed)
+            if failure is not None:
+                self.close()
+        self.failure = failure
+        return failure
 
-    def _start(self, size: int) -> None:
-        """Start the process, with an arena of `size` bytes."""
-        arena = Arena(size)
-        header = arena.take(*HEADER)
-        process, wakeup = fork(partial(serve_runs, self.adapter, arena, header))
-        self.processes.append(DraftProcess(process, wakeup, arena, header))
-
-    def release(self, is_whole: bool) -> None:
-        """A run is over; a process that did not say so itself is ended."""
-        if not is_whole:
-            self.close()
+    def _release(self) -> None:
+        """A run is over."""
+        self._end = time.monotonic()
+        self._is_late()
         self._busy.release()
 
-
-class StandingWorker(ProcessWorker):
-    """Holds one run of a standing draft."""
-
-    def __init__(
-        self, standing: StandingDraft, forked: DraftProcess, board: Board, mail: Mailbox
-    ) -> None:
-        self.standing, self.header = standing, forked.header
-        self.board, self.mail = board, mail
-        self.failure: str | None = None
-        self.process, self.wakeup = forked.process, forked.wakeup
-        self._notify()  # one that died since it was looked at is found gone here
-
-    def close(self, seconds: float) -> str | None:
-        """Wait until the process is done with the run, for its memory serves the next."""
-        self._stop()
-        deadline = time.perf_counter() + seconds
-        while not self._is_over and self.is_usable and time.perf_counter() < deadline:
-            time.sleep(NAP)
-        self.standing.release(self._is_over)
-        return None
-
-    @property
-    def _is_over(self) -> bool:
-        return bool(self.header[OVER] == self.header[RUN])
+    def _is_late(self) -> bool:
+        """Returns whether the process is in an earlier run yet; one that hangs there is ended."""
+        if not self.tasks or self._board is None or self._board.is_over:
+            return False
+        if self.tasks[0].is_alive and time.monotonic() - self._end < self.patience:
+            return True
+        self.close()
+        return False
 
 
-def size_for(needed: int) -> int:
-    """Returns bytes of an arena for jobs like one that takes `needed`."""
-    return max(SMALLEST, 1 << (2 * needed - 1).bit_length())
+def _end_tasks(tasks: list[Task]) -> None:
+    while tasks:
+        tasks.pop().end()
 
 
-def _end(active: list[DraftProcess]) -> None:
-    while active:
-        process = active.pop()
-        end(process.process, process.wakeup)
-
-
-def serve_runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:
+def serve_runs(adapter: Any, peer: socket) -> None:
     """Serves run after run: the body of the process.
 
     Args:
         adapter: the draft's; tensors of a job go to its device.
-        arena: as large as it was at the beginning.
-        header: its first piece.
+        peer: what wakes it, and brings the memory of each run.
     """
     while True:
-        while header[RUN] == header[OVER]:
-            wakeup.wait()
-        run = int(header[RUN])
-        arena = arena.reaching(int(header[SIZE]))
-        arena.reset()
-        arena.take(*HEADER)
-        job, sizes = Parcel.open(arena, int(header[BYTES]), adapter.device)
-        board, mail = sizes.lay_out(arena)
-        DraftServer(replace(job, adapter=adapter), board, mail).serve(wakeup)
-        header[OVER] = run
+        descriptors = receive(peer)
+        if not descriptors:
+            continue
+        job, rows = unpack(descriptors[0])
+        board = Board.of(job, rows, descriptors[1])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        DraftServer(job.on(adapter), board).serve(partial(receive, peer))
+
+
+def _failure_to_load(task: Task) -> str | None:
+    """Waits until a process has its draft; returns why it has not, in a line."""
+    deadline = time.monotonic() + LOADING
+    while (words := task.message()) != READY:
+        if words:
+            return f"the draft can't be loaded: {' '.join(words.split())}"
+        if not task.is_alive:
+            return (
+                f"{task.last_words()} while it loaded; a script that spawns needs "
+                '`if __name__ == "__main__":` around what it runs'
+            )
+        if time.monotonic() > deadline:
+            return f"the draft was not loaded within {LOADING:.0f} s"
+        time.sleep(LOOK)
+    return None
+
+
+def load_and_serve(device: torch.device, peer: socket) -> None:
+    """Loads the draft, then serves runs: the body of a spawned process.
+
+    Args:
+        device: where the draft is wanted.
+        peer: what brings the draft, and then runs.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # or torch would open a context on the target's, too
+    (descriptor,) = receive(peer)
+    adapter = adapt(unpack(descriptor).load(device))
+    os.close(descriptor)
+    warm_up(adapter)
+    peer.send(READY.encode())
+    serve_runs(adapter, peer)
+
+
+@torch.inference_mode()
+def warm_up(adapter: Any) -> None:
+    """Run a prompt of a few words, and a step behind it: on CUDA the first ones take seconds."""
+    ids = [token for token in range(64) if token not in adapter.visual_ids][:WORDS]
+    words = torch.tensor([ids], device=adapter.device) % adapter.vocab_size
+    runner = ModelRunner(adapter, 2 * WORDS)
+    runner.prefill(adapter.embed_prompt({"input_ids": words}))
+    runner.forward_chain(words[:, :1]).logits.argmax(-1).tolist()  # waits for the device
+
+
+def draft_device(name: torch.device | str) -> torch.device:
+    """Returns the device of a name.
+
+    Raises:
+        SoonerError: no device that holds weights, or a CUDA device that is not there.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SoonerError(
+            f"draft_device is '{name}'; give a torch device, such as cpu or cuda:1"
+        ) from None
+    if device.type == "meta":
+        raise SoonerError("the draft has no weights here; give draft_device, where it is loaded to")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SoonerError(
+            f"draft_device '{name}' is not there: torch sees {torch.cuda.device_count()} CUDA "
+            "devices"
+        )
+    return device

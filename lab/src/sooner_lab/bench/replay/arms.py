@@ -25,7 +25,7 @@ from sooner.methods import (
 from sooner.methods.aligned.prior import Experience
 from sooner.methods.experience import Acceptance
 from sooner.methods.parallel.standing import StandingDraft
-from sooner.methods.parallel.worker import ProcessWorker, place
+from sooner.methods.parallel.worker import place
 from sooner.methods.tree_draft import STATIC_TREE
 
 from ..run import Arm, TimedRun
@@ -96,7 +96,7 @@ class PointArms:
     def arms(self) -> Iterator[list[Arm]]:
         """Yield the arms that the settings ask for; the draft's process ends with the context."""
         standing: StandingDraft | None = None
-        is_forked = place("auto", self.draft.device) is ProcessWorker
+        is_forked = place("auto", self.draft.device) == "process"
         if "parallel" in self.settings.methods and is_forked:
             standing = StandingDraft(self.draft)  # one process for all runs
         try:

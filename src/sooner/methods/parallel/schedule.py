@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..controller import Candidate, Controller, RoundCost
+from ..controller import Candidate, Controller, RoundCost, StepTimes
 from ..draft_length import FIRST, ChainAcceptance
 
 SWEEPS, BISECTIONS = 12, 14
@@ -18,9 +18,11 @@ CONTENTION = 1.02
 """What a worker costs the target's rounds by its use of memory, which no forward's time tells."""
 LOOK_EVERY = 4
 """Plain rounds of which one lets a resting worker draft a token, which is verified by the way."""
+MEASURED = 4
+"""Rounds that are timed before the window of `PaperSchedule` is fixed."""
 
 
-class DraftWindow:
+class AutoSchedule:
     """The best number of tokens to verify where some are drafted already, or none.
 
     Where the best plan gains nothing, rounds are plain and the worker rests, but for a token now
@@ -42,9 +44,23 @@ class DraftWindow:
         self._sizes: list[int] = []  # for each number of tokens that are there
         self._speed, self._age, self._rows, self._resting = 0.0, 0, 0, 0
 
+    @property
+    def times(self) -> StepTimes:
+        """Seconds of rounds and of draft forwards."""
+        return self.controller.times
+
+    def sizes(self, have: Sequence[int], stands: Sequence[bool]) -> list[int]:
+        """Returns draft tokens to verify of each row, the same of all.
+
+        Args:
+            have: tokens of each row that are drafted already.
+            stands: whether the draft of each row stood when its last chain was verified.
+        """
+        return [self.choose(len(have), round(sum(have) / len(have)))] * len(have)
+
     def choose(self, rows: int, have: int) -> int:
         """Returns draft tokens to verify of `rows` rows where `have` are drafted already."""
-        controller, times = self.controller, self.controller.times
+        controller, times = self.controller, self.times
         self._age += 1
         if times.plain_rounds and (self._age >= REPLAN or rows != self._rows):
             self._age, self._rows = 0, rows
@@ -61,19 +77,56 @@ class DraftWindow:
             self.pays = not times.drafts.count or controller.gain(rows, plan) > 1.0
         return best.size if best else 0
 
-    def ahead(self) -> int | None:
-        """Returns tokens that the worker may be ahead until the next round; `None`: as many as it
-        can.
-        """
+    def ahead(self) -> int:
+        """Returns tokens that the worker may be ahead until the next round."""
         if self.pays:
             self._resting = 0
-            return None
+            return 2 * self.largest
         self._resting += 1
         return int(self._resting % LOOK_EVERY == 0)
 
     def observe(self, done: RoundCost) -> None:
-        """A round was timed."""
+        """Records that a round was timed."""
         self.controller.observe(done, is_counted=False)
+
+
+class PaperSchedule:
+    """The paper's pipeline (Kong et al. 2025, algorithm 1), whatever it gains.
+
+    A row is in *post-verify* if its last chain was accepted whole and the worker's tokens behind it
+    still stand: the target then verifies a window of `gamma` tokens. Otherwise it is in
+    *pre-verify*: the target verifies the first token of the new draft alone, while the worker goes
+    on with the rest of the window.
+
+    Args:
+        window: `gamma`; `None` is `T_p / T_q`, what a target forward takes in draft forwards (eq.
+            6), by the first rounds that are timed.
+        largest: most draft tokens of a round.
+    """
+
+    def __init__(self, window: int | None, largest: int) -> None:
+        self.times, self.largest = StepTimes(), largest
+        self.gamma = window
+
+    def sizes(self, have: Sequence[int], stands: Sequence[bool]) -> list[int]:
+        """Returns draft tokens to verify of each row, as `AutoSchedule.sizes`."""
+        gamma = self.gamma
+        if gamma is None:
+            gamma, times = min(FIRST, self.largest), self.times
+            if times.rounds.count and times.drafts.count:
+                ratio = times.round(len(have), 2) / times.draft(1)
+                gamma = min(max(round(ratio), 1), self.largest)
+                if times.rounds.count >= MEASURED:
+                    self.gamma = gamma
+        return [gamma if is_post else 1 for is_post in stands]
+
+    def ahead(self) -> int:
+        """Returns tokens that the worker may be ahead: this window, and the next."""
+        return 2 * self.largest
+
+    def observe(self, done: RoundCost) -> None:
+        """Records that a round was timed."""
+        self.times.add(done)
 
 
 def best_policy(

@@ -1,4 +1,5 @@
-"""The window policy of parallel decoding, against every fixed policy played out by chance."""
+"""The schedules of parallel decoding: the measured one against every fixed policy played out by
+chance, and the paper's."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import pytest
 from sooner.methods.controller import RoundCost
 from sooner.methods.draft_length import ChainAcceptance
 from sooner.methods.experience import Acceptance
-from sooner.methods.parallel.window import LOOK_EVERY, DraftWindow, best_policy
+from sooner.methods.parallel.schedule import (
+    LOOK_EVERY,
+    MEASURED,
+    AutoSchedule,
+    PaperSchedule,
+    best_policy,
+)
 
 LARGEST = 4
 
@@ -52,11 +59,11 @@ def test_no_fixed_policy_is_faster(acceptance: float, draft: float, slope: float
     assert ours > 0.97 * best
 
 
-def window(acceptance: float, draft: float, slope: float) -> DraftWindow:
+def window(acceptance: float, draft: float, slope: float) -> AutoSchedule:
     """A window that has seen enough rounds of a machine."""
     known = Acceptance()
     known.accepted, known.refused = 1000 * acceptance, 1000 * (1 - acceptance)
-    made, target = DraftWindow(ChainAcceptance(known), LARGEST), forwards(slope)
+    made, target = AutoSchedule(ChainAcceptance(known), LARGEST), forwards(slope)
     made.controller.times.add_draft(1, draft)
     for _ in range(20):
         for size, seconds in enumerate(target):
@@ -67,7 +74,7 @@ def window(acceptance: float, draft: float, slope: float) -> DraftWindow:
 
 def test_a_useless_draft_is_not_waited_for_and_its_worker_rests() -> None:
     made = window(0.02, 0.2, 0.2)
-    assert made.ahead() is None, "nothing was decided yet"
+    assert made.ahead() == 2 * LARGEST, "nothing was decided yet"
     assert made.choose(1, LARGEST) == 0
     lengths = [made.ahead() for _ in range(2 * LOOK_EVERY)]
     assert lengths == 2 * [*(LOOK_EVERY - 1) * [0], 1]
@@ -76,4 +83,20 @@ def test_a_useless_draft_is_not_waited_for_and_its_worker_rests() -> None:
 def test_a_good_draft_is_verified_and_its_worker_runs_on() -> None:
     made = window(0.9, 0.1, 0.02)
     assert made.choose(1, LARGEST) == LARGEST
-    assert made.ahead() is None
+    assert made.ahead() == 2 * LARGEST
+
+
+@pytest.mark.parametrize(("draft", "window"), [(0.1, 10), (0.3, 3), (2.0, 1), (0.01, 16)])
+def test_the_papers_window_is_the_ratio_of_step_times(draft: float, window: int) -> None:
+    """Eq. 6, measured once; rows whose chain broke verify one token (algorithm 1)."""
+    made = PaperSchedule(None, 16)
+    for _ in range(MEASURED):
+        made.times.add_draft(1, draft)
+        made.observe(RoundCost(2, 2, seconds=1.0))
+    assert made.sizes([0, 20], [True, False]) == [window, 1]
+    made.times.add_draft(1, 10 * draft)
+    assert made.sizes([20, 0], [True, True]) == [window, window]
+
+
+def test_a_given_window_is_the_papers() -> None:
+    assert PaperSchedule(5, 5).sizes([0, 9, 9], [True, True, False]) == [5, 5, 1]
