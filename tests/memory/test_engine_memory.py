@@ -97,7 +97,7 @@ def schedule(seed: int) -> tuple[int, int]:
             assert row == whole[:new], where
         assert outputs[number] == request.tokens[0], where
     assert engine.memory.pool.used == 0
-    turned_out = sum(request.before is not None for request, *_ in requests)
+    turned_out = sum(request.preempted is not None for request, *_ in requests)
     return sum(request.cached_tokens for request, *_ in requests), turned_out
 
 

@@ -45,7 +45,7 @@ def test_the_youngest_leaves_and_generates_the_same_ids(method: str, paged: bool
     pages += method == "sd-tree"  # whose prompts fit together only so
     requests = crowd(method, paged, pages)
     assert requests[0].before is None, "the oldest stays"
-    assert any(request.before is not None for request in requests[1:])
+    assert any(request.preempted is not None for request in requests[1:])
     for number, request in enumerate(requests):
         assert request.tokens == [alone("llama", "text", (20 + number,), 1)[0]]
         assert request.finish_reason == "length"
@@ -119,7 +119,7 @@ def test_the_last_in_order_leaves_and_waits_for_those_that_go_first(paged: bool)
         False, True, *(request.num_preemptions > 0 for request in ended[2:]),
     ]  # fmt: skip
     assert all(
-        (request.before is not None) == (request.num_preemptions > 0) for request in requests
+        (request.preempted is not None) == (request.num_preemptions > 0) for request in requests
     )
     assert [request.tokens for request in requests] == [
         [alone("llama", "text", (20 + number,), 1)[0]] for number in range(4)

@@ -1,10 +1,10 @@
-"""Requests of an engine on their way to decode: set up, then prefilled a chunk at a time."""
+"""Sets the requests of an engine up for their prefill."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,65 +15,12 @@ from ..models.ranks import Ranks
 from .hf_border import prepare
 from .loop import Decoding, Session
 from .noise import generator_of
-from .request import Ending, Request, TokenLogprobs
-from .rows import Reason
+from .request import Request, TokenLogprobs
 
 if TYPE_CHECKING:
     from .memory.manager import EngineMemory
-    from .memory.preempted import InterruptedRow
 
 logger = logging.getLogger("sooner")
-
-
-@dataclass(eq=False)
-class PrefillingRequest:
-    """A request whose prompt is being prefilled, or that waits to join those that decode.
-
-    Attributes:
-        request: what was asked for.
-        decoding: its rows.
-        chunks: of its prompt, each prefilled when it is asked for.
-    """
-
-    request: Request
-    decoding: Decoding
-    chunks: Iterator[None]
-
-    def run_chunk(self) -> bool:
-        """Prefill a chunk; returns whether the prompt is done with it."""
-        return next(self.chunks, self) is self
-
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens of its longest row that were forwarded, and not found in the cache."""
-        session = self.decoding.session
-        return max(session.prompt.lengths) - session.target.cache.prefix
-
-    def end(self, reason: Reason | None, error: Exception | None) -> Ending:
-        """Prefill no more, since it never decodes; `None` is for the rows' own reasons."""
-        self.chunks.close()  # type: ignore[attr-defined]
-        rows, stats = self.decoding.rows, self.decoding.stats
-        reasons = (
-            [rows.reasons[row] for row in range(self.request.rows)] if reason is None else reason
-        )
-        if (strayed := stats.deviation) is not None:
-            self.request.deviations = [strayed.of(row) for row in range(self.request.rows)]
-            stats.deviation = None  # the batch never had these rows
-        return self.request, rows.generated, reasons, error
-
-    def interrupt(self) -> InterruptedRow:
-        """Prefill no more for now; returns what its one row has to go on from."""
-        from .memory.preempted import InterruptedRow  # by an engine that counts pages
-
-        self.chunks.close()  # type: ignore[attr-defined]
-        row = InterruptedRow.of(self.decoding, 0, self.request.before)
-        close_batch(self.decoding)
-        return row
-
-    def close(self) -> None:
-        """Let go of what its rows hold."""
-        self.decoding.failed.clear()  # an error's frames hold what holds the error
-        close_batch(self.decoding)
 
 
 class Prefiller:
@@ -81,7 +28,7 @@ class Prefiller:
 
     Args:
         model: a loaded HF model.
-        memory: the engine's; without it every row is given what it may ever need.
+        memory: the engine's; without it every row gets the memory that it may ever need.
         max_rows: rows that decode together.
         chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
         launch: `graphs` and `compile` of `sooner.generate`.
@@ -105,22 +52,22 @@ class Prefiller:
         if Ranks.of(model) is not None:
             self.alone = "a target under tp_plan decodes only rows that are admitted together"
 
-    def open(self, request: Request, batch: Decoding | None) -> PrefillingRequest | None:
-        """Encode a request's pixels and embed its prompt, with memory for it.
+    def begin(self, request: Request, batch: Decoding | None) -> bool:
+        """Encodes a request's pixels and embeds its prompt, with memory for it.
 
         Args:
-            request: which is to begin, or to go on.
+            request: one that waits.
             batch: the rows that it is to join.
 
         Returns:
-            The request before its first chunk; `None` if there is no memory for it yet.
+            Whether it is ready for its first chunk; if not, there is no memory for it yet.
 
         Raises:
             SoonerError: it can't be honoured, or may need more memory than there is.
         """
         session = self._session(request, batch)
         if session is None:
-            return None
+            return False
         method = request.method
         if session.constraint is not None:
             name = type(self.model).__name__
@@ -140,17 +87,17 @@ class Prefiller:
                 request.logprobs[row] += TokenLogprobs.of(logits, tokens, top)
 
             session.on_logits = keep
-        decoding = Decoding(session, batch)
-        return PrefillingRequest(request, decoding, decoding.prefill())
+        request.begin_prefill(Decoding(session, batch))
+        return True
 
     def _session(self, request: Request, batch: Decoding | None) -> Session | None:
         """Returns a request's session with memory for its prompt; `None` if there is none yet."""
-        method, before = request.method, request.before
+        method, preempted = request.method, request.preempted
         options = request.options
         if request.call is None:
             request.call = prepare(self.model, request.inputs, options.sampling)
         call = request.call
-        generated = [*options.generated, *(() if before is None else before.output)]
+        generated = [*options.generated, *(() if preempted is None else preempted.output)]
         inputs, params, chunk = call.inputs, call.params, call.prefill_chunk
         if generated:
             inputs = _continued(inputs, generated)
@@ -172,8 +119,8 @@ class Prefiller:
                     **self.launch,
                 )
             session.target.cache.max_rows = self.max_rows
-            if before is not None:
-                before.go_on(session)
+            if preempted is not None:
+                preempted.restore(session)
             return session
 
         if self.memory is None or request.prompt_info is None:
@@ -184,13 +131,13 @@ class Prefiller:
             return None
         session, cached = opened
         self.memory.slots.serve(session, batch)
-        if before is None:
+        if preempted is None:
             request.cached_tokens = cached
         return session
 
 
 def close_batch(batch: Decoding) -> None:
-    """Let go of what a batch holds; nobody waits for it, so a failure of that is only logged."""
+    """Frees what a batch holds; a failure is only logged, since no request waits for it."""
     try:
         batch.close()
     except Exception:
@@ -198,7 +145,7 @@ def close_batch(batch: Decoding) -> None:
 
 
 def _continued(inputs: Mapping[str, Any], generated: Sequence[int]) -> dict[str, Any]:
-    """Returns inputs of one row with ids behind its prompt, which are text whatever they are.
+    """Returns inputs of one row with generated ids, taken as text, behind its prompt.
 
     Raises:
         SoonerError: there are more rows.

@@ -1,8 +1,8 @@
-"""A request of an engine: what was asked for, what it said, and why it ended."""
+"""A request of an engine, from its arrival to its last token."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ..methods import Method
 from .hf_border import Call
-from .loop import OnTokens
+from .loop import Decoding, OnTokens
 from .rows import Reason
 from .stats.deviation import Deviation
 from .stats.run import EXACT, DraftCount
 
 if TYPE_CHECKING:
     from .memory.manager import PromptInfo
-    from .memory.preempted import InterruptedRow
+    from .memory.preempted import PreemptedRow
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class TokenLogprobs:
     """Log-probabilities that the model itself gives at one token, before any processor.
 
     Attributes:
-        token: what was said.
-        logprob: of it.
-        top: the likeliest tokens and theirs, best first.
+        token: the token that was generated.
+        logprob: its log-probability.
+        top: the likeliest tokens and their log-probabilities, best first.
     """
 
     token: int
@@ -60,7 +60,7 @@ class RequestOptions:
     Attributes:
         sampling: arguments of `generate`.
         seed, on_tokens, logprobs, num_draft_tokens: see `Engine.add_request`.
-        generated: ids that its one row said before; it goes on behind them.
+        generated: ids that its one row generated before; it continues behind them.
     """
 
     sampling: Mapping[str, Any]
@@ -75,28 +75,36 @@ class RequestOptions:
 class Request:
     """A request that `Engine.add_request` has made, from its arrival to its last token.
 
+    It waits, its prompt is prefilled chunk by chunk, its rows join those that decode, and it ends.
+    An engine that counts pages may preempt it; then it waits again.
+
     Attributes:
         inputs, options: as they were given.
-        call: what transformers makes of them, once it has begun.
-        method: how it is decoded.
-        rows: of its batch.
+        method: decodes it.
+        rows: number of its rows.
+        call: what transformers makes of inputs and options, once it has begun.
         tokens: the new tokens of each row, once the request has ended.
         finish_reasons: why each row ended, then.
-        cached_tokens: of its prompt, whose keys and values were there already.
-        priority: who has less of it goes first.
-        is_waiting: it has not begun, or made room for others and has not begun again.
-        num_preemptions: how often it made room.
-        prefill_seconds: that its prefills took, pictures included.
+        error: the error that ended it, if one did; `tokens` are those generated before.
+        cached_tokens: prompt tokens whose keys and values were in the cache already.
+        priority: requests with a lower number go first.
+        is_waiting: it has not begun, or was preempted and has not begun again.
+        num_preemptions: how often it was preempted.
+        prefill_seconds: time of its prefills, pictures included.
         round_seconds: its share of the rounds: each is divided by the rows that it decoded.
-        error: what ended it, if that was an error; `tokens` are what it had said.
         logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
             called.
         mode: `exact`, `relaxed` or `approximate`, once it decodes.
         drafts: what was verified so far, over all its rows; counted before `on_tokens` is called.
         deviations: of each row from its target's choices, where a tolerance accepts others.
-        first: original row of the batch that it begins at, once it decodes.
+        first: number of its first row in the batch, once it decodes.
         is_cancelled: its end was asked for.
-        arrived, began: when it came, and had its first token, by an engine's pace.
+        needs_own_batch: its rows can't join those that decode now.
+        number: its place in the order of arrival.
+        prompt_info: its prompt, to an engine that counts pages.
+        preempted: its row as it was when it was preempted.
+        arrived, began: times of its arrival and of its first token, by an engine's pace.
+        prefill: its rows while its prompt is prefilled, and until they join those that decode.
     """
 
     inputs: Mapping[str, Any] = field(repr=False)
@@ -119,14 +127,14 @@ class Request:
     deviations: list[Deviation] = field(default_factory=list, repr=False)
     first: int = field(default=0, repr=False)
     is_cancelled: bool = field(default=False, repr=False)
-    waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
-    number: int = field(default=0, repr=False)  # in the order of admission
-    prompt_info: PromptInfo | None = field(
-        default=None, repr=False
-    )  # to an engine that counts pages
-    before: InterruptedRow | None = field(default=None, repr=False)
+    needs_own_batch: bool = field(default=False, repr=False)
+    number: int = field(default=0, repr=False)
+    prompt_info: PromptInfo | None = field(default=None, repr=False)
+    preempted: PreemptedRow | None = field(default=None, repr=False)
     arrived: float = field(default=0.0, repr=False)
     began: float = field(default=0.0, repr=False)
+    prefill: Decoding | None = field(default=None, repr=False)
+    _chunks: Iterator[None] = field(default=iter(()), repr=False)
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -140,34 +148,8 @@ class Request:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Who has less of it goes first, and makes room last."""
+        """The key that requests are sorted by: the first begins first, the last is preempted."""
         return self.priority, self.number
-
-    def make_room(self, row: InterruptedRow) -> None:
-        """Its row was taken out of the batch; it is to wait, and to go on from there."""
-        before = 0 if self.before is None else len(self.before.output)
-        assert self.prompt_info is not None
-        self.prompt_info = self.prompt_info.continued(row.output[before:])
-        self.before, self.first, self.waits_alone = row, 0, False
-        self.num_preemptions += 1
-
-    def end(
-        self,
-        tokens: list[list[int]],
-        reasons: Reason | list[Reason],
-        error: Exception | None = None,
-    ) -> None:
-        """It has ended.
-
-        Args:
-            tokens: of each row, said since it last began.
-            reasons: of each row, or of all.
-            error: what ended it, if that was an error.
-        """
-        if self.before is not None:
-            tokens = [[*self.before.output, *new] for new in tokens]
-        self.tokens, self.error = tokens, error
-        self.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
 
     @property
     def finish_reason(self) -> Reason | None:
@@ -175,7 +157,7 @@ class Request:
         return self.finish_reasons[0] if self.finish_reasons else None
 
     @property
-    def originals(self) -> range:
+    def batch_rows(self) -> range:
         """Returns the numbers of its rows in the batch."""
         return range(self.first, self.first + self.rows)
 
@@ -186,9 +168,57 @@ class Request:
 
     @property
     def num_draft_tokens(self) -> int:
-        """What was verified in them, all nodes of a tree."""
+        """Draft tokens that were verified in them, all nodes of a tree."""
         return self.drafts.tokens
+
+    def begin_prefill(self, rows: Decoding) -> None:
+        """Stop waiting; `rows` are those of its prompt, none of which is prefilled yet."""
+        self.prefill, self._chunks, self.is_waiting = rows, rows.prefill(), False
+
+    def prefill_chunk(self) -> bool:
+        """Prefills a chunk of its prompt; returns whether that was the last one."""
+        return next(self._chunks, self) is self
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Prompt tokens of its longest row that its prefill forwards, without the cached ones."""
+        assert self.prefill is not None
+        session = self.prefill.session
+        return max(session.prompt.lengths) - session.target.cache.prefix
+
+    def stop_prefill(self) -> Decoding:
+        """Prefill no more; returns its rows, which the caller closes."""
+        rows, self.prefill = self.prefill, None
+        assert rows is not None
+        self._chunks.close()  # type: ignore[attr-defined]
+        return rows
+
+    def preempt(self, row: PreemptedRow) -> None:
+        """Wait again, since its row was taken out of the batch, and continue from there later."""
+        before = 0 if self.preempted is None else len(self.preempted.output)
+        assert self.prompt_info is not None
+        self.prompt_info = self.prompt_info.continued(row.output[before:])
+        self.preempted, self.first, self.needs_own_batch = row, 0, False
+        self.num_preemptions += 1
+
+    def finish(
+        self,
+        tokens: list[list[int]],
+        reasons: Reason | list[Reason],
+        error: Exception | None = None,
+    ) -> None:
+        """End the request.
+
+        Args:
+            tokens: generated by each row since it last began.
+            reasons: why rows ended, one for each or one for all.
+            error: the error that ended it, if one did.
+        """
+        if self.preempted is not None:
+            tokens = [[*self.preempted.output, *new] for new in tokens]
+        self.tokens, self.error = tokens, error
+        self.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
 
 
 Ending = tuple[Request, list[list[int]], Reason | list[Reason], Exception | None]
-"""Arguments of a request's `end` behind it: new tokens of each row, why they ended, the error."""
+"""A request, and the arguments of its `finish`: tokens of each row, why they ended, the error."""

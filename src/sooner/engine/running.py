@@ -14,7 +14,6 @@ from .rows import Reason
 
 if TYPE_CHECKING:
     from .memory.manager import EngineMemory
-    from .memory.preempted import InterruptedRow
 
 
 class RunningBatch:
@@ -38,43 +37,45 @@ class RunningBatch:
         """Rows that have not ended."""
         return 0 if self.decoding is None else len(self.decoding.rows.active)
 
-    def merge(self, request: Request, rows: Decoding) -> bool:
-        """Let prefilled rows decode, unless they have to wait for a batch of their own.
+    def merge(self, request: Request) -> bool:
+        """Lets the rows of a prefilled request decode, unless they need a batch of their own.
 
-        Args:
-            request: who asked for them.
-            rows: used up if they join.
+        Returns:
+            Whether they joined; then `request.prefill` is `None`.
 
         Raises:
-            Exception: whatever broke a join half-way; neither side can go on.
+            Exception: the error that broke a merge half-way; neither side can continue.
         """
+        rows = request.prefill
+        assert rows is not None
         if self.decoding is None:
             if self.memory is not None:
                 self.memory.slots.settle(rows)
             self.decoding = rows
-        elif request.waits_alone:
+        elif request.needs_own_batch:
             return False
         else:
             try:
                 request.first = self.decoding.merge(rows)
             except UnsupportedError as refusal:
-                request.waits_alone = True
+                request.needs_own_batch = True
                 rows.stats.note(str(refusal))
                 return False
             if self.memory is not None:  # the batch's first row with a draft may have come now
                 self.memory.slots.settle(self.decoding)
         self.requests.append(request)
+        request.prefill = None
         return True
 
     def round(self) -> None:
-        """Decode a round, and count each request's share of its time."""
+        """Decodes a round, and counts each request's share of its time."""
         assert self.decoding is not None
         requests = list(self.requests)
         active, began = list(self.decoding.rows.active), time.perf_counter()
         self.decoding.round()
         share = (time.perf_counter() - began) / len(active)
         for request in requests:
-            rows = 1 if request.rows == 1 else sum(row in request.originals for row in active)
+            rows = 1 if request.rows == 1 else sum(row in request.batch_rows for row in active)
             request.round_seconds += rows * share
 
     def output(self) -> list[tuple[float, int]]:
@@ -83,38 +84,38 @@ class RunningBatch:
         """
         generated = [] if self.decoding is None else self.decoding.rows.generated
         return [
-            (request.began, min(len(generated[row]) for row in request.originals))
+            (request.began, min(len(generated[row]) for row in request.batch_rows))
             for request in self.requests
         ]
 
-    def make_room(self) -> bool:
-        """Give every row pages for a round; `False` if there are not enough for all."""
+    def allocate(self) -> bool:
+        """Gives every row pages for a round; `False` if there are not enough for all."""
         if self.memory is None or self.decoding is None or not self.active:
             return True
         block = max(request.method.largest_block() for request in self.requests)
-        return self.memory.room_for(self.decoding.session.target.cache, block)
+        return self.memory.allocate(self.decoding.session.target.cache, block)
 
-    def interrupt(self, request: Request) -> InterruptedRow:
-        """Take a request of one row out; returns what the row has to go on from."""
-        from .memory.preempted import InterruptedRow  # by an engine that counts pages
+    def preempt(self, request: Request) -> None:
+        """Takes a request of one row out of the batch; it waits again."""
+        from .memory.preempted import PreemptedRow  # by an engine that counts pages
 
         assert self.decoding is not None
-        row = InterruptedRow.of(self.decoding, request.first, request.before)
+        row = PreemptedRow.of(self.decoding, request.first, request.preempted)
         self.decoding.drop(request.first)
         self.decoding.release(request.first)
         self.requests.remove(request)
-        return row
+        request.preempt(row)
 
     def collect(self) -> Iterator[Ending]:
-        """Take out the requests whose last row has ended, or that failed or were cancelled.
+        """Takes out the requests whose last row has ended, or that failed or were cancelled.
 
-        A batch without rows is closed behind the last of them.
+        A batch without rows is closed after the last of them.
         """
         batch = self.decoding
         if batch is None:
             return
         for request in list(self.requests):
-            rows = request.originals
+            rows = request.batch_rows
             error = next((batch.failed[row] for row in rows if row in batch.failed), None)
             if error is not None or request.is_cancelled:
                 for row in rows:
@@ -134,11 +135,11 @@ class RunningBatch:
                 self.memory.slots.keep(batch)
 
     def abandon(self, error: Exception) -> Iterator[Ending]:
-        """Take every request out: an error keeps the whole batch from going on."""
+        """Takes every request out, since an error keeps the whole batch from decoding."""
         batch, self.decoding = self.decoding, None
         requests, self.requests = self.requests, []
         assert batch is not None
         for request in requests:
-            outputs = [list(batch.rows.generated[row]) for row in request.originals]
+            outputs = [list(batch.rows.generated[row]) for row in request.batch_rows]
             yield request, outputs, "error", error
         close_batch(batch)

@@ -16,7 +16,7 @@ from ..methods.named import as_method
 from .loop import Decoding, OnTokens
 from .memory.free_memory import out_of_memory
 from .pacing import TokenPace, size_of
-from .prefilling import Prefiller, PrefillingRequest
+from .prefilling import Prefiller, close_batch
 from .request import Ending, Request, RequestOptions
 from .rows import Reason
 from .running import RunningBatch
@@ -45,10 +45,10 @@ class Engine:
     decode together. The engine goes on with the others, and with whatever is admitted next.
 
     With `pages` or `memory` rows take memory as they grow. A request begins when its prompt fits;
-    when no page is left, the last in order (`priority`, then admission) makes room and is prefilled
-    again later, prompt and what it has said, so that it says what it would have said. The beginning
-    that a prompt has in common with an earlier one is not prefilled again, nor are its pictures and
-    clips encoded.
+    when no page is left, the last in order (`priority`, then arrival) is preempted. It is prefilled
+    again later, its prompt and its output, and its tokens are those that it would have generated
+    anyway. The beginning that a prompt has in common with an earlier one is not prefilled again,
+    nor are its pictures and clips encoded.
 
     Args:
         model: a loaded HF model.
@@ -97,7 +97,7 @@ class Engine:
         self.model, self.method = model, as_method(method)
         self.max_rows, self.prefill_chunk = max_rows, prefill_chunk
         self.waiting: deque[Request] = deque()
-        self.prefilling: PrefillingRequest | None = None
+        self.prefilling: Request | None = None
         self.queued = 0
         self.memory: EngineMemory | None = None
         self._admitted = 0
@@ -146,11 +146,11 @@ class Engine:
             num_draft_tokens: most draft tokens of a round, on a path of a tree; 0 decodes plainly.
             media_keys: hashes of the content of its pictures and clips, in the order of the
                 prompt, for an engine with pages; without them it takes hashes of the pixels.
-            priority: requests with less of it begin first, and make room last; equal ones in the
-                order of their admission.
-            arrived: when it came, in seconds of the pace's clock; now by default.
-            generated: ids that its one row said before, elsewhere: it goes on as if it had never
-                stopped, and they count for limits, penalties and draws.
+            priority: requests with a lower number begin first, and are preempted last; equal ones
+                in the order of their arrival.
+            arrived: time of its arrival, in seconds of the pace's clock; now by default.
+            generated: ids that its one row generated before, elsewhere: it continues as if it had
+                never stopped, and they count for limits, penalties and draws.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
         check_inputs(inputs)
@@ -175,7 +175,7 @@ class Engine:
         return request
 
     def _wait(self, request: Request) -> None:
-        """Put a request in line, behind those that go first."""
+        """Puts a request into the queue, behind those that come before it in order."""
         request.is_waiting = True
         ahead = sum(entry.order < request.order for entry in self.waiting)
         self.waiting.insert(ahead, request)
@@ -210,7 +210,7 @@ class Engine:
 
     @property
     def pages(self) -> int:
-        """Returns the pages of its memory; 0 where nobody counts them."""
+        """Returns the pages of its memory; 0 for an engine without pages."""
         return 0 if self.memory is None else self.memory.pool.size
 
     @property
@@ -225,86 +225,86 @@ class Engine:
         return None if memory is None else memory.longest(self.method.largest_block())
 
     def step(self) -> list[Request]:
-        """Prefill a chunk, decode a round; returns the requests that have ended.
+        """Prefills a chunk and decodes a round; returns the requests that have ended.
 
         Raises:
-            SoonerError: a callback of a step asked for another.
+            SoonerError: a callback of a step called it.
         """
         if self._is_stepping:
             raise SoonerError("a callback can't call Engine.step; it may admit and cancel requests")
         self._is_stepping, self._ended = True, []
-        self._tell_load()
+        self._report_load()
         try:
             left = self.prefill_chunk or 1
             while left > 0 and (tokens := self._timed_prefill()):
                 left -= tokens
-            self._guarded(self._make_room)
+            self._guarded(self._allocate)
             if self._running.active:
                 began = time.perf_counter()
                 self._guarded(self._running.round)
                 if self.pace is not None:
                     self.pace.round = time.perf_counter() - began
             self._guarded(self._collect)
-            self._drop_cancelled()
+            self._finish_cancelled()
         finally:
             self._is_stepping = False
-            ended, self._ended = self._ended, []  # an idle engine holds nobody's pixels
+            ended, self._ended = self._ended, []  # an idle engine keeps no pixels
         return ended
 
-    def _tell_load(self) -> None:
-        """Tell the method how many requests there are, for drafts that pay for few alone."""
+    def _report_load(self) -> None:
+        """Tell the method how many requests there are, for drafts that pay for few rows alone."""
         rows = self._running.active
         if self.prefilling is not None:
-            rows += self.prefilling.request.rows
+            rows += self.prefilling.rows
         waiting = self.queued + sum(request.rows for request in self.waiting)
         self.method.expect(rows, waiting, self.max_rows)
 
     def run(self) -> None:
-        """Decode every request that was admitted to its end."""
+        """Decodes every request to its end."""
         while not self.is_idle:
             self.step()
 
     def cancel(self, request: Request) -> None:
-        """End a request before its time; `request.tokens` is what it said so far.
+        """Ends a request before its time; `request.tokens` are those that it has generated.
 
-        In a callback it ends with the step under way, and says nothing more.
+        In a callback it ends with the step under way, and generates nothing more.
         """
         request.is_cancelled = True
         if not self._is_stepping:
-            self._drop_cancelled()
+            self._finish_cancelled()
 
     def close(self) -> None:
-        """End every request."""
-        prefilled = () if self.prefilling is None else (self.prefilling.request,)
-        for request in (*self.waiting, *self.running, *prefilled):
+        """Ends every request."""
+        prefilling = () if self.prefilling is None else (self.prefilling,)
+        for request in (*self.waiting, *self.running, *prefilling):
             self.cancel(request)
 
-    def _drop_cancelled(self) -> None:
+    def _finish_cancelled(self) -> None:
         for request in [entry for entry in self.waiting if entry.is_cancelled]:
             self.waiting.remove(request)
-            self._end(request, [[] for _ in range(request.rows)], "cancelled")
-        if self.prefilling is not None and self.prefilling.request.is_cancelled:
-            self._give_up("cancelled")
+            self._finish(request, [[] for _ in range(request.rows)], "cancelled")
+        if self.prefilling is not None and self.prefilling.is_cancelled:
+            self._finish_prefilling("cancelled")
         if any(request.is_cancelled for request in self.running):
             self._guarded(self._collect)
 
-    def _end(
+    def _finish(
         self,
         request: Request,
         tokens: list[list[int]],
         reasons: Reason | list[Reason],
         error: Exception | None = None,
     ) -> None:
-        request.end(tokens, reasons, None if error is None else self._explained(error, request))
+        request.finish(tokens, reasons, None if error is None else self._explained(error, request))
         if self._is_stepping:
             self._ended.append(request)
 
-    def _end_all(self, endings: Iterable[Ending]) -> None:
+    def _finish_all(self, endings: Iterable[Ending]) -> None:
         for ending in endings:
-            self._end(*ending)
+            self._finish(*ending)
 
     def _explained(self, error: Exception, request: Request) -> Exception:
-        """Returns the error as the request is told of it; what its frames hold is let go."""
+        """Returns the error that a request reports; the variables of its frames are freed."""
         traceback.clear_frames(error.__traceback__)
         ids = request.inputs.get("input_ids")
         advice = (
@@ -313,19 +313,19 @@ class Engine:
         return advice or error
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Do something with the batch; if that fails, every request that decodes is told."""
+        """Do something with the batch; if that fails, every request that decodes ends."""
         try:
             act()
         except Exception as error:
-            self._end_all(self._running.abandon(error))
+            self._finish_all(self._running.abandon(error))
 
     def _collect(self) -> None:
-        self._end_all(self._running.collect())
+        self._finish_all(self._running.collect())
 
     def _timed_prefill(self) -> int:
         """As `_prefill`, its time counted for the request that it was spent on."""
         first = self.waiting[0] if self.waiting else None
-        request = first if self.prefilling is None else self.prefilling.request
+        request = first if self.prefilling is None else self.prefilling
         if request is None:
             return 0
         pace, piece, active = self.pace, self._piece(request), self._running.active
@@ -343,11 +343,9 @@ class Engine:
         return tokens
 
     def _piece(self, request: Request) -> tuple[str, int]:
-        """Returns what `_prefill` would do for a request while others decode: its kind, and its
-        size.
-        """
+        """Returns the kind and the size of what `_prefill` would do for a request beside others."""
         if self.prefilling is not None:
-            tokens, kind = self.prefilling.tokens, "chunk"
+            tokens, kind = request.prefilled_tokens, "chunk"
         else:
             ids = request.inputs.get("input_ids")
             tokens = 0 if ids is None else ids.shape[1]
@@ -355,7 +353,7 @@ class Engine:
         return kind, size_of(min(tokens, self.prefill_chunk or tokens))
 
     def _prefill(self) -> int:
-        """Returns one chunk of a prompt, or its pixels; lets a request that is prefilled decode.
+        """Prefills one chunk of a prompt, or encodes its pixels; a prefilled request then decodes.
 
         Returns how many tokens of a row that was if it does, and another request may be begun.
         """
@@ -363,91 +361,103 @@ class Engine:
             if not self._begin():
                 return 0
             assert self.prefilling is not None
-            if self.batch is not None and self.prefilling.request.has_pixels:
+            if self.batch is not None and self.prefilling.has_pixels:
                 return 0  # others decode: the pixels were this step's part
-        coming = self.prefilling
-        decoding = coming.decoding
+        request, tokens = self.prefilling, self.prefilling.prefilled_tokens
+        rows = request.prefill
+        assert rows is not None
         try:
-            if not coming.run_chunk():
+            if not request.prefill_chunk():
                 return 0
         except Exception as error:
-            self._give_up("error", error)
+            self._finish_prefilling("error", error)
             return 0
-        coming.request.mode = decoding.stats.mode
-        if not decoding.rows.active or decoding.failed:
-            failure = next(iter(decoding.failed.values()), None)
-            self._give_up("error" if failure else None, failure)
-        elif self._join(coming):
+        request.mode = rows.stats.mode
+        if not rows.rows.active or rows.failed:
+            failure = next(iter(rows.failed.values()), None)
+            self._finish_prefilling("error" if failure else None, failure)
+        elif self._merge(request):
             self.prefilling = None
-            return min(coming.tokens, self.prefill_chunk or 1)
+            return min(tokens, self.prefill_chunk or 1)
         return 0
 
     def _begin(self) -> bool:
         """Let the first request that waits be prefilled, if it may."""
-        if not self.waiting or not self._may_begin(self.waiting[0]):
+        if not self.waiting or not self._can_begin(self.waiting[0]):
             return False
         request = self.waiting.popleft()
         try:
-            self.prefilling = self._prefiller.open(request, self.batch)
+            is_ready = self._prefiller.begin(request, self.batch)
         except Exception as error:
-            self._end(request, [[] for _ in range(request.rows)], "error", error)
+            self._finish(request, [[] for _ in range(request.rows)], "error", error)
             return False
-        if self.prefilling is None:
+        if not is_ready:
             self.waiting.appendleft(request)
             return False
-        request.is_waiting = False
+        self.prefilling = request
         return True
 
-    def _may_begin(self, request: Request) -> bool:
-        """Returns whether a request may be prefilled, to decode with what decodes already."""
+    def _can_begin(self, request: Request) -> bool:
+        """Returns whether a request may be prefilled, to decode beside the rows that decode now."""
         if self.batch is None:
             return True
         if self.memory is not None and request.prompt_info is not None:
             block = request.method.largest_block()
             peers = sum(entry.rows == 1 for entry in self.running)
-            if not self.memory.has_room(request.prompt_info, request.rows, block, peers):
+            if not self.memory.can_begin(request.prompt_info, request.rows, block, peers):
                 return False
         joins = self.running[0].method.joins(request.method)
-        room = self._running.active + request.rows <= self.max_rows
-        return self.alone is None and joins and room
+        fits = self._running.active + request.rows <= self.max_rows
+        return self.alone is None and joins and fits
 
-    def _join(self, coming: PrefillingRequest) -> bool:
+    def _merge(self, request: Request) -> bool:
         """Let prefilled rows decode, unless they have to wait for a batch of their own."""
         try:
-            return self._running.merge(coming.request, coming.decoding)
-        except Exception as error:  # half joined: neither can go on
-            self._end_all(self._running.abandon(error))
-            self._give_up("error", error)
+            return self._running.merge(request)
+        except Exception as error:  # half merged: neither can go on
+            self._finish_all(self._running.abandon(error))
+            self._finish_prefilling("error", error)
             return False
 
-    def _give_up(self, reason: Reason | None, error: Exception | None = None) -> None:
-        """End the request that was to decode next; `None` is for its own reasons."""
-        coming, self.prefilling = self.prefilling, None
-        assert coming is not None
-        self._end(*coming.end(reason, error))
+    def _finish_prefilling(self, reason: Reason | None, error: Exception | None = None) -> None:
+        """End the request that was to decode next; `None` stands for the reasons of its rows."""
+        request, self.prefilling = self.prefilling, None
+        assert request is not None
+        decoding = request.stop_prefill()
+        rows, stats = decoding.rows, decoding.stats
+        reasons = [rows.reasons[row] for row in range(request.rows)] if reason is None else reason
+        if stats.deviation is not None:
+            request.deviations = [stats.deviation.of(row) for row in range(request.rows)]
+            stats.deviation = None  # the batch never had these rows
+        self._finish(request, rows.generated, reasons, error)
         if self.batch is not None and error is None:
-            self.batch.stats.merge(coming.decoding.stats, self.batch.rows.batch)
-        coming.close()
+            self.batch.stats.merge(stats, self.batch.rows.batch)
+        decoding.failed.clear()  # an error's frames hold what holds the error
+        close_batch(decoding)
 
-    def _make_room(self) -> None:
-        """Give every row that decodes pages for a round; the last in order leave for that."""
-        while not self._running.make_room():
+    def _allocate(self) -> None:
+        """Give every row that decodes pages for a round; preempt the last in order if needed."""
+        while not self._running.allocate():
             young = [entry for entry in self.running if entry.rows == 1]
-            if self.prefilling is not None and self.prefilling.request.rows == 1:
-                young.append(self.prefilling.request)
-            self._interrupt(max(young, key=lambda request: request.order))
+            if self.prefilling is not None and self.prefilling.rows == 1:
+                young.append(self.prefilling)
+            self._preempt(max(young, key=lambda request: request.order))
 
-    def _interrupt(self, request: Request) -> None:
-        """Let a request of one row wait again, with what it has said."""
-        batch, coming = self.batch, self.prefilling
+    def _preempt(self, request: Request) -> None:
+        """Let a request of one row wait again, with the tokens that it has generated."""
+        batch = self.batch
         assert batch is not None
-        if coming is not None and coming.request is request:
+        if request is self.prefilling:
+            from .memory.preempted import PreemptedRow  # by an engine that counts pages
+
             self.prefilling = None
-            row = coming.interrupt()
+            rows = request.stop_prefill()
+            request.preempt(PreemptedRow.of(rows, 0, request.preempted))
+            close_batch(rows)
         else:
-            row = self._running.interrupt(request)
-        request.make_room(row)
+            self._running.preempt(request)
         self._wait(request)
-        batch.stats.note(f"a row that has said {len(row.output)} tokens made room")
+        assert request.preempted is not None
+        batch.stats.note(f"a row of {len(request.preempted.output)} tokens was preempted")
         if not batch.rows.active:
             self._collect()

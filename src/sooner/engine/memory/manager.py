@@ -156,8 +156,8 @@ class EngineMemory:
         prefix = Prefix(text, [*sorted(items, key=lambda item: item.tokens[0])])
         return PromptInfo(len(text), media, prefix, prefix.keys(PAGE))
 
-    def has_room(self, prompt_info: PromptInfo, rows: int, block: int, growing: int = 0) -> bool:
-        """Returns whether a request may be opened now, as far as its token ids tell.
+    def can_begin(self, prompt_info: PromptInfo, rows: int, block: int, growing: int = 0) -> bool:
+        """Returns whether there are pages for a request now, as far as its token ids tell.
 
         Args:
             prompt_info: its text.
@@ -256,8 +256,8 @@ class EngineMemory:
         pool.hits += slots
         return session, slots
 
-    def room_for(self, cache: SlotCache, block: int) -> bool:
-        """Let each row of a cache have room for a round, if there are pages for all.
+    def allocate(self, cache: SlotCache, block: int) -> bool:
+        """Gives each row of a cache pages for a round, if there are enough for all.
 
         Args:
             cache: of rows that decode.

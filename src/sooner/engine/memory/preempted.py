@@ -1,4 +1,4 @@
-"""A row that made room for older ones, and goes on later as if it had not."""
+"""A row that was preempted, and continues later as if it had not been."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..noise import RowNoise
 
 
 @dataclass(frozen=True)
-class InterruptedRow:
-    """What has to be known of a row to go on.
+class PreemptedRow:
+    """Holds what a preempted row needs to continue.
 
     Attributes:
-        said: what it said, all in all.
-        limit: tokens that it may say, all in all.
+        output: all tokens that it has generated.
+        limit: tokens that it may generate in all.
         seeds: of its draws, `[1]`.
     """
 
@@ -25,13 +25,13 @@ class InterruptedRow:
     seeds: Tensor
 
     @staticmethod
-    def of(decoding: Decoding, original: int, before: InterruptedRow | None) -> InterruptedRow:
-        """Returns a row of a batch, which may have been interrupted before.
+    def of(decoding: Decoding, original: int, before: PreemptedRow | None) -> PreemptedRow:
+        """Returns a row of a batch, which may have been preempted before.
 
         Args:
             decoding: the batch.
             original: its row.
-            before: what was known when the row began.
+            before: the row as it was preempted last.
         """
         session, _ = decoding.sessions.of(original)
         new = list(decoding.rows.generated[original])
@@ -39,10 +39,10 @@ class InterruptedRow:
             return replace(before, output=[*before.output, *new])
         row = decoding.rows.active.index(original) if original in decoding.rows.active else 0
         seeds = decoding.state.noise.seeds[row : row + 1].clone()
-        return InterruptedRow(new, session.stopping.limit, seeds)
+        return PreemptedRow(new, session.stopping.limit, seeds)
 
-    def go_on(self, session: Session) -> None:
-        """Let a session that was made with `output` behind its prompt draw and end as this row."""
+    def restore(self, session: Session) -> None:
+        """Makes a session, whose prompt ends with `output`, draw and end as this row would."""
         session.noise = RowNoise(self.seeds, session.noise.places)
         if self.limit is not None and session.stopping.limit is not None:
             left = self.limit - len(self.output)
