@@ -1,4 +1,4 @@
-"""What a command does when it is told to end."""
+"""What a command does when a signal ends it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class SlotCache(Cache):
             then hand out whole stores. `None` where a forward is given a mask.
         prefix: slots of each row that held its prompt's beginning before its prefill.
         page_table: pages of each row, where slots lie in pages; see `Block`.
-        pages: what the rows hold of an engine's memory; `None` where nobody counts.
+        pages: pages of an engine that the rows hold; `None` without an engine's memory.
         approximations: what was done to the prompt that the model itself would not have done, in
             words; empty as long as keys and values are the model's own.
     """
@@ -250,7 +250,7 @@ class SlotCache(Cache):
         """Let go of what rows hold that end, before `select_rows`.
 
         Args:
-            gone: what each of them has said, by its row.
+            gone: tokens that each of them has generated, by its row.
         """
         if self.pages is not None:
             self.pages.release(gone, self.lengths)
@@ -261,7 +261,7 @@ class SlotCache(Cache):
             self.pages.select_rows([])
 
     def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
-        """Keep the root and what follows it on a path; the host is told by `note_commit`.
+        """Keep the root and what follows it on a path; `note_commit` updates the host's part.
 
         Nothing is read. Entries of a chain are in place already, so it costs nothing.
 

@@ -391,7 +391,7 @@ def streamer_of(model: Any) -> Any:
     Up to transformers 5.24 `generate` hands a custom loop neither its streamer nor its assistant.
 
     Raises:
-        UnsupportedError: the call has an assistant model or a cache, which nobody would use.
+        UnsupportedError: the call has an assistant model or a cache, which would not be used.
     """
     call = _frame_of(GenerationMixin.generate.__name__, model, depth=5)
     _refuse_assistant(call.get("assistant_model"))

@@ -32,7 +32,7 @@ class Prompt:
         extras: further decoder arguments of the prefill, such as DeepStack features.
         frames: video frame (temporal group) that a token belongs to, `[rows, width]`, -1 for every
             other token. Numbers rise by one from frame to frame, and by two or more to another
-            video. `None` where nobody counted.
+            video. `None` if they were not counted.
         generated: the last tokens of each row that it generated before it was interrupted.
     """
 
@@ -171,7 +171,7 @@ class Outcome:
             order.
         new: tokens committed this round, each ending in the target's own token.
         accepted: how many of them were draft tokens.
-        budget: how many tokens each row may say in the next round, its longest draft counted.
+        budget: how many tokens each row may generate in the next round, its longest draft counted.
         forward_time: of the target's forward; none for the prefill.
         round_time: from the moment that a draft was handed over until it was verified.
         hidden: decoder states of the block, `[rows, 1 + nodes, hidden]` (the last prompt token's

@@ -141,7 +141,7 @@ class Decoding:
         self.failed: dict[int, Exception] = {}
 
     def raise_failure(self) -> None:
-        """Raises the error of the first row that failed, for those who decode one request alone."""
+        """Raises the error of the first row that failed, if one did."""
         for error in self.failed.values():
             raise error
 
@@ -207,7 +207,7 @@ class Decoding:
             stats.move("verify", verify)
             verify.then(stats.verify_seconds[1 + self.tree.nodes].append)
             is_typical = launcher is None or launcher.unsettled == unsettled
-            # Who chooses by the cost of rounds hears of those alone that others will be like.
+            # Controllers count the cost of typical rounds alone.
             self.outcome = self._commit(verified, forward, verify if is_typical else LOST)
             whole = stats.between(handed, stats.work_mark())
             self.outcome.round_time = whole if is_typical else LOST
@@ -325,13 +325,13 @@ class Decoding:
         return replace(outcome.of(stay), noise=self.state.noise)
 
     def _budget(self, row: int) -> int:
-        """Returns how many tokens active row `row` may say in the next round."""
+        """Returns how many tokens active row `row` may generate in the next round."""
         session, _ = self.sessions.of(self.rows.active[row])
         left = session.stopping.budget(len(self.rows.output(row)))
         return left if session.max_draft is None else min(left, 1 + session.max_draft)
 
     def _commit_row(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> bool:
-        """Say what the row may still say; returns whether it ended, be it by an error."""
+        """Commit the tokens that the row may still generate; returns whether it ended."""
         original = self.rows.active[row]
         try:
             reason = self._emit(row, report, logits, is_first)

@@ -3,7 +3,7 @@
 Nothing is stored, and no generator is advanced. A number depends on (seed of the row, place,
 purpose) alone, and Gumbel noise on the token, too: so it is the same in every round, in every batch
 and, but for the last bit of a logarithm, on every device. The *place* of a draw is the number of
-tokens that the row has said before the token that it decides.
+tokens that the row has generated before the token that it decides.
 
 A number may be looked at in several rounds, as long as what was decided by it in all but the last
 was thrown away: a draft behind a rejection is verified, and drawn, by the same numbers again.
@@ -53,7 +53,7 @@ class RowNoise:
 
     Attributes:
         seeds: of each row, 64 bits, `[rows]` int64.
-        places: tokens that each row has said, `[rows]` int64; draws are counted from there.
+        places: tokens that each row has generated, `[rows]` int64; draws are counted from there.
     """
 
     seeds: Tensor
@@ -66,7 +66,7 @@ class RowNoise:
         Args:
             seed: of the run, 63 bits (`draw_seed`).
             requests: number of each row, `[rows]`; equal numbers draw alike.
-            generated: tokens that each has said before.
+            generated: tokens that each has generated before.
         """
         requests = requests.long()
         return RowNoise(mix64(requests * _REQUEST + seed), torch.full_like(requests, generated))

@@ -55,7 +55,7 @@ class TokenPace:
             kind: of the piece: those of one kind cost about the same. What was never seen costs
                 nothing, so that it is seen.
             arrived: when the prompt came.
-            rows: of each that decodes the time of its first token, and how many it has said.
+            rows: of each that decodes the time of its first token, and how many it has generated.
         """
         now = self.clock()
         if now - arrived >= self.patience:

@@ -147,7 +147,7 @@ class RowSampling:
 
     @property
     def counts(self) -> bool:
-        """Whether a penalty asks for what was said."""
+        """Whether a penalty counts the generated tokens."""
         penalties = (self.repetition, self.presence, self.frequency)
         return any(value is not None for value in penalties)
 

@@ -62,8 +62,8 @@ class RowSettings:
         top_p, min_p: as HF's of these names.
         repetition: HF's penalty of tokens in prompt and text.
         ignored: ids at the prompt's beginning that it does not count.
-        presence: taken from the score of every token that the row has said, once.
-        frequency: taken from it for each time that the row has said it.
+        presence: taken once from the score of every token that the row has generated.
+        frequency: taken from it for each time that the row has generated it.
         bias: `(id, value)` pairs; the value is added to the id's score, minus infinity forbids it.
     """
 

@@ -323,7 +323,7 @@ class ModelRunner:
         self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity + 1)
         arguments = {"cache": self.cache, **block_arguments(block), **extras}
         try:
-            if torch.compiler.is_compiling():  # whoever compiles a step holds the context
+            if torch.compiler.is_compiling():  # the compiled step enters the context
                 return self.adapter.decode(embeds, positions, **arguments)
             with attending_to_blocks(self.adapter.text_config), self._fused():
                 return self.adapter.decode(embeds, positions, **arguments)

@@ -122,12 +122,12 @@ class Processing:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the scores of all rows are their logits, and nobody watches them."""
+        """Whether the scores of all rows are their logits, and nothing else reads them."""
         return self._is_plain and not self._watchers
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether penalties ask what was said."""
+        """Whether penalties count the generated tokens."""
         return self._history is not None
 
     @property

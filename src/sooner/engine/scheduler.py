@@ -102,7 +102,7 @@ class Engine:
         self.memory: EngineMemory | None = None
         self._admitted = 0
         if pages is not None or memory is not None:
-            from .memory.manager import EngineMemory  # for those who count pages
+            from .memory.manager import EngineMemory  # only with pages
 
             for name, number in (("pages", pages), ("memory", memory)):
                 if number is not None:

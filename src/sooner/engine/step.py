@@ -39,14 +39,14 @@ class RowState:
     Args:
         noise: random numbers; this state has places of its own, which a step moves on.
         stop_ids: ids that end a row.
-        limit: tokens that a row may say.
+        limit: tokens that a row may generate.
         max_rows: rows that there is room for.
 
     Attributes:
         roots: the last committed token, which the next step forwards, `[rows]`.
         noise: random numbers, at the number of tokens said.
         stop_ids: ids that end a row, padded with -1, `[rows, ids]`.
-        budget: tokens that a row may still say, `[rows]`.
+        budget: tokens that a row may still generate, `[rows]`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class VerifiedBlock:
     """What a step has decided, for every row.
 
     Attributes:
-        report: what the host is told, in one tensor: see `read`. `[rows, columns]`.
+        report: what the host reads, in one tensor; see `read`. `[rows, columns]`.
         scores: processed scores of the block, `[rows, 1 + nodes, vocab]`.
         committed: what the rows say and keep.
     """
@@ -214,7 +214,7 @@ def step(
 
     Args:
         score: processes logits, `[rows, 1 + nodes, vocab]`.
-        on_forward: called between the forward and what follows, for those who measure.
+        on_forward: called between the forward and what follows, to measure it.
     """
     forward = target.forward_tree(state.roots, tree)
     on_forward()

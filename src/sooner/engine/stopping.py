@@ -18,12 +18,12 @@ class RowWatch(StoppingCriteria, ABC):
     """A stopping criterion of `sooner`'s own loop, which gets each row's new tokens on the host.
 
     Cheaper than HF's criteria, which are handed a tensor for every token, and it may keep a state
-    for each row: every committed token is told once, in order.
+    for each row: it sees every committed token once, in order.
     """
 
     @abstractmethod
     def end(self, row: int, new: Sequence[int]) -> int | None:
-        """Returns how many of the `new` tokens of original row `row` it may still say, 1 or more,
+        """Returns how many of the `new` tokens of original row `row` it may keep, 1 or more,
         if it ends within or behind them; `None` if it goes on.
         """
 
@@ -55,12 +55,12 @@ class Stopping:
         return bool(self.criteria or self.watches)
 
     def budget(self, generated: int) -> int:
-        """Returns how many more tokens a row may say that has said `generated`."""
+        """Returns how many more tokens a row may generate after `generated` ones."""
         return max(self.limit - generated, 0) if self.limit is not None else 1 << 30
 
     def tokens_left(self, rows: Rows) -> list[int] | None:
         """Tokens that each active row has yet to say, if all end by the limit alone and no others
-        have joined; otherwise nobody knows, and the longest text is rarely the one whose drafts
+        have joined; otherwise it is unknown, and the longest text is rarely the one whose drafts
         fail most."""
         if self.limit is None or self.eos or self.asks_host or self.batch:
             return None
@@ -71,7 +71,7 @@ class Stopping:
         return "stop" if new and new[-1] in self.eos else "length"
 
     def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], Reason | None]:
-        """Returns the part of `new` that active row `row` may still say, and why the row ends, if
+        """Returns the part of `new` that active row `row` may keep, and why the row ends, if
         so.
         """
         new, ended = self._until_end(rows, row, new[: self.budget(len(rows.output(row)))])
@@ -112,7 +112,7 @@ def cut_rows(
         accepted: how many of them are accepted, `[rows]`.
         bonus: the token behind them, `[rows]`.
         stop_ids: ids that end a row, padded with -1, `[rows or 1, ids]`.
-        budget: tokens that a row may still say, `[rows]`.
+        budget: tokens that a row may still generate, `[rows]`.
 
     Returns:
         How many of the row's `accepted + 1` new tokens it says, and whether it ends: `[rows]` each.

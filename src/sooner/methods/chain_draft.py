@@ -112,7 +112,7 @@ class ChainDrafter(Drafter):
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
         if self.looks_up:
-            from .lookup_drafts import LookupDrafts  # not for those who draft for every row
+            from .lookup_drafts import LookupDrafts  # not if every row is drafted for
 
             prompts = self.context.rows.prompts
             self.lookup = LookupDrafts(

@@ -68,7 +68,7 @@ def drop_output_pixels(
     """Inputs in whose last `generated` ids nothing stands for pixels, and those ids if anything
     did.
 
-    A model may say such an id, and it is a word like any other then.
+    A model may generate such an id, which is a word like any other then.
     """
     ids = inputs["input_ids"]
     output_ids = ids[:, ids.shape[1] - generated :]

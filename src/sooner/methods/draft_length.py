@@ -104,7 +104,7 @@ class DraftLength:
         prefill.
 
         Args:
-            prompt: tokens of a row's prompt, and `limit`: new tokens that it may say.
+            prompt: tokens of a row's prompt, and `limit`: new tokens that it may generate.
             left: new tokens that each will say, as of `choose`.
         """
         return True

@@ -120,7 +120,7 @@ def chain_tokens(chances: Sequence[float], rates: Sequence[float] | None = None)
 def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: float) -> list[float]:
     """Returns rounds that a closed batch takes with `0 .. n` draft tokens a round.
 
-    Rows of a closed batch begin together and nobody takes the place of one that has ended, so it
+    Rows of a closed batch begin together and no row takes the place of one that has ended, so it
     lasts as long as its slowest row. Rows are taken to be alike. With `l` tokens left to a row, and
     `m` tokens a round with variance `v`, it takes about `l / m` rounds with variance `v l / m^3`,
     and a little for what its last round gives too much (a renewal process).
@@ -236,7 +236,7 @@ class Requests:
         Args:
             kind: of the requests.
             rates: acceptance by kind.
-            prompt: tokens of a prompt, and `limit`: new tokens that it may say.
+            prompt: tokens of a prompt, and `limit`: new tokens that it may generate.
             largest: draft length.
             left: what each of them will say, if they are a closed batch.
         """

@@ -1,4 +1,4 @@
-"""Drafts that nobody asked the processors about, without what a row's processors forbid."""
+"""Drafts made without the processors, less the tokens that a row's processors forbid."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class BroadcastDrafter(Drafter):
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.pending is None:
-            self.pending = pending  # the first round's, which nobody drafted
+            self.pending = pending  # the first round's, which has no draft
         self.inner.on_verify_start(self.pending, rows)
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:

@@ -106,7 +106,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("native MTP", "eagle", _is_mtp, _load_mtp),
     Kind("Gemma 4's assistant", "assistant", _is_assistant, _load_assistant),
 )
-"""Told apart in this order; a kind that is refused below is told first."""
+"""Recognised in this order; kinds that are refused below come first."""
 
 
 def _mentions(*words: str) -> Predicate:

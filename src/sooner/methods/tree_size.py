@@ -51,7 +51,7 @@ class TreeSize:
         """Returns the tree of the next round.
 
         Args:
-            room: most draft tokens that a row may still say.
+            room: most draft tokens that a row may still use.
             is_open: the head has read the prompt.
             rows: of the batch.
         """
@@ -108,8 +108,8 @@ class MeasuredSize(TreeSize):
     Trees of one round are nested: the best `n` nodes of a large tree are the tree of `n` nodes.
     So a round with a large tree tells what each smaller one would have had accepted, which is
     counted. A head's prefill is paid by the tokens of a call until the head has read the prompt.
-    One instance lives as long as its method and serves call after call, since a call may say eight
-    tokens only.
+    One instance lives as long as its method and serves call after call, since a call may be as
+    short as eight tokens.
 
     Args:
         largest: upper limits.

@@ -19,7 +19,7 @@ from ..engine.interface import AdapterLike
 from .pruning import groups_of
 
 LINE = 1
-"""Height of a frame or picture whose grid nobody knows: its tokens stand in one line."""
+"""Height of a frame or picture whose grid is unknown: its tokens stand in one line."""
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
     outputs, tokens, worst = [runner.prefill(prompt).logits], list[int](), 0.0
     for stride, paths in rounds:
         root, *nodes = _tokens(adapter, 1 + len(PARENTS), stride)
-        if tokens:  # a model may say a placeholder, which some families read as another word then
+        if tokens:  # some families read a placeholder that was generated as another word
             pixels = [token for token in adapter.visual_ids if token < adapter.vocab_size]
             nodes[0], nodes[2] = (pixels * 2)[:2] or (nodes[0], nodes[2])
         tree = Tree.from_lists([nodes] * rows, [parents] * rows, str(adapter.device))

@@ -28,7 +28,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     """What one convolutional or recurrent layer keeps, of each row.
 
     Its mixer asks transformers' `Cache` for states and hands it new ones, of a block's first entry
-    or of all at once. It is told that the past is recorded, so that it never writes to a state.
+    or of all at once. It never writes to a state, since the past is recorded.
 
     Attributes:
         states: by kind, those behind 0, 1, ... entries that are not committed, each `[rows, ...]`:

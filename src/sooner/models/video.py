@@ -61,7 +61,7 @@ def number(ids: Tensor, token: int, labels: list[Tensor]) -> Tensor:
     numbers = torch.full_like(ids, BETWEEN)
     spots = ids == token
     if not labels or sum(len(label) for label in labels) != int(spots.sum()):
-        return numbers  # no videos, or ones that nobody described
+        return numbers  # no videos, or ones without metadata
     begin, shifted = 0, []
     for label in labels:
         shifted.append(torch.where(label == BETWEEN, BETWEEN, label + begin))

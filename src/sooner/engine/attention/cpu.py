@@ -72,7 +72,7 @@ class _Plan(NamedTuple):
         ranges: the other slots, in a call of their own.
         mask: of that call, `[rows, kv_heads, group * entries, slots]`; `None`: the block sees
             itself causally.
-        free: slots of it that nobody sees, `[rows, 1, slots, 1]`; `None` if somebody sees each.
+        free: slots of it that no entry sees, `[rows, 1, slots, 1]`; `None` if each is seen.
         apart: plans of each row alone instead, where rows are of very different lengths.
     """
 
@@ -187,7 +187,7 @@ def _rest(
     output, lse = FUSED(packed, keys, values, 0.0, False, attn_mask=plan.mask, scale=call.scale)
     if plan.free is None or math.isfinite(output.sum().item()):
         return output, lse
-    # What lies in a slot that nobody sees may be NaN, and 0 x NaN is NaN. It seldom is, and zeros
+    # What lies in a slot that no entry sees may be NaN, and 0 x NaN is NaN. It seldom is, and zeros
     # in its place cost more than the attention.
     keys, values = (store.masked_fill(plan.free, 0.0) for store in (keys, values))
     output, lse = FUSED(packed, keys, values, 0.0, False, attn_mask=plan.mask, scale=call.scale)

@@ -1,4 +1,4 @@
-"""What outlives a run: memory at fixed addresses that nobody uses, and the graphs that read it.
+"""What outlives a run: free memory at fixed addresses, and the graphs that read it.
 
 Each model and each trained drafter has a store of its own, as an attribute, and so have the pages
 of an engine, whose rows lie in them. A run takes memory out of a store, or makes some; another that
@@ -124,7 +124,7 @@ def capacity_for(slots: int) -> int:
 
 
 def is_static(cache: SlotCache) -> bool:
-    """Whether a cache may serve another run: as a whole, and if nobody else keeps it."""
+    """Whether a cache may serve another run: as a whole, and if nothing else keeps it."""
     is_owned = cache.pages is None or cache.page_table is not None
     is_there = all(layer.is_initialized for layer in cache.slot_layers)
     return is_owned and is_there and cache.takes_blocks and not cache.approximations

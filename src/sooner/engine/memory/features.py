@@ -45,7 +45,7 @@ class Form:
     like: Features
 
     def blank(self, tokens: int) -> Features:
-        """Returns features of an item that nobody will look at."""
+        """Returns features of an item that will not be read."""
         return Features(
             self.like.pooled.new_zeros(tokens, self.like.pooled.shape[-1]),
             tuple(tensor.new_zeros(tokens, tensor.shape[-1]) for tensor in self.like.deep),
@@ -91,7 +91,7 @@ class VisualFeatures:
         Args:
             body: the module whose forward encodes pixels.
             media: what the prompt shows.
-            skipped: keys of items whose features nobody will look at.
+            skipped: keys of items whose features will not be read.
         """
         thread, put = threading.get_ident(), list[str]()
         originals = {

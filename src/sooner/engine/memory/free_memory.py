@@ -11,7 +11,7 @@ from ...errors import MemoryRanOutError, is_out_of_memory
 from ..runner import GRAPHS
 
 ON_CPUS = 4 << 30
-"""Bytes at most where the memory is the machine's, unless an engine is told otherwise."""
+"""Bytes at most where the memory is the machine's, unless an engine sets another limit."""
 
 
 def gpus_of(model: Any) -> list[torch.device]:

@@ -1,4 +1,4 @@
-"""An engine's memory: which rows fit, what of a prompt is there already, who has to wait."""
+"""An engine's memory: which rows fit, what of a prompt is cached, which requests wait."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .prefix import Prefix
 from .row_pages import PageCopies, RowMemory, RowPages, fill_pages
 
 FEATURES = 256 << 20
-"""Bytes of encoded pictures and clips that are kept unless an engine is told otherwise."""
+"""Bytes of encoded pictures and clips that are kept unless an engine sets another limit."""
 
 TAIL_SLOTS = 1024
-"""Slots of a row behind the positions that its model knows, for blocks and for those who go on."""
+"""Slots of a row behind the positions that its model knows, for blocks and for preempted rows."""
 
 
 @dataclass
@@ -239,7 +239,7 @@ class EngineMemory:
                     self.adapter.device,
                 )  # fmt: skip
             else:
-                if self.adapter.device.type == "cpu":  # nobody pays for slots that are not written
+                if self.adapter.device.type == "cpu":  # slots that are not written cost nothing
                     cache.capacity = pool.pages_for(cache.capacity) * PAGE
                 if batch is None:
                     batch = self.slots.target
@@ -355,7 +355,7 @@ class EngineMemory:
         if each > self._row_pages or prompt.rows * each > pool.size:
             raise SoonerError(
                 f"the request may need {prompt.rows * each} pages ({prompt.rows} x {capacity} "
-                f"tokens with all that it may say, {PAGE} a page), the engine has {pool.size}, and "
+                f"tokens with its longest answer, {PAGE} a page), the engine has {pool.size}, and "
                 f"{self._row_pages} for a row; shorten the prompt, lower max_new_tokens or give "
                 "the engine more memory"
             )

@@ -25,7 +25,7 @@ class PageName(NamedTuple):
 class PagePool:
     """Pages by number, with counts of who holds them and an index of the prefixes in them.
 
-    A page is *free*, *used* (someone holds it) or *cached*: nobody holds it, but it has a name and
+    A page is *free*, *used* (a row holds it) or *cached*: no row holds it, but it has a name and
     is handed out by `find` until its place is needed. The least recently used goes first, and of a
     prefix its end before its beginning.
 
@@ -36,7 +36,7 @@ class PagePool:
 
     Attributes:
         queries, hits: tokens of the prompts that were looked up, and those of them that were taken
-            from a page; counted by whoever looks up.
+            from a page; counted by the caller.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PagePool:
 
     @property
     def cached(self) -> int:
-        """Pages that nobody holds and that keep a prefix."""
+        """Pages that no row holds and that keep a prefix."""
         return len(self._cached)
 
     def pages_for(self, slots: int) -> int:
@@ -73,7 +73,7 @@ class PagePool:
         return -(-slots // self.slots)
 
     def take(self, count: int) -> list[int]:
-        """Returns pages without a name that nobody else holds.
+        """Returns pages without a name that no row holds.
 
         Raises:
             MemoryRanOutError: fewer are free or cached; none is taken then.
@@ -102,7 +102,7 @@ class PagePool:
     def drop(self, pages: Sequence[int]) -> None:
         """Count one holder less of a row's pages, in their order in the row."""
         for page in reversed(pages):
-            assert self._holders[page] > 0, f"page {page} is dropped by nobody who holds it"
+            assert self._holders[page] > 0, f"page {page} is dropped, and no row holds it"
             self._holders[page] -= 1
             if self._holders[page]:
                 continue
@@ -112,16 +112,16 @@ class PagePool:
                 self._free.append(page)
 
     def name(self, page: int, name: PageName) -> None:
-        """Let `find` hand out a used page, which nobody writes to any more.
+        """Let `find` return a used page, which is not written to any more.
 
         Nothing happens where another page has that key: its prefix is there already.
         """
-        assert self._holders[page], f"page {page} is named by nobody who holds it"
+        assert self._holders[page], f"page {page} is named, and no row holds it"
         if name.key not in self._pages and page not in self._names:
             self._names[page], self._pages[name.key] = name, page
 
     def forget(self, pages: Iterable[int]) -> None:
-        """Let nobody find pages any more, because of what is in them."""
+        """Remove pages from the prefix cache, because of what is in them."""
         for page in pages:
             if (name := self._names.pop(page, None)) is None:
                 continue
@@ -149,7 +149,7 @@ class PagePool:
         return self._holders[page]
 
     def may_write(self, page: int) -> bool:
-        """Returns whether one row alone holds the page, and nobody may find it."""
+        """Returns whether one row alone holds the page, and it is not in the prefix cache."""
         return self._holders[page] == 1 and page not in self._names
 
     def _evict(self) -> None:

@@ -82,7 +82,7 @@ class RowPages:
             self.pool.name(page, name)
 
     def forget(self, row: int) -> None:
-        """Let nobody find what a row holds, or was given: it may be no numbers."""
+        """Remove a row's pages from the prefix cache, since they may hold NaN."""
         memory = self.rows[row]
         known = [] if memory.prefix is None else self.pool.find(memory.prefix.keys(self.pool.slots))
         self.pool.forget([*known, *memory.pages])
@@ -92,7 +92,7 @@ class RowPages:
         """Gives back the pages of rows that end; the pages' names stay known.
 
         Args:
-            gone: what each row has said; the rows are still in place.
+            gone: tokens that each row has generated; the rows are still in place.
             slots: committed ones of each row of the cache.
         """
         for row, tokens in gone.items():

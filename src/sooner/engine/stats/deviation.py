@@ -21,7 +21,7 @@ class Deviation:
     Args:
         counts: how often each distance from `-span` to `span` was seen,
             `[rows, dims, 2 * span + 1]`.
-        limit: tokens that each row may say; what is accepted beyond them does not count.
+        limit: tokens that each row may generate; those accepted beyond them don't count.
     """
 
     def __init__(self, counts: Tensor, limit: int = 0) -> None:
@@ -61,7 +61,7 @@ class Deviation:
         return record
 
     def room(self, row: int, generated: int) -> int:
-        """Returns tokens that original row `row` may still say, which has said `generated`."""
+        """Returns how many tokens original row `row` may generate after `generated` ones."""
         return max(self._limits[row] - generated, 0)
 
     @property

@@ -253,7 +253,7 @@ class Stats:
             self.runs.append(length)
 
     def close_runs(self) -> None:
-        """Count what was said since the last rejection of each row as a run of its own."""
+        """Count the tokens since the last rejection of each row as a run."""
         self.runs += [length for length in self._open_runs.values() if length]
         self._open_runs.clear()
 

@@ -1,4 +1,4 @@
-"""Times of a run, on the clock of the device that does the work; nobody waits for them.
+"""Times of a run, on the clock of the device that does the work, without waiting for it.
 
 A GPU is behind the host that feeds it, so the host's clock says nothing about it, and waiting for
 it before each look at a clock would take away what running ahead gains. On CUDA a moment is an

@@ -1,4 +1,4 @@
-"""Where a text may be in its drafts: the continuations of what was said so far."""
+"""Where a text may be in its drafts: the continuations of its tokens so far."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Alignment:
 
     Continuations come from, in the order of how often each kind was right so far:
 
-    - the continuations before, as far as what was said since agrees with them. Where a draft ends,
+    - the continuations before, as far as the tokens since agree with them. Where a draft ends,
       they go on with the openings of those not used yet, so a continuation may span two drafts;
     - matches of the last `reference_window` tokens, or of fewer where nothing matches (eq. 4, 5);
     - the draft that was followed, from around the place where the target said something else;
@@ -74,7 +74,7 @@ class Alignment:
     While the drafter is idle (`Trust.is_idle`), what the row says is put off, and followed later.
 
     Attributes:
-        text: what the row has said, as far as it was followed.
+        text: the row's tokens, as far as it was followed.
         cursors: the continuations.
     """
 
@@ -88,7 +88,7 @@ class Alignment:
         self.index, self.prior, self.repeats = index, prior, repeats
         self.joint = list(joint)
         self.text: list[int] = []
-        self._later: list[int] = []  # what it said since
+        self._later: list[int] = []  # its tokens since
         self._look = FIRST_LOOK
         self._is_followed = bool(index.tokens) and prior.begin()
         self.near = len(index.tokens)  # place where the text was last seen; now none

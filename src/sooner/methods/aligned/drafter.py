@@ -200,7 +200,7 @@ class AlignedDrafter(Drafter):
                 prior.promise(sum(row_chances[:paid]))
 
     def _grow(self, row: Alignment, budget: int) -> PrefixTree:
-        """Returns the tree of a row that may say `budget` more tokens, the last of them the
+        """Returns the tree of a row that may generate `budget` more tokens, the last of them the
         target's.
         """
         depth = min(self.depth, budget - 1)

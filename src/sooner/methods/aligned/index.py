@@ -150,7 +150,7 @@ class DraftIndex:
         """Returns places behind the longest n-gram that `text` ends in and some draft holds.
 
         Args:
-            text: what was said so far.
+            text: the tokens so far.
             near: place where its continuation is expected.
             limit: of more matches than that, the first ones from `near` on, then from the start.
 

@@ -21,7 +21,7 @@ JOINED = LONGEST + 3
 """What stood between two drafts before, where one ends."""
 
 GLUED = LONGEST + 4
-"""First token of an unused draft, where one ended and the target has said something unexpected."""
+"""First token of an unused draft, where one ended and the target has generated something else."""
 
 INSTEAD, BESIDES, LEFT_OUT, SHORTER = range(LONGEST + 5, LONGEST + 9)
 """Behind a token that the draft did not expect: it stood for as many of the draft's as were said

@@ -44,7 +44,7 @@ class PrefillContext:
     def entries(self) -> tuple[Tensor, list[int]]:
         """Returns entries of all prompt tokens but the last, and their number.
 
-        The last one's state is told with the first outcome.
+        The last one's state comes with the first outcome.
 
         Raises:
             UnsupportedError: a prefill context took tokens out on the way.
@@ -64,7 +64,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
     A run that stays plain pays one projection a prompt token for the entries of the cache.
 
     *Chains*: greedy decoding takes the best token of each place; sampling draws each place from its
-    marginal, which depends on no other place of the block, and the rule is told that marginal.
+    marginal, which depends on no other place of the block, and the rule gets that marginal.
     *Trees* hold the most probable prefixes, not draws.
 
     Where processors read the text, places are processed one behind the other, each with the tokens

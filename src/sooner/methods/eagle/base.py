@@ -23,14 +23,14 @@ class DraftHead(nn.Module):
     `fuse` an entry of such a state and an embedding, `keys_values` and `queries` what its attention
     takes, `estimate` the next state of its own, and `scores` the logits of what follows it.
 
-    Keys and queries are asked for apart. Entries whose estimate nobody reads, such as those of a
+    Keys and queries are asked for apart. Entries whose estimate is not read, such as those of a
     prompt, then cost their keys and values alone.
 
     Attributes:
         config: its sizes.
         heads, kv_heads: of its attention.
         head_dim: width of one.
-        wants_positions: it is told the target's positions rather than counting tokens.
+        wants_positions: it takes the target's positions rather than counting tokens.
         rotary: transformers' module of its angles.
     """
 
@@ -72,7 +72,7 @@ class DraftHead(nn.Module):
 
     @property
     def default_top_k(self) -> int:
-        """Continuations of a node, where nobody says how many; 1 makes chains."""
+        """Continuations of a node by default; 1 makes chains."""
         return 8
 
     def layer_ids_for(self, adapter: Any) -> tuple[int, ...]:

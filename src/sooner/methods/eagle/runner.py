@@ -1,4 +1,4 @@
-"""A draft head with its slot cache, and what it hears of the prompts."""
+"""A draft head with its slot cache, and the prompts' states that it reads."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class HeadRunner(DraftRunner):
     def remember(
         self, embeds: Tensor, states: Tensor, sizes: list[int], positions: Tensor | None = None
     ) -> None:
-        """Commit the entries of prompts, whose estimates nobody asks for.
+        """Commit the entries of prompts, whose estimates are not read.
 
         Args:
             embeds: of the token behind each state, `[rows, entries, hidden]`, padded on the right.

@@ -1,7 +1,7 @@
 """The files that NVIDIA publishes: `model.pt` and `config.json` of Cosmos-1.0-Autoregressive.
 
 Sizes come from the tensors. What tensors can't say (positions, norms) comes from `config.json`
-where it is told there, and from the published inference code where it isn't.
+where it stands there, and from the published inference code where it doesn't.
 """
 
 from __future__ import annotations
@@ -193,9 +193,7 @@ def _head_dim(file: Path, norm: Tensor | None, width: int, config: dict[str, Any
         return int(config["head_dim"])
     if "num_attention_heads" in config:
         return width // int(config["num_attention_heads"])
-    raise SoonerError(
-        f"{file} says nothing of its head_dim; put a config.json with 'n_heads' beside it"
-    )
+    raise SoonerError(f"{file} has no head_dim; put a config.json with 'n_heads' beside it")
 
 
 def _checked(overrides: dict[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class TowerHooks(ForwardHooks):
             total: how many it should have.
 
         Raises:
-            UnsupportedError: the prompt was embedded elsewhere, so nobody watched the tower.
+            UnsupportedError: the prompt was embedded elsewhere, so the tower was not watched.
         """
         kinds = [
             kind

@@ -1,4 +1,4 @@
-"""Patterns for a model that nobody has searched, run where they are faster by the clock."""
+"""Patterns for a model without searched patterns, run where they are faster by the clock."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TimedPrefill(SparsePrefill):
 
     @property
     def needs_whole(self) -> bool:
-        """Nobody has asked for patterns, so a prompt that comes in chunks just stays dense."""
+        """Returns `False`: a prompt that comes in chunks stays dense."""
         return False
 
     @property

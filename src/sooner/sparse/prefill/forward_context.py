@@ -160,7 +160,7 @@ class SparsePrefill:
         Args:
             queries: rotated, `[rows, heads, tokens, head_dim]`.
             keys, values: `[rows, kv_heads, tokens, head_dim]`.
-            fallback: the model's own attention, for whoever prefers it.
+            fallback: the model's own attention.
         """
         measured: list[RowMeasurement] = []
         execute = partial(self.sparse, layer, measured=measured)

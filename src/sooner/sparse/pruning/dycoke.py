@@ -132,7 +132,7 @@ class DynamicChoice:
         self.visual, self.count, self.threshold = visual, count, threshold
         self.last: Tensor | None = None
         self.resting: dict[int, tuple[Tensor, ...]] = {}  # layer -> the whole prompt's stores
-        self.choices: list[Tensor] = []  # what was attended to, for those who ask
+        self.choices: list[Tensor] = []  # what was attended to, if it is asked for
 
     def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
         """Choose by the attention of the newest token, and prepare the layers behind."""

@@ -71,7 +71,7 @@ class SparseVLM(Pruner):
         affinity = hidden[visual].float() @ hidden[words].float().T  # [visual, words]
         share = affinity.softmax(1).mean(0)
         raters = words[share > share.mean()]
-        return raters if len(raters) else words  # all alike: nobody stands out
+        return raters if len(raters) else words  # all alike: none stands out
 
     def keep(self, stage: PruningStage) -> Selection:
         raters = torch.searchsorted(stage.places, stage.memo)  # text is never dropped

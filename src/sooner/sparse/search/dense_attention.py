@@ -94,7 +94,7 @@ class SampledQueries:
                 out.
 
         Raises:
-            SoonerError: nobody is left to be asked.
+            SoonerError: no layer is left to be measured.
         """
         slots, weight = [], []
         for name in MODALITIES:
