@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 import sooner
 from sooner.cli.main import main
 from sooner.engine.interface import Outcome
-from sooner.engine.stats.timing import Timeline
+from sooner.engine.stats.run import Timeline
 from sooner.engine.tree import Tree
 from sooner.methods.chain_draft import ChainDrafter
 from sooner.methods.rules import follow_choices

@@ -14,7 +14,7 @@ from ..errors import UnsupportedError
 from .grid import TokenGrid
 from .noise import RowNoise
 from .rows import Rows
-from .stats.timing import NO_TIME, Interval
+from .stats.run import NO_TIME, Interval
 from .tree import Tree
 
 

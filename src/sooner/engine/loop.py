@@ -20,8 +20,7 @@ from .noise import RowNoise
 from .rows import Parts, Reason, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
-from .stats.run import APPROXIMATE, DraftCount, Stats
-from .stats.timing import LOST, NO_TIME, Interval
+from .stats.run import APPROXIMATE, LOST, NO_TIME, DraftCount, Interval, Stats
 from .step import RowReport, RowState, VerifiedBlock, read, step, verify
 from .step import Rule as Rule  # of a run, as methods import it
 from .stopping import Stopping

@@ -21,7 +21,7 @@ import sooner
 from sooner.engine.interface import Drafter, Outcome
 from sooner.engine.loop import Rule
 from sooner.engine.rows import Rows
-from sooner.engine.stats.timing import EVENTS
+from sooner.engine.stats.run import EVENTS
 from sooner.engine.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
