@@ -12,7 +12,7 @@ from transformers.generation import logits_process as hf
 import sooner
 import tiny
 from method_matrix import METHODS
-from sooner.engine.hf_processors import params_of
+from sooner.engine.hf_border import params_of
 from sooner.engine.sampling import Processing
 from sooner.engine.sampling_params import PREFIX_FREE
 

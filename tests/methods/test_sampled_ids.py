@@ -18,7 +18,7 @@ import method_matrix as matrix
 import sooner
 import tiny
 from sooner.engine import loop
-from sooner.engine.hf_processors import params_of
+from sooner.engine.hf_border import params_of
 
 NEW, SEED = 15, 11
 FOLLOWED = {

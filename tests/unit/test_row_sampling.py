@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
 from sooner.engine import parts
-from sooner.engine.hf_processors import params_of
+from sooner.engine.hf_border import params_of
 from sooner.engine.noise import RowNoise
 from sooner.engine.sampling import Processing, RowParams
 from sooner.engine.tree import Paths, Tree

@@ -9,7 +9,7 @@ import torch
 from transformers import MaxLengthCriteria, StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
-from sooner.engine.hf_processors import params_of
+from sooner.engine.hf_border import params_of
 from sooner.engine.rows import Rows
 from sooner.engine.stopping import Stopping, cut_rows
 

@@ -13,8 +13,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..checks import check_choice
 from ..engine.grid import GridConstraint
-from ..engine.hf_border import CallSignature, on_tokens_of, receive, streamer_of
-from ..engine.hf_processors import foreign_names
+from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
 from ..engine.interface import AdapterLike, Drafter, Prompt
 from ..engine.loop import OnTokens, Rule, Session, run
 from ..engine.noise import RowNoise, draw_seed
