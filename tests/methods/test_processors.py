@@ -13,8 +13,7 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from sooner.engine.hf_border import params_of
-from sooner.engine.sampling import Processing
-from sooner.engine.sampling_params import PREFIX_FREE
+from sooner.engine.sampling import PREFIX_FREE, Processing
 
 NEW = 16
 

@@ -16,8 +16,7 @@ import tiny
 from methods.doors import generate
 from sooner.engine.noise import RowNoise
 from sooner.engine.rows import Rows
-from sooner.engine.sampling import Processing
-from sooner.engine.sampling_params import SamplingParams
+from sooner.engine.sampling import Processing, SamplingParams
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.engine.stopping import Stopping
 from sooner.engine.tree import Tree

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import StoppingCriteria
 
 from .rows import Reason, Rows
-from .sampling_params import SamplingParams
+from .sampling import SamplingParams
 
 
 class RowWatch(StoppingCriteria, ABC):

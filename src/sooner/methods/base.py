@@ -19,8 +19,7 @@ from ..engine.loop import OnTokens, Rule, Session, run
 from ..engine.noise import RowNoise, draw_seed
 from ..engine.rows import Rows
 from ..engine.runner import ModelRunner
-from ..engine.sampling import Processing
-from ..engine.sampling_params import SamplingParams
+from ..engine.sampling import Processing, SamplingParams
 from ..engine.stats.run import EXACT, Stats
 from ..engine.stopping import Stopping
 from ..errors import SoonerError

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..engine.loop import Session
 from ..engine.noise import Purpose
-from ..engine.sampling_params import SamplingParams
+from ..engine.sampling import SamplingParams
 from ..engine.stats.run import EXACT
 from ..methods import Method, PromptLookup, Speculative
 from ..methods.chain_draft import ChainDrafter

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..engine.loop import Session
-from ..engine.sampling_params import SamplingParams
+from ..engine.sampling import SamplingParams
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
 from ..methods.experience import Acceptance

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..engine.interface import Drafter, Outcome, Prompt
 from ..engine.loop import Session
 from ..engine.rows import Rows
-from ..engine.sampling_params import SamplingParams
+from ..engine.sampling import SamplingParams
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
