@@ -16,7 +16,7 @@ from .engine.sampling import SamplingParams
 from .engine.stats.run import Stats
 from .errors import SoonerError
 from .methods import CoupledJacobi, Method
-from .methods.named import as_method
+from .methods.base import as_method
 from .models.canvas import Canvas, Sampling
 
 DEFAULT: Any = object()

@@ -102,7 +102,7 @@ def generate(
     check_model("model", model)
     check_inputs(inputs)
     if not isinstance(method, Method):
-        from .methods.named import as_method
+        from .methods.base import as_method
 
         method = as_method(method)
     if prefill is not None and Ranks.of(model) is not None:

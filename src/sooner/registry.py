@@ -105,7 +105,7 @@ METHODS = (
            "a chain of a draft model that gets the words alone"),
     _entry("parallel", "ParallelVLM", "parallel.method", "pixels",
            "a chain of a draft model beside the target, visual tokens pruned"),
-    _entry("plain", "Autoregressive", "autoregressive", "none",
+    _entry("plain", "Autoregressive", "base", "none",
            "nothing: one token a target forward"),
     _entry("prompt-lookup", "PromptLookup", "prompt_lookup", "none",
            "what followed the last n tokens earlier in the text"),
@@ -162,8 +162,9 @@ def page() -> str:
         f"| {entry.summary} | {entry.draft_model} |\n"
         for entry in sorted(bundled, key=lambda entry: not entry.is_choice)
     ]
-    modules = sorted({entry.module for entry in bundled})
-    blocks = [f"::: {module}\n" for module in (f"{__package__}.methods.base", *modules)]
+    base = f"{__package__}.methods.base"  # the plain method stands there, too
+    modules = sorted({entry.module for entry in bundled} - {base})
+    blocks = [f"::: {module}\n" for module in (base, *modules)]
     return PAGE + "".join(rows) + "\n" + "".join(blocks)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..checks import check_whole
 from ..errors import SoonerError
 from ..methods import Method
+from ..methods.base import as_method
 from ..methods.checks import check_inputs, check_model
-from ..methods.named import as_method
 from .loop import Decoding, OnTokens
 from .memory.free_memory import out_of_memory
 from .pacing import TokenPace, size_of

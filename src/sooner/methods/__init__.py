@@ -11,8 +11,7 @@ from ..registry import method_types
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .aligned import HSD
     from .assistant import Assistant, AssistantModel
-    from .autoregressive import Autoregressive
-    from .base import Method, SoonerOutput
+    from .base import Autoregressive, Method, SoonerOutput
     from .dflash import DDTree, DFlash, DFlashModel
     from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
     from .experience import Acceptance

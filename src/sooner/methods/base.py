@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,12 +22,14 @@ from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing, SamplingParams
 from ..engine.stats.run import EXACT, Stats
 from ..engine.stopping import Stopping
-from ..errors import SoonerError
+from ..errors import SoonerError, unknown
 from ..models import adapt
 from ..models.ranks import Ranks
-from ..registry import DraftModel
+from ..registry import DraftModel, choices, methods
 from .checks import check_model, check_prompts, check_states
 from .context import Context, drop_output_pixels, embed, to_device
+from .rules import follow_choices, follow_shared_noise
+from .settings import MethodSettings
 
 if TYPE_CHECKING:
     from ..engine.graphs.recorder import GraphRecorder
@@ -323,3 +325,66 @@ def _check_positions(target: AdapterLike, longest: int) -> None:
             f"prompt of {longest} tokens, but {type(target.model).__name__} has {limit} positions; "
             "use fewer or smaller frames, or a shorter prompt"
         )
+
+
+def as_method(value: Any) -> Method:
+    """Returns a method from an instance, its class, or its name on the command line; plain for
+    `None`.
+
+    Raises:
+        SoonerError: an unknown name, something else than a method, or one that needs a draft, a
+            head or the like; says how to make it.
+    """
+    if value is None:
+        return Autoregressive()
+    if isinstance(value, Method):
+        return value
+    if isinstance(value, str):
+        if value not in methods():
+            raise unknown("method", value, choices())
+        return _without_arguments(methods()[value].load(), f"method '{value}'")
+    if isinstance(value, type) and issubclass(value, Method):
+        return _without_arguments(value, f"the class {value.__name__}")
+    raise SoonerError(
+        f"method is a {type(value).__name__}; pass a method such as sooner.PromptLookup(), or its "
+        f"name: {', '.join(choices())}"
+    )
+
+
+def _without_arguments(kind: type[Method], name: str) -> Method:
+    needed = [
+        item.name
+        for item in fields(kind)
+        if item.default is MISSING and item.default_factory is MISSING and item.init
+    ]
+    if needed:
+        arguments = ", ".join(f"{item}=..." for item in needed)
+        raise SoonerError(
+            f"{name} needs {', '.join(needed)}; pass sooner.{kind.__name__}({arguments})"
+        )
+    return kind()
+
+
+@dataclass(frozen=True)
+class Autoregressive(Method):
+    """Decodes one token a target forward, through the same loop, cache and sampling as every
+    method.
+
+    Args:
+        shared_noise: draw with the noise of each place, as `CoupledJacobi(verify="noise")` does:
+            the same seed then gives the same tokens under both.
+    """
+
+    shared_noise: bool = False
+    name: ClassVar[str] = "plain"
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls()
+
+    @property
+    def drafts_chains(self) -> bool:
+        return True
+
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        return Drafter(), follow_shared_noise if self.shared_noise else follow_choices
