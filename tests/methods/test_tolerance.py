@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sooner
 import tiny
 from methods.doors import generate
+from sooner.engine.acceptance import follow_choices
 from sooner.engine.noise import RowNoise
 from sooner.engine.rows import Rows
 from sooner.engine.sampling import Processing, SamplingParams
@@ -21,7 +22,6 @@ from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.engine.stopping import Stopping
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
-from sooner.methods.rules import follow_choices
 from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
+from sooner.engine.acceptance import follow_choices
 from sooner.engine.fusion import decoder
-from sooner.methods.rules import follow_choices
 from sooner.models.generic import Generic
 from sooner_lab.bench.step.engine import StaticSteps, chain
 from sooner_lab.bench.step.guard import fake_cuda

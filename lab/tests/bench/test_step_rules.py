@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from sooner.engine.acceptance import Guess, VerifyResult, follow, reject_chain, reject_tree
+from sooner.engine.acceptance import (
+    Guess,
+    VerifyResult,
+    follow,
+    follow_choices,
+    follow_shared_noise,
+    reject_chain,
+    reject_tree,
+)
 from sooner.engine.noise import Purpose, RowNoise
 from sooner.engine.row_sampling import History, RowSampling
 from sooner.engine.sampling import Processing, pick
@@ -18,7 +26,6 @@ from sooner.engine.tree import Paths, Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws, weakened
 from sooner.methods.jacobi.gsd import reject_groups
-from sooner.methods.rules import follow_choices, follow_shared_noise
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
 from sooner_lab.bench.step.guard import NoWaiting, fake_cuda

@@ -6,13 +6,14 @@ entry `1 + i` is node `i`; `p` has one distribution for each entry.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .noise import Purpose, RowNoise
-from .sampling import pick
+from .noise import Purpose, RowNoise, first_to_come
+from .sampling import Processing, pick
 from .tree import Tree
 
 
@@ -30,6 +31,16 @@ class VerifyResult:
     path: Tensor
     accepted: Tensor
     bonus: Tensor
+
+
+Rule = Callable[[Tree, Tensor, Processing, RowNoise], VerifyResult]
+"""Verifies a draft: `(tree, processed scores, processing, noise)` give the accepted path."""
+
+
+def pure(rule: Rule) -> Rule:
+    """Marks a rule that nothing but its arguments decides, so that a graph may replay it."""
+    rule.is_pure = True  # type: ignore[attr-defined]
+    return rule
 
 
 def follow(tree: Tree, choices: Tensor) -> VerifyResult:
@@ -231,3 +242,32 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 def _normalised(weights: Tensor) -> Tensor:
     mass = weights.sum(-1, keepdim=True)
     return weights / mass.clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+@pure
+def follow_choices(
+    tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+) -> VerifyResult:
+    """Exact for every draft that does not depend on the target's draws.
+
+    A draw belongs to its row and place: whatever drafted, and however much of it, each token is the
+    one that plain decoding draws under the same seed, so sampled runs can be compared token by
+    token, as greedy ones are, and as for those rounding may part them.
+    """
+    return follow(tree, processing.choose(scores, tree, noise))
+
+
+@pure
+def follow_shared_noise(
+    tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+) -> VerifyResult:
+    """Verifies with Gumbel noise: `argmax(log p + g)` decides every token.
+
+    A draft that was drawn with the noise `g` of its place tends to be that token. Where no row
+    draws, the best one decides.
+    """
+    if not processing.do_sample:
+        return follow_choices(tree, scores, processing, noise)
+    p = processing.probabilities(scores)  # [rows, 1 + nodes, vocab]
+    waits = noise.waiting(Purpose.GUMBEL, tree.depths(), p.shape[-1])
+    return follow(tree, first_to_come(p, waits))

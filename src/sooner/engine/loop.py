@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
+from .acceptance import Rule as Rule  # of a run, as methods import it
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
@@ -22,7 +23,6 @@ from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats.run import APPROXIMATE, LOST, NO_TIME, DraftCount, Interval, Stats
 from .step import RowReport, RowState, VerifiedBlock, read, step, verify
-from .step import Rule as Rule  # of a run, as methods import it
 from .stopping import Stopping
 from .tree import Paths, Tree
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .acceptance import VerifyResult
+from .acceptance import Rule, VerifyResult
 from .interface import CommittedBlock
 from .noise import RowNoise
 from .rows import RowTensor
@@ -18,16 +18,6 @@ from .runner import Forward, ModelRunner
 from .sampling import Processing
 from .stopping import cut_rows
 from .tree import Tree
-
-Rule = Callable[[Tree, Tensor, Processing, RowNoise], VerifyResult]
-"""Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
-
-
-def pure(rule: Rule) -> Rule:
-    """Says of a rule that nothing but its arguments decides, so that a graph may replay it."""
-    rule.is_pure = True  # type: ignore[attr-defined]
-    return rule
-
 
 STOP_IDS = 4
 """Stop ids of a row that there is room for at least, so that a row with more moves no tensor."""

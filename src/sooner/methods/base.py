@@ -12,6 +12,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..checks import check_choice
+from ..engine.acceptance import follow_choices, follow_shared_noise
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
 from ..engine.interface import AdapterLike, Drafter, Prompt
@@ -28,7 +29,6 @@ from ..models.ranks import Ranks
 from ..registry import DraftModel, choices, methods
 from .checks import check_model, check_prompts, check_states
 from .context import Context, drop_output_pixels, embed, to_device
-from .rules import follow_choices, follow_shared_noise
 from .settings import MethodSettings
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
+from ..engine.acceptance import follow_choices
 from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Rule
 from ..engine.tree import Tree
@@ -15,7 +16,6 @@ from .context import Context
 from .controller import RoundCost
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .forbidden_tokens import allowed_nodes
-from .rules import follow_choices
 from .settings import MethodSettings
 
 

@@ -9,19 +9,17 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..engine.acceptance import VerifyResult, reject_tree
+from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_tree
 from ..engine.interface import AdapterLike, Drafter
 from ..engine.loop import Rule
 from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
-from ..engine.step import pure
 from ..engine.tree import Tree
 from ..errors import unknown
 from ..models import adapt
 from .base import Method
 from .checks import same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
-from .rules import follow_choices
 from .settings import MethodSettings
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 from .tree_size import MeasuredSize, Size, TreeSize

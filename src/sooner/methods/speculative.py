@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..engine.acceptance import VerifyResult, reject_chain
+from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_chain
 from ..engine.interface import AdapterLike, Drafter
 from ..engine.loop import Rule
 from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
-from ..engine.step import pure
 from ..engine.tree import Tree
 from ..models import adapt
 from .base import Method
@@ -22,7 +21,6 @@ from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .experience import Acceptance
-from .rules import follow_choices
 from .settings import MethodSettings
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, check_whole
-from ..engine.acceptance import VerifyResult
+from ..engine.acceptance import VerifyResult, follow_choices
 from ..engine.interface import Drafter
 from ..engine.loop import Rule
 from ..engine.noise import RowNoise
@@ -23,7 +23,6 @@ from ..engine.tree import Tree
 from ..errors import SoonerError
 from .base import Method
 from .context import Context
-from .rules import follow_choices
 
 if TYPE_CHECKING:
     from ..models.openvla.statistics import ActionStatistics, ActionTokens

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..engine.acceptance import follow_choices
 from ..engine.loop import Session
 from ..engine.noise import Purpose
 from ..engine.sampling import SamplingParams
@@ -13,7 +14,6 @@ from ..engine.stats.run import EXACT
 from ..methods import Method, PromptLookup, Speculative
 from ..methods.chain_draft import ChainDrafter
 from ..methods.prompt_lookup import LookupDrafter
-from ..methods.rules import follow_choices
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..acceptance import Rule
 from ..interface import CommittedBlock
 from ..runner import ModelRunner
 from ..sampling import Processing
-from ..step import RowState, Rule, VerifiedBlock, verify
+from ..step import RowState, VerifiedBlock, verify
 from ..tree import ROOT, Tree
 from .compiling import compiled_for, entering
 from .recorder import MAX_CELLS, GraphRecorder, Replays, power_of_two

@@ -13,10 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
+from ..acceptance import Rule
 from ..runner import Forward, LaunchesForwards, ModelRunner
 from ..sampling import Processing
 from ..stats.run import Stats
-from ..step import RowState, Rule, VerifiedBlock, step, verify
+from ..step import RowState, VerifiedBlock, step, verify
 from ..tree import Tree
 from .buckets import StepRecords
 from .forwards import ForwardGraphs

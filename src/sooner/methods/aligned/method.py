@@ -11,20 +11,18 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
-from ...engine.acceptance import VerifyResult, follow
+from ...engine.acceptance import VerifyResult, follow, follow_choices, pure
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.noise import RowNoise
 from ...engine.sampling import Processing
 from ...engine.stats.run import EXACT, RELAXED
-from ...engine.step import pure
 from ...engine.tree import Tree
 from ...errors import SoonerError
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..prompt_lookup import NgramIndex
-from ..rules import follow_choices
 from .alignment import Alignment
 from .drafter import AlignedDrafter
 from .index import DraftIndex, Drafts, alternatives, read_drafts

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ..checks import positive, positive_or_auto
 from ..context import Context
-from ..rules import follow_choices
 from ..settings import MethodSettings
 from ..speculative import reject
 from ..target_layers import read_layers

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.stats.run import EXACT, RELAXED
 from ...errors import SoonerError
 from ..checks import positive, positive_or_auto
 from ..context import Context
-from ..rules import follow_choices
 from ..settings import MethodSettings
 from ..target_layers import read_layers
 from ..trained_method import Placed, TrainedMethod

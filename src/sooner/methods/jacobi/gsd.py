@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...engine.acceptance import VerifyResult, accepted_run, pick_bonus, residual
+from ...engine.acceptance import VerifyResult, accepted_run, follow_choices, pick_bonus, residual
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.noise import RowNoise
@@ -19,7 +19,6 @@ from ...errors import SoonerError
 from ..base import Method
 from ..checks import positive
 from ..context import Context
-from ..rules import follow_choices
 from .method import CoupledJacobi
 
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ...engine.acceptance import follow_shared_noise
 from ...engine.loop import Rule
 from ...errors import SoonerError, unknown
 from ..base import Method
 from ..checks import positive, share
 from ..context import Context
-from ..rules import follow_shared_noise
 from ..speculative import reject
 from .couplings import COUPLINGS, weakened
 from .drafter import JacobiDrafter, Trace

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ...engine.acceptance import Guess, VerifyResult, reject_chain
+from ...engine.acceptance import Guess, VerifyResult, follow_choices, reject_chain
 from ...engine.interface import Drafter, Outcome
 from ...engine.noise import RowNoise
 from ...engine.rows import Rows
@@ -19,7 +19,6 @@ from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..controller import RoundCost
 from ..draft_length import ChainAcceptance
-from ..rules import follow_choices
 from .board import Board
 from .schedule import AutoSchedule, PaperSchedule
 from .tap import OnStates

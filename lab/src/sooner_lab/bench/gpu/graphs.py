@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from sooner.engine.acceptance import follow_choices
 from sooner.engine.graphs.buckets import ENTRIES
 from sooner.engine.graphs.recorder import MAX_CELLS, CudaGraphs
 from sooner.engine.graphs.steps import StepGraphs
-from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, chain
 
 from .bench import GpuBench

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from sooner.engine.acceptance import follow_choices
 from sooner.engine.graphs.recorder import CudaGraphs
 from sooner.engine.graphs.steps import StepGraphs
 from sooner.engine.step import step
-from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, bush, chain
 
 from .bench import GpuBench

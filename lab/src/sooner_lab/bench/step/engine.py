@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen2Config, StaticCache
 
+from sooner.engine.acceptance import Rule, follow_choices
 from sooner.engine.attention.context import attending_to_blocks
 from sooner.engine.graphs.steps import StepGraphs
 from sooner.engine.noise import RowNoise
 from sooner.engine.runner import ModelRunner
 from sooner.engine.sampling import Processing
-from sooner.engine.step import RowState, Rule, step
+from sooner.engine.step import RowState, step
 from sooner.engine.tree import Tree
 from sooner.methods.aligned.method import follow_threshold
-from sooner.methods.rules import follow_choices
 from sooner.methods.sd_tree import reject_siblings
 from sooner.methods.speculative import reject
 from sooner.methods.tree_draft import STATIC_TREE, TreeShape
