@@ -17,8 +17,7 @@ import tiny
 from attention_cases import case
 from recorders import StandIn
 from sooner import MMInference
-from sooner.engine.attention.context import attending_to_blocks
-from sooner.engine.attention.ops import block_attention
+from sooner.engine.attention.context import attending_to_blocks, block_attention
 
 TEXT = {
     "vocab_size": 96, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,

@@ -21,8 +21,8 @@ from sooner.engine.attention.block import (
     tree_block,
     unpack_ancestors,
 )
+from sooner.engine.attention.context import block_attention
 from sooner.engine.attention.cpu import zero_slots
-from sooner.engine.attention.ops import block_attention
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 

@@ -14,7 +14,7 @@ import torch
 
 import sooner
 from sooner.cli.main import main
-from sooner.engine.attention import ops
+from sooner.engine.attention.context import block_attention
 from sooner.errors import SoonerError
 from sooner_lab import gpu
 from sooner_lab.bench.gpu import goals, kernels, methods, models, page, run, texts
@@ -242,11 +242,11 @@ def test_a_red_kernel_has_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def short(query: Any, keys: Any, values: Any, block: Any, **options: Any) -> Any:
         block = block._replace(lengths=block.lengths - 1)
-        return ops.block_attention(query, keys, values, block, **options)
+        return block_attention(query, keys, values, block, **options)
 
     def poisoned(query: Any, keys: Any, values: Any, block: Any, **options: Any) -> Any:
         wider = block._replace(lengths=block.lengths + 1)
-        return ops.block_attention(query, keys, values, wider, **options)
+        return block_attention(query, keys, values, wider, **options)
 
     for broken in (short, poisoned):
         monkeypatch.setattr(kernels, "block_attention", broken)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...engine.attention.block import Block
-from ...engine.attention.ops import block_attention
+from ...engine.attention.context import block_attention
 from ...engine.cache import SlotCache
 from ...engine.interface import Outcome
 from ...engine.tree import Tree

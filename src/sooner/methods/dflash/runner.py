@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...engine.attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
-from ...engine.attention.ops import block_attention
+from ...engine.attention.context import block_attention
 from ..sized_draft import DraftRunner
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from ...engine.attention.block import Block
-from ...engine.attention.ops import block_attention
+from ...engine.attention.context import block_attention
 from ...engine.fusion.ops import turn
 
 Rotation = tuple[Tensor, Tensor]

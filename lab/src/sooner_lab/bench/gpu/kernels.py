@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.engine.attention import reference
 from sooner.engine.attention.block import PAGE, Block, tree_block
-from sooner.engine.attention.ops import block_attention
+from sooner.engine.attention.context import block_attention
 
 from .bench import GpuBench
 from .timing import replayed, report
