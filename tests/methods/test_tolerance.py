@@ -16,10 +16,9 @@ import tiny
 from methods.doors import generate
 from sooner.engine.acceptance import follow_choices
 from sooner.engine.noise import RowNoise
-from sooner.engine.rows import Rows
+from sooner.engine.rows import Rows, Stopping
 from sooner.engine.sampling import Processing, SamplingParams
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
-from sooner.engine.stopping import Stopping
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods.tolerance import Relaxed, Tolerance

@@ -10,8 +10,7 @@ from transformers import MaxLengthCriteria, StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from sooner.engine.hf_border import params_of
-from sooner.engine.rows import Rows
-from sooner.engine.stopping import Stopping, cut_rows
+from sooner.engine.rows import Rows, Stopping, cut_rows
 
 
 class Recorder(StoppingCriteria):

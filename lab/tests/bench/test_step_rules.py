@@ -20,8 +20,8 @@ from sooner.engine.acceptance import (
 )
 from sooner.engine.noise import Purpose, RowNoise
 from sooner.engine.row_sampling import History, RowSampling
+from sooner.engine.rows import cut_rows
 from sooner.engine.sampling import Processing, pick
-from sooner.engine.stopping import cut_rows
 from sooner.engine.tree import Paths, Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws, weakened

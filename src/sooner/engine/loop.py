@@ -18,12 +18,11 @@ from .acceptance import Rule as Rule  # of a run, as methods import it
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
-from .rows import Parts, Reason, Rows
+from .rows import Parts, Reason, Rows, Stopping
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats.run import APPROXIMATE, LOST, NO_TIME, DraftCount, Interval, Stats
 from .step import RowReport, RowState, VerifiedBlock, read, step, verify
-from .stopping import Stopping
 from .tree import Paths, Tree
 
 OnTokens = Callable[[int, list[int], int], None]

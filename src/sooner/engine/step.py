@@ -13,10 +13,9 @@ from torch.nn.functional import pad
 from .acceptance import Rule, VerifyResult
 from .interface import CommittedBlock
 from .noise import RowNoise
-from .rows import RowTensor
+from .rows import RowTensor, cut_rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing
-from .stopping import cut_rows
 from .tree import Tree
 
 STOP_IDS = 4

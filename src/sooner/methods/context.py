@@ -12,11 +12,10 @@ from torch import Tensor
 from ..engine.grid import GridConstraint
 from ..engine.interface import AdapterLike, Prompt
 from ..engine.noise import RowNoise
-from ..engine.rows import Rows
+from ..engine.rows import Rows, Stopping
 from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing
 from ..engine.stats.run import Stats
-from ..engine.stopping import Stopping
 from ..errors import SoonerError, UnsupportedError
 from ..models.video import TextModel
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from transformers import StoppingCriteriaList
 
+from ...engine.rows import RowWatch
 from ...engine.stats.run import Stats
-from ...engine.stopping import RowWatch
 from ...generation import generate
 from ...methods import Method
 from ..prefill import Prefill
