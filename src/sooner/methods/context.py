@@ -17,7 +17,7 @@ from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing
 from ..engine.stats.run import Stats
 from ..errors import SoonerError, UnsupportedError
-from ..models.video import TextModel
+from ..models.base import TextModel
 
 if TYPE_CHECKING:
     from ..engine.graphs.steps import StepGraphs

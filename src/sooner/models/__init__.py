@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..errors import SoonerError, UnsupportedError, did_you_mean
-from .base import Adapter, keeps_states
+from .base import Adapter, TextModel, keeps_states
 from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
 from .cosmos_ar.canvas import CosmosAR, CosmosCanvas
@@ -19,7 +19,7 @@ from .emu3 import Emu3, Emu3Canvas
 from .janus import Janus, JanusCanvas
 from .openvla.adapter import OpenVLA
 from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
-from .video import LlavaOnevision, Qwen3VL, Qwen25VL, TextModel
+from .video import LlavaOnevision, Qwen3VL, Qwen25VL
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .generic_check import self_check

@@ -388,3 +388,12 @@ class Adapter:
 
 def _isin(ids: Tensor, values: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(values, dtype=ids.dtype, device=ids.device))
+
+
+class TextModel(Adapter):
+    """The adapter that runs decoder-only language models with 1-D RoPE."""
+
+    model_types = ("qwen2", "llama")
+
+    def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"inputs_embeds": self.embedding(inputs["input_ids"])}

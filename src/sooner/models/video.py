@@ -1,4 +1,4 @@
-"""Video-language models: LLaVA-OneVision, Qwen2.5-VL, Qwen3-VL, and text alone."""
+"""Video-language models: LLaVA-OneVision, Qwen2.5-VL, Qwen3-VL."""
 
 from __future__ import annotations
 
@@ -68,15 +68,6 @@ def number(ids: Tensor, token: int, labels: list[Tensor]) -> Tensor:
         begin += int(label.max()) + 2  # a gap between two videos
     numbers[spots] = torch.cat(shifted).to(ids)
     return numbers
-
-
-class TextModel(Adapter):
-    """The adapter that runs decoder-only language models with 1-D RoPE."""
-
-    model_types = ("qwen2", "llama")
-
-    def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return {"inputs_embeds": self.embedding(inputs["input_ids"])}
 
 
 class LlavaOnevision(Adapter):

@@ -27,8 +27,8 @@ from transformers.models.auto.modeling_auto import (
 from ..errors import SoonerError, did_you_mean
 from ..methods.checks import hub_problem
 from ..models import FAMILIES, unproved
+from ..models.base import TextModel
 from ..models.openvla.adapter import OpenVLA
-from ..models.video import TextModel
 from .identity import checkpoint
 
 logger = logging.getLogger("sooner")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sooner.methods.eagle.config import EagleConfig
 from sooner.methods.eagle.head import EagleHead
-from sooner.models.video import TextModel
+from sooner.models.base import TextModel
 
 from .script import LogitTable
 
