@@ -14,10 +14,9 @@ from ..engine.cache import CACHE_NAMES, cache_of
 from ..engine.interface import Prompt, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
-from .base import Adapter, TextModel, keeps_states
+from .base import Adapter, Packing, TextModel, keeps_states
 from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
-from .packing import Packing
 from .prompt_masks import EXTRA as MASKS
 from .prompt_masks import handed, masks_of, packed_masks, refuse_parts, sees_ahead
 from .scores import scores_of

@@ -10,9 +10,8 @@ from transformers import GenerationMixin, PreTrainedModel
 
 from ..engine.interface import rope_parameters
 from ..errors import UnsupportedError
-from .base import Adapter
+from .base import Adapter, Packing
 from .generic import Generic, GenericText, has_axes, has_pixels
-from .packing import Packing
 
 AXES = 3
 """Time, height and width, where the config lists no `mrope_section`."""

@@ -13,8 +13,7 @@ from transformers import DynamicCache
 from ..engine.cache import CACHE_NAMES, SlotCache, cache_of
 from ..engine.interface import Prompt
 from ..errors import UnsupportedError
-from .base import Adapter
-from .packing import Packing, decoder_arguments
+from .base import Adapter, Packing, decoder_arguments
 
 EXTRA = "own_prefill"
 """Under this name the prompt's inputs travel to `decode`."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from .packing import decoder_arguments
+from .base import decoder_arguments
 
 ROWS, WIDTH = 64, 64
 """Ids that are embedded at once when all are compared."""

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..engine.cache import cache_argument
 from ..errors import UnsupportedError
-from .base import Adapter
+from .base import Adapter, Packing
 from .model_prefill import ModelPrefill
-from .packing import Packing
 
 
 class Parser(Adapter):

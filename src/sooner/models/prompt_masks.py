@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from .packing import Packing
+from .base import Packing
 
 EXTRA = "prompt_mask"
 """Under this name a prompt's own masks travel to `decode`."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ..engine.interface import Prompt
-from .base import Adapter
-from .packing import Packing
+from .base import Adapter, Packing
 
 BETWEEN = -1
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...engine.interface import Outcome, Prompt
 from ...engine.tree import ROOT, Paths, Tree
-from ...models.packing import Packing
+from ...models.base import Packing
 from ..context import Context
 from ..sized_draft import ReadingDrafter
 from ..tree_size import TreeSize

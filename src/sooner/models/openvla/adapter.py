@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..base import Adapter
-from ..packing import decoder_arguments
+from ..base import Adapter, decoder_arguments
 
 
 class OpenVLA(Adapter):

@@ -18,7 +18,7 @@ from ...methods.context import to_device
 from ...methods.eagle.target_print import differences, fingerprint
 from ...methods.target_layers import LayerStates, layer_states
 from ...models import adapt
-from ...models.packing import Packing
+from ...models.base import Packing
 from .dataset import DataSet, ShardWriter, TrainingSample, empty_index, read_index
 
 SHARD_SAMPLES = 512
