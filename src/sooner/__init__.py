@@ -152,7 +152,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sooner' has no attribute '{name}'")
     module = importlib.import_module(f".{_MODULES.get(name, 'methods')}", __name__)
-    return getattr(module, name)
+    value = globals()[name] = getattr(module, name)
+    return value
 
 
 def __dir__() -> list[str]:

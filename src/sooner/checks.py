@@ -249,3 +249,57 @@ def check_keys(kind: str, mapping: Mapping[str, Any], known: type | Collection[s
     names = field_names(known) if isinstance(known, type) else known
     for key in mapping:
         check_choice(kind, key, names)
+
+
+def check_inputs(inputs: Any) -> None:
+    """Require what a processor or tokenizer returns.
+
+    Raises:
+        SoonerError: a text, a list or a tensor; says what to pass.
+    """
+    if isinstance(inputs, Mapping):
+        return
+    kind = "a text" if isinstance(inputs, str) else f"a {type(inputs).__name__}"
+    way = "{'input_ids': ids}, with ids of shape [rows, tokens]"
+    if isinstance(inputs, str) or (isinstance(inputs, list) and inputs[:1] != []):
+        way = "tokenizer(text, return_tensors='pt')"
+    raise SoonerError(f"inputs are {kind}; pass what the model's processor returns, such as {way}")
+
+
+def check_model(name: str, model: Any) -> None:
+    """Require a loaded model that is in evaluation mode, where its forwards are the same each time.
+
+    Args:
+        name: what it is for, such as `model` or `draft`.
+
+    Raises:
+        SoonerError: a name, a class, or a model in training mode; says what to do.
+    """
+    if isinstance(model, str):
+        raise SoonerError(
+            f"{name} is the text '{model}'; load the model and pass that: "
+            f"AutoModelForImageTextToText.from_pretrained('{model}'), or AutoModelForCausalLM"
+        )
+    if isinstance(model, type):
+        raise SoonerError(f"{name} is the class {model.__name__}; pass a model that is loaded")
+    if getattr(model, "training", False):
+        raise SoonerError(
+            f"{name} is a {type(model).__name__} in training mode, where dropout changes every "
+            "forward; call its eval() first"
+        )
+
+
+def check_prompts(inputs: Mapping[str, Any]) -> None:
+    """Require every prompt to have a token.
+
+    Raises:
+        SoonerError: names the row.
+    """
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if not ids.shape[0]:
+        raise SoonerError("input_ids hold no prompt; give at least one")
+    sizes = [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
+    if 0 in sizes:
+        raise SoonerError(
+            f"the prompt of row {sizes.index(0)} is empty; give it at least one token"
+        )

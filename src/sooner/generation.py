@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
+from .checks import check_inputs, check_model
 from .engine.hf_border import on_tokens_of, prepare
 from .engine.loop import OnTokens, run
 from .engine.memory.free_memory import out_of_memory
@@ -17,8 +18,7 @@ from .engine.noise import generator_of
 from .engine.stats.run import Stats
 from .errors import UnsupportedError
 from .methods import Method
-from .methods.checks import check_inputs, check_model
-from .models.ranks import Ranks
+from .models.base import is_sharded
 
 if TYPE_CHECKING:
     from .engine.graphs.recorder import GraphRecorder
@@ -105,7 +105,7 @@ def generate(
         from .methods.base import as_method
 
         method = as_method(method)
-    if prefill is not None and Ranks.of(model) is not None:
+    if prefill is not None and is_sharded(model):
         raise UnsupportedError(
             "a sparse prefill looks at all heads of the target, and under tp_plan each rank holds "
             "some; leave prefill out, or use device_map instead"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SoonerError
-from ..models.ranks import Ranks
+from ..models.base import is_sharded
 from .hf_border import prepare
 from .loop import Decoding, Session
 from .noise import generator_of
@@ -49,7 +49,7 @@ class Prefiller:
         self.model, self.memory = model, memory
         self.max_rows, self.chunk, self.launch = max_rows, chunk, launch
         self.alone: str | None = None
-        if Ranks.of(model) is not None:
+        if is_sharded(model):
             self.alone = "a target under tp_plan decodes only rows that are admitted together"
 
     def begin(self, request: Request, batch: Decoding | None) -> bool:

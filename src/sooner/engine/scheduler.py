@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..checks import check_whole
+from ..checks import check_inputs, check_model, check_whole
 from ..errors import SoonerError
 from ..methods import Method
 from ..methods.base import as_method
-from ..methods.checks import check_inputs, check_model
 from .loop import Decoding, OnTokens
 from .memory.free_memory import out_of_memory
 from .pacing import TokenPace, size_of

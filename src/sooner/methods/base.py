@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..checks import check_choice
+from ..checks import check_choice, check_model, check_prompts
 from ..engine.acceptance import follow_choices, follow_shared_noise
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
@@ -22,17 +22,40 @@ from ..engine.rows import Rows, Stopping
 from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing, SamplingParams
 from ..engine.stats.run import EXACT, Stats
-from ..errors import SoonerError, unknown
+from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import adapt
-from ..models.ranks import Ranks
+from ..models.base import is_sharded, keeps_states
 from ..registry import DraftModel, choices, methods
-from .checks import check_model, check_prompts, check_states
 from .context import Context, drop_output_pixels, embed, to_device
 from .settings import MethodSettings
 
 if TYPE_CHECKING:
     from ..engine.graphs.recorder import GraphRecorder
     from ..engine.graphs.steps import StepGraphs
+
+
+def _check_states(method: Any, target: AdapterLike) -> None:
+    """Require a method to draft chains alone if its target or its draft keeps states.
+
+    Raises:
+        UnsupportedError: it does otherwise, or the target is split by tensor parallelism; says
+            what to use.
+    """
+    for model in (target.model, getattr(method, "draft", None)):
+        if not keeps_states(model):
+            continue
+        name = type(getattr(model, "model", None) or model).__name__
+        if not method.drafts_chains:
+            raise UnsupportedError(
+                f"{type(method).__name__} may draft trees or rearrange a cache, and layers of "
+                f"{name} keep a state, which takes chains alone; use Autoregressive, "
+                "PromptLookup or Speculative"
+            )
+        if is_sharded(target.model):
+            raise UnsupportedError(
+                f"layers of {name} keep a state, which tensor parallelism is not known to split; "
+                "load it on one device"
+            )
 
 
 @dataclass
@@ -201,7 +224,7 @@ class Method:
         for name, loaded in (("model", model), ("draft", getattr(self, "draft", None))):
             check_model(name, loaded)
         target = adapt(model)
-        check_states(self, target)
+        _check_states(self, target)
         inputs = to_device(inputs, target.device)
         check_prompts(inputs)
         ids = inputs["input_ids"].repeat_interleave(params.n, 0)
@@ -243,8 +266,7 @@ class Method:
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
-        ranks = Ranks.of(target.model)
-        way = self if ranks is None else _sharded(self, ranks)
+        way = _sharded(self, target.model) if is_sharded(target.model) else self
         drafter, rule = way.build(context)
         try:
             prompt = _embed(context, generated)
@@ -306,9 +328,12 @@ def _runner(target: AdapterLike, guidance: float) -> ModelRunner:
     return GuidedRunner(target, 0, guidance)
 
 
-def _sharded(method: Method, ranks: Ranks) -> Any:
-    from .sharded import Sharded  # under tensor parallelism alone
+def _sharded(method: Method, model: Any) -> Any:
+    from ..models.ranks import Ranks  # under tensor parallelism alone
+    from .sharded import Sharded
 
+    ranks = Ranks.of(model)
+    assert ranks is not None
     return Sharded(method, ranks)
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ..checks import check_share, check_whole, check_whole_or
-from ..engine.interface import AdapterLike
-from ..errors import SoonerError, UnsupportedError
-from ..models.base import keeps_states
-from ..models.ranks import Ranks
+from ..errors import SoonerError
 
 HUB_SECONDS = 5.0
 """What the model hub may take to answer at all."""
@@ -44,44 +40,6 @@ def share(config: Any, *names: str) -> None:
     """
     for name in names:
         check_share(f"{type(config).__name__}: {name}", getattr(config, name))
-
-
-def check_inputs(inputs: Any) -> None:
-    """Require what a processor or tokenizer returns.
-
-    Raises:
-        SoonerError: a text, a list or a tensor; says what to pass.
-    """
-    if isinstance(inputs, Mapping):
-        return
-    kind = "a text" if isinstance(inputs, str) else f"a {type(inputs).__name__}"
-    way = "{'input_ids': ids}, with ids of shape [rows, tokens]"
-    if isinstance(inputs, str) or (isinstance(inputs, list) and inputs[:1] != []):
-        way = "tokenizer(text, return_tensors='pt')"
-    raise SoonerError(f"inputs are {kind}; pass what the model's processor returns, such as {way}")
-
-
-def check_model(name: str, model: Any) -> None:
-    """Require a loaded model that is in evaluation mode, where its forwards are the same each time.
-
-    Args:
-        name: what it is for, such as `model` or `draft`.
-
-    Raises:
-        SoonerError: a name, a class, or a model in training mode; says what to do.
-    """
-    if isinstance(model, str):
-        raise SoonerError(
-            f"{name} is the text '{model}'; load the model and pass that: "
-            f"AutoModelForImageTextToText.from_pretrained('{model}'), or AutoModelForCausalLM"
-        )
-    if isinstance(model, type):
-        raise SoonerError(f"{name} is the class {model.__name__}; pass a model that is loaded")
-    if getattr(model, "training", False):
-        raise SoonerError(
-            f"{name} is a {type(model).__name__} in training mode, where dropout changes every "
-            "forward; call its eval() first"
-        )
 
 
 def hub_problem() -> str | None:
@@ -161,43 +119,3 @@ def _ends(adapter: Any) -> set[int]:
 
 def _name(thing: Any) -> str:
     return getattr(thing, "name_or_path", "") or type(thing).__name__
-
-
-def check_states(method: Any, target: AdapterLike) -> None:
-    """Require a method to draft chains alone if its target or its draft keeps states.
-
-    Raises:
-        UnsupportedError: it does otherwise, or the target is split by tensor parallelism; says
-            what to use.
-    """
-    for model in (target.model, getattr(method, "draft", None)):
-        if not keeps_states(model):
-            continue
-        name = type(getattr(model, "model", None) or model).__name__
-        if not method.drafts_chains:
-            raise UnsupportedError(
-                f"{type(method).__name__} may draft trees or rearrange a cache, and layers of "
-                f"{name} keep a state, which takes chains alone; use Autoregressive, "
-                "PromptLookup or Speculative"
-            )
-        if Ranks.of(target.model) is not None:
-            raise UnsupportedError(
-                f"layers of {name} keep a state, which tensor parallelism is not known to split; "
-                "load it on one device"
-            )
-
-
-def check_prompts(inputs: Mapping[str, Any]) -> None:
-    """Require every prompt to have a token.
-
-    Raises:
-        SoonerError: names the row.
-    """
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    if not ids.shape[0]:
-        raise SoonerError("input_ids hold no prompt; give at least one")
-    sizes = [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
-    if 0 in sizes:
-        raise SoonerError(
-            f"the prompt of row {sizes.index(0)} is empty; give it at least one token"
-        )

@@ -36,6 +36,12 @@ def keeps_states(model: Any) -> bool:
     return not STATES.isdisjoint(getattr(text, "layer_types", None) or ())
 
 
+def is_sharded(model: Any) -> bool:
+    """Returns whether transformers has split a model over processes by a `tp_plan`."""
+    has_mesh = getattr(model, "_device_mesh", None) is not None
+    return has_mesh and (getattr(model, "_tp_size", None) or 1) > 1
+
+
 class Adapter:
     """How one model family embeds a prompt, numbers its positions and runs its decoder.
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, distributed
 
 from ..errors import SoonerError
+from .base import is_sharded
 
 STATUS = 1
 """Entries of a message that say whether rank 0 still decodes."""
@@ -33,9 +34,9 @@ class Ranks:
         """Returns the ranks of a model that transformers sharded by a `tp_plan`; `None` for a whole
         one.
         """
-        mesh = getattr(model, "_device_mesh", None)
-        if mesh is None or (getattr(model, "_tp_size", None) or 1) == 1:
+        if not is_sharded(model):
             return None
+        mesh = model._device_mesh
         group = mesh["tp"] if "tp" in (mesh.mesh_dim_names or ()) else mesh
         device = torch.device(mesh.device_type)  # on CUDA the one that the process is bound to
         return Ranks(group.get_group(), device)

@@ -23,7 +23,7 @@ import torch
 
 from ..errors import SoonerError
 from ..io import write_json
-from .ranks import Ranks
+from .base import is_sharded
 
 NAME = "sooner.json"
 KEY = "layers"
@@ -132,7 +132,7 @@ def as_run(model: Model, folder: Path | str) -> Model:
 
 
 def _is_split(model: Any) -> bool:
-    return Ranks.of(model) is not None or len({weight.device for weight in model.parameters()}) > 1
+    return is_sharded(model) or len({weight.device for weight in model.parameters()}) > 1
 
 
 def read_depth(folder: Path | str) -> Depth | None:

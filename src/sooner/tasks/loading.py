@@ -26,8 +26,8 @@ from ..errors import SoonerError, unknown
 from ..methods import StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
+from ..models.base import is_sharded
 from ..models.openvla.adapter import OpenVLA
-from ..models.ranks import Ranks
 from ..models.silent import as_run
 from .identity import checkpoint, model_names
 from .model_types import (
@@ -76,7 +76,7 @@ class Loaded:
     @property
     def is_sharded(self) -> bool:
         """Whether other processes hold the rest of it, and all have to run it together."""
-        return Ranks.of(self.model) is not None
+        return is_sharded(self.model)
 
     @cached_property
     def standing(self) -> StandingDraft | None:
@@ -256,7 +256,7 @@ def load(
 
             options |= plan_options(tp_plan)
         model = as_run(_from_pretrained(auto, source.folder, dtype=dtype, **options), name)
-        if device_map is None and Ranks.of(model) is None:
+        if device_map is None and not is_sharded(model):
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)
 

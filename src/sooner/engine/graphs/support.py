@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...models.ranks import Ranks
+from ...models.base import is_sharded
 from ..runner import ModelRunner, is_split
 
 WAITING = {
@@ -25,7 +25,7 @@ def why_not_padded(runner: ModelRunner) -> str | None:
         return "guidance forwards every row twice"
     if is_split(model):
         return "the model's layers lie on several devices"
-    if Ranks.of(model) is not None:
+    if is_sharded(model):
         return "tensor parallelism waits for other ranks"
     if not runner.adapter.takes_blocks:
         return f"the attention of {type(model).__name__} takes masks"
