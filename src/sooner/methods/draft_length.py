@@ -203,6 +203,8 @@ class AdaptiveDraftLength(DraftLength):
         largest: upper limit of the draft length.
         note: called with each change of mind in one line.
         experience: the acceptance and times of earlier runs, and where more of them go.
+        may_pay: the draft model's step can be faster than the target's; otherwise rows that begin
+            are not drafted for.
     """
 
     def __init__(
@@ -210,8 +212,10 @@ class AdaptiveDraftLength(DraftLength):
         largest: int = 16,
         note: Callable[[str], None] | None = None,
         experience: Acceptance | None = None,
+        may_pay: bool = True,
     ) -> None:
         super().__init__(largest)
+        self.may_pay = may_pay
         known = experience if experience is not None else Acceptance()
         self.acceptance, self.requests = ChainAcceptance(known), known.requests
         self.controller = self.requests.controller
@@ -227,6 +231,8 @@ class AdaptiveDraftLength(DraftLength):
         self.requests.begin(known.kind)
         closed = left if left is not None and self._is_closed(left) else None
         rates = known.rates
+        if not self.may_pay:
+            return False
         return self.requests.pays(known.kind, rates, prompt, limit, self.largest, closed)
 
     def prefilled(self, prompt: int, seconds: float) -> None:

@@ -32,7 +32,8 @@ class Speculative(Method):
         draft: a loaded HF model of one of the supported families. A text-only model drafts from
             the words of the prompt alone.
         num_draft_tokens: draft tokens a round, or `"auto"` for the number that measurably pays,
-            which may be none: then decoding is plain until speculation is tried again.
+            which may be none: then decoding is plain until speculation is tried again. A draft
+            whose steps read as many bytes of weights as the target's is never tried.
         max_draft_tokens: upper limit for `"auto"`.
         draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
             the target's, which is right only if both process pixels alike.
@@ -98,8 +99,15 @@ class Speculative(Method):
             note, known = context.stats.note, self.experience
             if known is not None:
                 known = known.of(any("pixel" in name for name in context.inputs))
-            return AdaptiveDraftLength(self.max_draft_tokens, note=note, experience=known)
+            draft, target = (_weight_bytes(item) for item in (adapt(self.draft), context.target))
+            may_pay = draft < target
+            return AdaptiveDraftLength(self.max_draft_tokens, note, known, may_pay)
         return DraftLength(int(self.num_draft_tokens))
+
+
+def _weight_bytes(adapter: AdapterLike) -> int:
+    """Returns the bytes of a decoder's weights, most of which a step reads."""
+    return sum(weight.nbytes for weight in adapter.decoder.parameters())
 
 
 @pure
