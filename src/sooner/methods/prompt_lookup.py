@@ -35,7 +35,7 @@ class PromptLookup(Method):
     """
 
     num_draft_tokens: int | Literal["auto"] = "auto"
-    max_draft_tokens: int = 10
+    max_draft_tokens: int = 16
     max_ngram: int = 3
     min_ngram: int = 1
     name: ClassVar[str] = "prompt-lookup"
