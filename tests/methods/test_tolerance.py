@@ -17,7 +17,7 @@ from methods.doors import generate
 from sooner.engine.acceptance import follow_choices
 from sooner.engine.noise import RowNoise
 from sooner.engine.rows import Rows, Stopping
-from sooner.engine.sampling import Processing, SamplingParams
+from sooner.engine.sampling import Processing
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
@@ -131,7 +131,7 @@ def test_ids_that_are_no_action_pass_only_when_equal(
 
 def context(rows: int, limit: int, do_sample: bool = False) -> Any:
     """What a rule asks of a run's context."""
-    stopping = Stopping(SamplingParams(max_new_tokens=limit))
+    stopping = Stopping(limit)
     return SimpleNamespace(
         target=SimpleNamespace(vocab_size=44, device=torch.device("cpu")),
         rows=Rows(torch.empty(rows, 0, dtype=torch.long)),

@@ -41,7 +41,8 @@ def rows(batch: int = 1) -> Rows:
 
 def stopping_of(*criteria: Any) -> Stopping:
     """Behind a prompt of three tokens."""
-    return Stopping(params_of((), criteria, 3, 1))
+    params = params_of((), criteria, 3, 1)
+    return Stopping(params.max_new_tokens, params.stop_token_ids, params.criteria)
 
 
 def eos(*ids: int) -> EosTokenCriteria:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 from transformers import StoppingCriteria
-
-if TYPE_CHECKING:
-    from .sampling import SamplingParams
 
 T = TypeVar("T")
 
@@ -246,14 +243,21 @@ class Stopping:
     decoding would have shown it.
 
     Args:
-        params: of the rows.
+        limit: most new tokens of a row; `None` is no limit.
+        stop_ids: ids that end a row.
+        criteria: HF stopping criteria, and `RowWatch`es.
     """
 
-    def __init__(self, params: SamplingParams) -> None:
+    def __init__(
+        self,
+        limit: int | None = None,
+        stop_ids: Iterable[int] = (),
+        criteria: Iterable[StoppingCriteria] = (),
+    ) -> None:
         self.first, self.batch = 0, 0  # original rows that these criteria are for; 0 rows are all
-        self.limit, self.eos = params.max_new_tokens, set(params.stop_token_ids)
-        self.watches = [each for each in params.criteria if isinstance(each, RowWatch)]
-        self.criteria = [each for each in params.criteria if not isinstance(each, RowWatch)]
+        self.limit, self.eos, criteria = limit, set(stop_ids), list(criteria)
+        self.watches = [each for each in criteria if isinstance(each, RowWatch)]
+        self.criteria = [each for each in criteria if not isinstance(each, RowWatch)]
 
     @property
     def asks_host(self) -> bool:

@@ -229,7 +229,7 @@ class Method:
         check_prompts(inputs)
         ids = inputs["input_ids"].repeat_interleave(params.n, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
-        stopping = Stopping(params)
+        stopping = Stopping(params.max_new_tokens, params.stop_token_ids, params.criteria)
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
         processing = Processing(params.rows(rows.batch), prompt=rows.prompt, generated=generated)
         if (costs := processing.costs) is not None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from .base import Packing
 
 EXTRA = "prompt_mask"
 """Under this name a prompt's own masks travel to `decode`."""
+
+
+class Packed(Protocol):
+    """The packing of padded rows, `sooner.models.base.Packing`."""
+
+    order: Tensor
+    inside: Tensor
+
 
 Masks = dict[str, Tensor]
 """By kind of layer, or under "" for all of them: `[rows, 1, width, width]`, as the model has it."""
@@ -40,7 +47,7 @@ def has_masks(mask: Any) -> bool:
     return isinstance(mask, dict) or (isinstance(mask, Tensor) and mask.ndim == 4)
 
 
-def sees_ahead(masks: Masks, packed: Packing) -> bool:
+def sees_ahead(masks: Masks, packed: Packed) -> bool:
     """Returns whether any real token sees one behind it. If none does, the mask that the decoder
     itself makes for the packed prompt is the same.
     """
@@ -50,7 +57,7 @@ def sees_ahead(masks: Masks, packed: Packing) -> bool:
     return any(bool((_seen(mask) & ahead.to(mask.device)).any()) for mask in results)
 
 
-def packed_masks(masks: Masks, packed: Packing) -> Masks:
+def packed_masks(masks: Masks, packed: Packed) -> Masks:
     """Returns masks of some of the tokens."""
     return {kind: _packed(mask, packed) for kind, mask in masks.items()}
 
@@ -68,7 +75,7 @@ def refuse_parts(model: Any) -> UnsupportedError:
     )
 
 
-def _packed(mask: Tensor, packed: Packing) -> Tensor:
+def _packed(mask: Tensor, packed: Packed) -> Tensor:
     """`[rows, 1, padded, padded]` to `[rows, 1, width, width]`; padding sees itself at least."""
     order = packed.order.to(mask.device)
     rows = torch.arange(len(mask), device=mask.device)[:, None, None]
