@@ -37,7 +37,7 @@ def check(engine: sooner.Engine) -> None:
     pool = engine.memory.pool
     caches = [] if engine.batch is None else [engine.batch.session.target.cache]
     if engine.prefilling is not None:
-        caches.append(engine.prefilling.decoding.session.target.cache)
+        caches.append(engine.prefilling.prefill.session.target.cache)
     rows = [row for cache in caches for row in cache.pages.rows]
     pages = [page for row in rows for page in row.pages]
     assert {page: pages.count(page) for page in pages} == {

@@ -125,7 +125,7 @@ def test_slots_that_hold_nan_are_not_reused(paged: bool, at: int) -> None:
     try:
         while bad.error is None:
             if batch.prefilling is not None:
-                batch.prefilling.decoding.session.target.adapter.decode = decode
+                batch.prefilling.prefill.session.target.adapter.decode = decode
             if batch.batch is not None:
                 batch.batch.session.target.adapter.decode = decode
             batch.step()

@@ -44,7 +44,7 @@ def test_the_youngest_leaves_and_generates_the_same_ids(method: str, paged: bool
     pages = -(-(8 + 23 + SMALL[method]("llama").largest_block()) // SLOTS) + 3
     pages += method == "sd-tree"  # whose prompts fit together only so
     requests = crowd(method, paged, pages)
-    assert requests[0].before is None, "the oldest stays"
+    assert requests[0].preempted is None, "the oldest stays"
     assert any(request.preempted is not None for request in requests[1:])
     for number, request in enumerate(requests):
         assert request.tokens == [alone("llama", "text", (20 + number,), 1)[0]]
@@ -63,7 +63,7 @@ def test_draws_penalties_and_probabilities_go_on(seed: int | None, paged: bool) 
     roomy = crowd("plain", paged, 60, **options)
     torch.manual_seed(5)
     tight = crowd("plain", paged, 11, **options)
-    assert any(item.before is not None for item in tight)
+    assert any(item.preempted is not None for item in tight)
     if seed is None:
         roomy, tight = roomy[:1], tight[:1]  # which number a request takes depends on its turn
     for ours, expected in zip(tight, roomy, strict=True):
@@ -78,7 +78,7 @@ def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPat
     request = engine.add_request(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
     engine.step()
     assert engine.memory.pool.used > 0
-    adapter = engine.prefilling.decoding.session.target.adapter
+    adapter = engine.prefilling.prefill.session.target.adapter
 
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise ValueError("broken")
