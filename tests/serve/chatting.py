@@ -24,10 +24,10 @@ from sooner.serve.jobs import (
     Tokens,
 )
 from sooner.serve.openai.app import create_app
-from sooner.serve.openai.errors import refused
+from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.openai.routes import OpenAIHandler
-from sooner.serve.openai.served import Prepared, ServedModel
+from sooner.serve.refusal import refused
 from sooner.serve.run import bind, url
 from sooner.serve.server import DrainingServer
 from sooner.serve.settings import ChatSettings
@@ -127,8 +127,8 @@ class ScriptedService:
         block, self.rows[job] = self.rows[job][:size], self.rows[job][size:]
         self._emitted[job] += len(block)
         logprobs = None
-        if job.sampling.logprobs is not None:
-            top = [(1 + token, -0.5 * token) for token in range(job.sampling.logprobs)]
+        if (many := job.sampling.get("logprobs")) is not None:
+            top = [(1 + token, -0.5 * token) for token in range(many)]
             logprobs = [
                 TokenLogprobs(token, -float("inf") if token == 7 else -0.25, top) for token in block
             ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from serve.stub_engine import StubEngine, job_options
 from sooner.serve.engine_thread import EngineThread
-from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
+from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens
 
 WAIT = 60
 """Seconds after which a test gives up; none depends on how long things take."""
@@ -26,7 +26,7 @@ class Listener:
         now = time.monotonic()
         self.job = GenerationJob(
             f"request {seed}", {"input_ids": [PROMPT]}, len(PROMPT), limit, self.record, now,
-            None if due is None else now + due, JobSampling(seed=seed),
+            None if due is None else now + due, seed=seed,
         )  # fmt: skip
 
     def record(self, event: Event) -> None:

@@ -58,7 +58,7 @@ def logprob(token: int) -> TokenLogprobs:
 
 def job_options(job: GenerationJob) -> dict[str, Any]:
     """The options of a job that the stub knows."""
-    stops, logprobs = sorted(job.stop_token_ids), job.sampling.logprobs
+    stops, logprobs = sorted(job.stop_token_ids), job.sampling.get("logprobs")
     return {"max_new_tokens": job.max_tokens, "eos_token_id": stops, "logprobs": logprobs}
 
 

@@ -19,11 +19,11 @@ from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from sooner import miniatures
 from sooner.serve.media.reader import MediaReader, media_reader
-from sooner.serve.openai.errors import BadRequestError
+from sooner.serve.openai.planning import Prepared
 from sooner.serve.openai.prompts import ChatPrompts
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.openai.reading import parse
-from sooner.serve.openai.served import Prepared
+from sooner.serve.refusal import BadRequestError
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.frames import Sampler, read
 from sooner.tasks.loading import Loaded
@@ -243,16 +243,16 @@ def test_pixels_that_were_processed_are_known(name: str, reader: MediaReader) ->
     shown, other = ([video()], [image()]) if name == "video" else ([image()], [image("blue.png")])
     processor = _processor(name)
     kept = chatting(processor, reader)
-    for parts, counts in (
-        ([*shown, text("describe the scenes in order .")], (1, 0)),
-        ([text("what comes last ?"), *shown], (1, 1)),
-        ([*other, text("read the page")], (2, 1)),
-        ([*shown, *other, text("what comes last ?")], (3 + (name == "video"), 1)),
-        ([text("what comes last ?"), *shown, text("and why ?")], (3 + (name == "video"), 2)),
+    for parts, processed in (
+        ([*shown, text("describe the scenes in order .")], 1),
+        ([text("what comes last ?"), *shown], 1),
+        ([*other, text("read the page")], 2),
+        ([*shown, *other, text("what comes last ?")], 3 + (name == "video")),
+        ([text("what comes last ?"), *shown, text("and why ?")], 3 + (name == "video")),
     ):
         found = ask(kept, [user(*parts)])
         wanted = ask(chatting(processor, reader), [user(*parts)])
         assert found.inputs.keys() == wanted.inputs.keys()
         for key, value in wanted.inputs.items():
             assert torch.equal(found.inputs[key], value), key
-        assert (kept.processed.made, kept.processed.reused) == counts
+        assert len(kept.processed._cache._items) == processed

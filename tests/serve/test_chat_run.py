@@ -125,21 +125,6 @@ def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> 
     assert got == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["hsd", "prompt-lookup", "plain"])
-def test_a_prediction_is_drafted_from_and_changes_nothing(method: str) -> None:
-    size = {"num_draft_tokens": 8} if method == "hsd" else {}
-    with running(method=method, **size) as server:
-        plain = server.chat()
-        text = plain.choices[0].message.content
-        predicted = server.chat(prediction={"type": "content", "content": text})
-    assert predicted.choices[0].message.content == text
-    assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
-    assert predicted.usage.completion_tokens_details.accepted_prediction_tokens > 0
-    drafts = predicted.model_extra["metrics"]["speculative_decoding"]
-    assert drafts["num_accepted_draft_tokens"] > 0
-
-
 def test_a_hang_up_frees_the_row(plain: Running) -> None:
     stream = plain.chat(stream=True, max_tokens=400)
     next(iter(stream))

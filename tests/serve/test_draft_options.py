@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from serve.asking import CHAT, TEXT, ask_sync, error_of
 from serve.chatting import HELLO, scripted, served
 from serve.job_listener import until
-from serve.real_service import serving, shaken, target
-from serve.test_grammar_drafts import METHODS as BOUND
+from serve.real_service import serving, shaken
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.serve.chat_metrics import ChatMetrics
-from sooner.serve.engine_options import ModelEngine
-from sooner.serve.following import Following
+from sooner.serve.engine_options import Following
+from sooner.serve.metrics import ChatMetrics
 
 NEW = 40
 BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,
@@ -53,26 +50,6 @@ def test_a_request_may_limit_its_drafts(name: str) -> None:
     assert len(drafts_of(few)["acceptance_histogram"]) <= 3
     if name in ("prompt-lookup", "speculative"):
         assert len(drafts_of(whole)["acceptance_histogram"]) > 3
-
-
-@pytest.mark.parametrize("name", ["prompt-lookup", "sd-tree", "eagle", "hsd"])
-def test_rows_of_a_batch_have_separate_limits_under_any_method(name: str) -> None:
-    method = BOUND[name]()
-    if name == "hsd":
-        method = HSD(drafts=[[[7, 8, 9, 7, 8, 9, 10, 11]]], nodes=6)
-    engine = ModelEngine(target(), method, max_rows=3)
-    ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
-    options = {"max_new_tokens": NEW, "eos_token_id": [], "do_sample": False}
-    requests = [
-        engine.add_request(
-            {"input_ids": ids}, num_draft_tokens=limit, frequency_penalty=-0.1, **options
-        )
-        for limit in (0, 3, None, 0)
-    ]
-    engine.run()
-    assert [request.error for request in requests] == [None] * 4
-    assert len({tuple(request.tokens[0]) for request in requests}) == 1
-    assert [bool(request.num_draft_tokens) for request in requests] == [False, True, True, False]
 
 
 WRONG = [-1, 1.5, "2", True, 6, 1 << 64]

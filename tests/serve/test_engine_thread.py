@@ -1,4 +1,4 @@
-"""The thread that owns the engine: what it is told from outside, and what it tells."""
+"""The thread that owns the engine: what it is told, what it tells, and an engine that fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, job_options, solo_output
-from sooner.serve.engine_thread import EngineThread
+from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread
 from sooner.serve.refusal import RefusedError
 
 
@@ -45,16 +45,6 @@ def test_more_jobs_than_it_takes_are_refused_until_there_is_room() -> None:
         again = Listener()
         service.submit(again.job)
         assert again.wait().reason == "length"
-
-
-def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
-    with running(lambda: StubEngine(pages=2)) as service:
-        message = (
-            "3 prompt tokens and 510 new ones are more than the 511 that the server has memory"
-        )
-        with pytest.raises(RefusedError, match=message) as refused:
-            service.submit(Listener(510).job)
-        assert refused.value.status == 400
 
 
 def test_it_takes_nothing_before_it_is_warm() -> None:
@@ -120,3 +110,112 @@ def test_jobs_that_outlive_the_grace_end_because_the_server_stops() -> None:
     assert end.reason == "error"
     assert isinstance(end.error, RefusedError)
     assert end.error.status == 503
+
+
+def test_the_usage_tells_what_was_drafted() -> None:
+    with running(lambda: StubEngine(blocks=(3,))) as service:
+        client = Listener(10)
+        service.submit(client.job)
+        usage = client.wait().usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (3, 10)
+    assert usage.acceptance_histogram == {2: 3}
+    assert (usage.num_drafts, usage.num_draft_tokens) == (3, 6)
+    assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
+
+
+def test_a_job_without_a_seed_draws_one() -> None:
+    engine = StubEngine()
+    with running(lambda: engine) as service:
+        clients = [Listener() for _ in range(2)]
+        for client in clients:
+            client.job.seed = None
+            service.submit(client.job)
+            client.wait()
+    assert clients[0].ids != clients[1].ids
+    assert [request.seed for request in engine.admitted] != [1, 1]
+
+
+def test_a_step_that_raises_ends_only_its_jobs() -> None:
+    engines: list[StubEngine] = []
+    gate = Gate()
+
+    def build() -> StubEngine:
+        engines.append(StubEngine(max_rows=1, spend=gate))
+        return engines[-1]
+
+    with running(build) as service:
+        hit, waits = Listener(seed=1), Listener(seed=2)
+        engines[0].failures.append(("step", RuntimeError("made up")))
+        service.submit(hit.job)
+        service.submit(waits.job)
+        gate.is_open.set()
+        end = hit.wait()
+        assert end.reason == "error"
+        assert str(end.error) == "made up"
+        assert waits.wait().reason == "length"
+        assert waits.ids == solo_output(PROMPT, 2, 20)
+        assert service.state == "ready"
+    assert len(engines) == 2
+    assert engines[0].is_closed
+
+
+def test_an_engine_that_can_not_be_made_again_is_reported_to_all() -> None:
+    engines = iter([StubEngine(max_rows=1)])
+    engine = next(engines)
+    first = [engine]
+
+    def build() -> StubEngine:
+        return first.pop()
+
+    gate = Gate()
+    engine.spend = gate
+    with running(build) as service:
+        hit, waits = Listener(seed=1), Listener(seed=2)
+        engine.failures.append(("step", RuntimeError("made up")))
+        service.submit(hit.job)
+        service.submit(waits.job)
+        gate.is_open.set()
+        assert hit.wait().reason == waits.wait().reason == "error"
+        until(lambda: service.state == "failed")
+        with pytest.raises(RefusedError, match="IndexError") as refused:
+            service.submit(Listener().job)
+        assert refused.value.status == 503
+
+
+@pytest.mark.parametrize("where", ["step", "cancel", "admit", "prefill"])
+def test_a_device_fault_ends_the_process(where: str) -> None:
+    statuses: list[int] = []
+    gate = Gate()
+    engine = StubEngine(max_rows=1, spend=gate)
+    with running(lambda: engine, end_process=statuses.append) as service:
+        engine.failures.append((where, RuntimeError("CUDA error: device-side assert triggered")))
+        hit, waits = Listener(seed=1), Listener(seed=2)
+        service.submit(hit.job)
+        service.submit(waits.job)
+        if where == "cancel":
+            assert gate.is_reached.wait(WAIT)
+            service.cancel(hit.job)
+        gate.is_open.set()
+        for client in (hit, waits):
+            assert client.wait().reason in ("error", "cancelled")
+        until(lambda: bool(statuses))
+        assert service.state == "failed"
+    assert statuses == [DEVICE_FAULT]
+    assert engine.steps <= 1
+    assert not engine.used_when_broken
+
+
+def test_an_engine_that_loses_requests_is_made_again() -> None:
+    engine = StubEngine()
+    engines = [StubEngine(), engine]
+
+    def forget(seconds: float) -> None:
+        engine.rows.clear()
+
+    engine.spend = forget
+    with running(engines.pop) as service:
+        client, other = Listener(), Listener()
+        service.submit(client.job)
+        assert "lost" in str(client.wait().error)
+        service.submit(other.job)
+        assert other.wait().reason == "length"

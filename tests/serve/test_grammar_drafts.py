@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +18,8 @@ from sooner.engine import loop as decoding_loop
 from sooner.engine.memory import manager
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.engine_options import JobOptions, ModelEngine
-from sooner.serve.following import Following
-from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
+from sooner.serve.engine_options import Following, JobOptions, ModelEngine, sampling_options
+from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens
 
 pytest.importorskip("llguidance")
 
@@ -30,7 +28,8 @@ END = byte_level().eos_token_id
 PROMPT = ids_of('the {"name": "the fox", "city": "Basel"} and {"name": the {"name": "{"name"')
 """So that looking up finds tokens that the grammar allows, and others."""
 WRONG = ids_of('{"name": the fox", "city": "Bern", "name": "the"}')
-SAMPLING = {"greedy": {"temperature": 0.0}, "drawn": {"temperature": 1.2, "seed": 5}}
+SAMPLING = {"greedy": 0.0, "drawn": 1.2}
+"""Temperatures."""
 
 
 @functools.cache
@@ -58,7 +57,8 @@ class Ear:
         self.end: Finished | None = None
         inputs = {"input_ids": torch.tensor([PROMPT])}
         self.job = GenerationJob(
-            "a", inputs, len(PROMPT), NEW, self.record, sampling=JobSampling(**SAMPLING[sampling]),
+            "a", inputs, len(PROMPT), NEW, self.record,
+            sampling=sampling_options(SAMPLING[sampling]), seed=5,
             stop_token_ids=frozenset([END]), grammar=grammar, prediction=WRONG, **more,
         )  # fmt: skip
 
@@ -175,10 +175,10 @@ def test_a_row_that_makes_room_goes_on_under_its_grammar(
     ]
     ears.append(Ear("greedy"))
     for ear in ears:
-        ear.job.sampling = replace(ear.job.sampling, logprobs=0)
+        ear.job.sampling = {**ear.job.sampling, "logprobs": 0}
     assert decode(name, *ears, pages=each + -(-NEW // SLOTS)) > 0
     free = Ear("drawn", matcher_of(PERSON))
-    free.job.sampling = replace(free.job.sampling, logprobs=0)
+    free.job.sampling = {**free.job.sampling, "logprobs": 0}
     decode("plain", free)
     assert [ear.ids for ear in ears] == [
         plainly("greedy", True), plainly("drawn", True), plainly("greedy", False),

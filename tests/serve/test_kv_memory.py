@@ -10,9 +10,9 @@ import torch
 import sooner
 import tiny
 from sooner.errors import SoonerError
-from sooner.serve import kv_memory as module
+from sooner.serve import model as module
 from sooner.serve.chat_run import build_engine
-from sooner.serve.kv_memory import kv_memory
+from sooner.serve.model import kv_memory
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 
@@ -61,7 +61,7 @@ def test_a_gpu_gives_a_share_of_itself(
     share: float, pages: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """16 GiB, of which others and the weights have taken 6; half of it leaves 2."""
-    monkeypatch.setattr(module, "_gpus", lambda model: [torch.device("cuda:0")])
+    monkeypatch.setattr(module, "gpus_of", lambda model: [torch.device("cuda:0")])
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GIB, 16 * GIB))
     settings = ChatSettings(gpu_memory_utilization=share)

@@ -10,9 +10,8 @@ import torch
 
 import tiny
 from sooner import HSD, Autoregressive, Method, PromptLookup, SDTree, Speculative, generate
-from sooner.serve.engine_options import JobOptions, ModelEngine
-from sooner.serve.following import Following
-from sooner.serve.jobs import GenerationJob, JobSampling
+from sooner.serve.engine_options import Following, JobOptions, ModelEngine, sampling_options
+from sooner.serve.jobs import GenerationJob
 
 PROMPT = [7, 8, 9, 10, 7, 8, 9, 10, 7, 8]
 NEW = 24
@@ -38,9 +37,7 @@ def plain(ids: list[int] = PROMPT, **options: Any) -> list[int]:
 
 def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
     options = JobOptions(engine.method)
-    requests = [
-        engine.add_request(job.inputs, seed=job.sampling.seed, **options(job)) for job in jobs
-    ]
+    requests = [engine.add_request(job.inputs, seed=job.seed, **options(job)) for job in jobs]
     engine.run()
     for request in requests:
         if request.error is not None:
@@ -74,14 +71,14 @@ def shaken() -> Any:
 @pytest.mark.parametrize("name", PREDICTED)
 @pytest.mark.parametrize("drawn", [False, True])
 def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -> None:
-    sampling = JobSampling(temperature=1.5, seed=3) if drawn else JobSampling(temperature=0.0)
-    [alone] = run(ModelEngine(model()), job(sampling=sampling))
+    sampling = sampling_options(temperature=1.5 if drawn else 0.0)
+    [alone] = run(ModelEngine(model()), job(sampling=sampling, seed=3))
     expected = alone.tokens[0]
     assert len(set(expected)) > NEW // 2 or not drawn  # it does not draft itself
     # A wrong token in the middle: what follows is found again.
     guess = [*expected[: NEW // 2], 5, *expected[NEW // 2 + 1 :]]
     engine = ModelEngine(model(), PREDICTED[name](), max_rows=4)
-    predicted, other = run(engine, job(prediction=guess, sampling=sampling), job())
+    predicted, other = run(engine, job(prediction=guess, sampling=sampling, seed=3), job())
     assert predicted.tokens[0] == expected
     assert other.tokens[0] == plain()
     assert 0 < predicted.num_drafts < NEW // 2  # rounds
@@ -92,7 +89,7 @@ def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -
 
 LIMITED = {
     "min_tokens": 6,
-    "bad_words": tuple((token,) for token in range(20, 40)),
+    "bad_words": [[token] for token in range(20, 40)],
     "allowed_token_ids": frozenset(range(30, 60)) | {tiny.EOS},
 }
 
@@ -101,16 +98,17 @@ LIMITED = {
 @pytest.mark.parametrize("drawn", [False, True])
 def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> None:
     """Each alone, and the same as HF's own processors give where it has one."""
-    base = {"temperature": 1.2, "seed": 3} if drawn else {"temperature": 0.0}
-    bias = {tiny.EOS: 20.0}  # it would end at once
+    base = sampling_options(temperature=1.2 if drawn else 0.0)
+    bias = {(tiny.EOS,): 20.0}  # it would end at once
     [early, forbidden, allowed] = run(
         ModelEngine(model(), PREDICTED[name](), max_rows=4),
         job(
             stop_token_ids=frozenset([tiny.EOS]),
-            sampling=JobSampling(**base, logit_bias=bias, min_tokens=LIMITED["min_tokens"]),
+            sampling={**base, "sequence_bias": bias, "min_new_tokens": LIMITED["min_tokens"]},
+            seed=3,
         ),
-        job(sampling=JobSampling(**base, bad_words=LIMITED["bad_words"])),
-        job(sampling=JobSampling(**base, allowed_token_ids=LIMITED["allowed_token_ids"])),
+        job(sampling={**base, "bad_words_ids": LIMITED["bad_words"]}, seed=3),
+        job(sampling=base, allowed_token_ids=LIMITED["allowed_token_ids"], seed=3),
     )
     assert len(early.tokens[0]) == LIMITED["min_tokens"] + 1
     assert early.tokens[0].index(tiny.EOS) == LIMITED["min_tokens"]
@@ -118,8 +116,7 @@ def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> Non
     assert not set(forbidden.tokens[0]) & set(range(20, 40))
     assert set(allowed.tokens[0]) <= LIMITED["allowed_token_ids"]
     if not drawn:
-        bad = [list(ids) for ids in LIMITED["bad_words"]]
-        assert forbidden.tokens[0] == plain(bad_words_ids=bad)
+        assert forbidden.tokens[0] == plain(bad_words_ids=LIMITED["bad_words"])
         suppressed = [
             token for token in range(tiny.VOCAB) if token not in LIMITED["allowed_token_ids"]
         ]

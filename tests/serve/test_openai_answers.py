@@ -118,12 +118,12 @@ def test_a_job_gets_the_options_of_its_request() -> None:
         answer = ask_sync(service, body)
         assert answer.status_code == 200
         [job] = service.jobs
-    sampling = job.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 0)
-    assert (sampling.min_p, sampling.seed, sampling.repetition_penalty) == (0.1, -3, 1.1)
-    assert (sampling.presence_penalty, sampling.frequency_penalty) == (-1, 0.5)
-    assert (dict(sampling.logit_bias), sampling.logprobs) == ({5: -100, 6: 1.5}, 3)
-    assert (job.max_tokens, job.stop_token_ids) == (4, {77, end})
+    assert job.sampling == {
+        "do_sample": True, "temperature": 0.5, "top_p": 0.9, "top_k": 0, "min_p": 0.1,
+        "repetition_penalty": 1.1, "presence_penalty": -1, "frequency_penalty": 0.5,
+        "sequence_bias": {(5,): -100.0, (6,): 1.5}, "logprobs": 3,
+    }  # fmt: skip
+    assert (job.seed, job.max_tokens, job.stop_token_ids) == (-3, 4, {77, end})
     assert job.prediction == ids_of("the fox")
     assert answer.json()["usage"]["completion_tokens_details"] == {
         "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),

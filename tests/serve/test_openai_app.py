@@ -84,7 +84,7 @@ def test_metrics_and_the_description() -> None:
             assert (await client.get("/metrics")).text == "sooner:answers 0\n"
             assert "/openapi.json" in (await client.get("/docs")).text
             described = (await client.get("/openapi.json")).json()
-            assert {"ChatRequest", "ChatCompletion"} <= set(described["components"]["schemas"])
+            assert {"ChatRequest", "CompletionRequest"} <= set(described["components"]["schemas"])
             refs = set(_refs(described))
             known = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
             assert refs <= known

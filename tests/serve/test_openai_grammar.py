@@ -14,7 +14,6 @@ import torch
 from serve.asking import CHAT, chunks
 from serve.chatting import HELLO, VOCAB, scripted, talking
 from serve.spoken import byte_level, ids_of
-from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.openai.grammar import (
     GrammarError,
     GuidanceGrammars,
@@ -23,6 +22,7 @@ from sooner.serve.openai.grammar import (
 )
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.openai.reading import parse
+from sooner.serve.refusal import BadRequestError
 
 llguidance = pytest.importorskip("llguidance")
 
@@ -135,29 +135,25 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
 
 SPACED = '{"name":"the","city":"Bern"}'
 GUIDED: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"guided_json": PERSON}, [ANSWER], ["the"]),
-    ({"guided_json": json.dumps(PERSON)}, [ANSWER], ["the"]),
-    ({"guided_json": PERSON, "guided_whitespace_pattern": ""}, [SPACED], [ANSWER]),
-    ({"guided_regex": r"\d{3}-[a-z]+"}, ["123-fox"], ["12", "fox"]),
-    ({"guided_choice": ['a "fox"', "a\nlist", "🦊 é"]}, ['a "fox"', "a\nlist", "🦊 é"], ["a", ""]),
-    ({"guided_grammar": 'start: "fox" END\nEND: /[.!]+/'}, ["fox.", "fox!!"], ["fox"]),
-    ({"guided_grammar": 'root ::= "fox" end\nend ::= "." | "!"'}, ["fox.", "fox!"], ["fox!!"]),
-    ({"structured_outputs": {"json": PERSON}}, [ANSWER], ["the"]),
-    ({"structured_outputs": {"json_object": True}}, ["{}", ANSWER], ["[]"]),
-    ({"structured_outputs": {"choice": ["fox"]}}, ["fox"], ["foxes"]),
-    ({"structured_outputs": {"regex": "fox|the"}}, ["fox", "the"], ["foxes"]),
-    ({"structured_outputs": {"grammar": 'start: "fox"'}}, ["fox"], ["the"]),
+    ({"json": PERSON}, [ANSWER], ["the"]),
+    ({"json": json.dumps(PERSON)}, [ANSWER], ["the"]),
+    ({"json": PERSON, "whitespace_pattern": ""}, [SPACED], [ANSWER]),
+    ({"json_object": True}, ["{}", ANSWER], ["[]"]),
+    ({"regex": r"\d{3}-[a-z]+"}, ["123-fox"], ["12", "fox"]),
+    ({"choice": ['a "fox"', "a\nlist", "🦊 é"]}, ['a "fox"', "a\nlist", "🦊 é"], ["a", ""]),
+    ({"grammar": 'start: "fox" END\nEND: /[.!]+/'}, ["fox.", "fox!!"], ["fox"]),
+    ({"grammar": 'root ::= "fox" end\nend ::= "." | "!"'}, ["fox.", "fox!"], ["fox!!"]),
 ]
 
 
-def test_vllms_guided_fields_are_grammars() -> None:
+def test_structured_outputs_are_grammars() -> None:
     end = byte_level().eos_token_id
 
     async def run() -> None:
         made = grammars()
         try:
             for fields, right, wrong in GUIDED:
-                make = await made.of(request(**fields))
+                make = await made.of(request(structured_outputs=fields))
                 for text in right:
                     matcher = make()
                     assert matcher is not None
@@ -167,31 +163,29 @@ def test_vllms_guided_fields_are_grammars() -> None:
                     assert matcher is not None
                     with pytest.raises(GrammarError):
                         matcher.accept([*ids_of(text), end])
-            for fields, field in (
-                ({"guided_regex": "("}, "guided_regex"),
-                ({"guided_grammar": "((("}, "guided_grammar"),
-                ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
-            ):
+            for name, text in (("regex", "("), ("grammar", "(((")):
                 with pytest.raises(BadRequestError, match="can't be made a grammar") as caught:
-                    await made.of(request(**fields))
-                assert caught.value.field == field
+                    await made.of(request(structured_outputs={name: text}))
+                assert caught.value.field == f"structured_outputs.{name}"
         finally:
             made.close()
 
     asyncio.run(run())
 
 
+CHOICE = {"structured_outputs": {"choice": ["a"]}}
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"guided_json": "{"}, "guided_json"),
-        ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
-        ({"guided_choice": []}, "guided_choice"),
-        ({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, "guided_choice"),
-        ({"guided_choice": ["a"], "tools": TOOLS, "tool_choice": "required"}, "guided_choice"),
-        ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({**CHOICE, "response_format": {"type": "json_object"}}, "structured_outputs"),
+        ({**CHOICE, "tools": TOOLS, "tool_choice": "required"}, "structured_outputs"),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
-        ({"guided_choice": ["a"], "min_tokens": 2}, "min_tokens"),
+        ({**CHOICE, "min_tokens": 2}, "min_tokens"),
         ({**as_schema(PERSON), "allowed_token_ids": [1]}, "allowed_token_ids"),
         ({"tools": TOOLS, "tool_choice": "required", "bad_words": ["a"]}, "bad_words"),
     ],
@@ -204,7 +198,6 @@ def test_what_can_not_be_a_single_grammar_is_refused(fields: dict[str, Any], fie
 
 def test_without_grammars_fields_that_need_them_are_refused_by_name() -> None:
     for fields, field in (
-        ({"guided_regex": "a"}, "guided_regex"),
         (as_schema(PERSON), "response_format"),
         ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),

@@ -10,7 +10,7 @@ import pytest
 
 from serve.asking import CHAT, error_of
 from serve.chatting import HELLO, ScriptedService, scripted, talking
-from sooner.serve.openai.guard import is_local
+from sooner.serve.http import is_local
 
 OPEN = {"host": "0.0.0.0", "token": "secret"}
 

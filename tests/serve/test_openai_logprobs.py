@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from serve.asking import TEXT, ask_sync, chunks
-from serve.chatting import HELLO, scripted
+from serve.chatting import HELLO
 from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative
 from sooner.engine.request import TokenLogprobs
-from sooner.serve.following import Following
+from sooner.serve.engine_options import Following
 from sooner.serve.openai.choice import OutputToken
 from sooner.serve.openai.logprobs import TokenTexts
 
@@ -97,23 +97,6 @@ def test_chats_tell_ids_bytes_and_the_likeliest_tokens(name: str) -> None:
         assert mine[0]["logprobs"] is None  # the role's
 
 
-@pytest.mark.parametrize("blocks", [(1,), (4,), (2, 7, 1), (100,)])
-@pytest.mark.parametrize("stop", [None, "fox", "é S"])
-def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop: Any) -> None:
-    body = {"prompt": "a", "n": 2, "stop": stop, "logprobs": 2, "return_token_origins": True}
-    with scripted("the 漢字 brown fox, naïve 🦉 café STOP it", blocks=blocks) as service:
-        whole = ask_sync(service, body, TEXT).json()["choices"]
-        pieces = chunks(ask_sync(service, {**body, "stream": True}, TEXT))
-    for choice in whole:
-        mine = [item for piece in pieces for item in piece["choices"]
-                if item["index"] == choice["index"]]  # fmt: skip
-        assert choice["text"] == "".join(item["text"] for item in mine)
-        assert choice["token_origins"] == [row for item in mine for row in item["token_origins"]]
-        for key, values in choice["logprobs"].items():
-            streamed = [item["logprobs"][key] for item in mine if item["logprobs"]]
-            assert values == [row for rows in streamed for row in rows], key
-
-
 def report(ids: list[int]) -> list[OutputToken]:
     return [
         OutputToken(token, False, 0, TokenLogprobs(token, -0.5, [(token, -0.5), (65, -2.0)]), False,
@@ -128,5 +111,5 @@ def test_bytes_of_the_tokens_are_the_bytes_of_the_text(text: str, falls_back: bo
     tokenizer = byte_fallback() if falls_back else byte_level()
     ids = tokenizer(text, add_special_tokens=False).input_ids
     whole = tokenizer.decode(ids)
-    rows = TokenTexts(tokenizer).chat_logprobs(report(ids)).content
+    rows = TokenTexts(tokenizer).chat_logprobs(report(ids))["content"]
     assert b"".join(bytes(row["bytes"] or []) for row in rows).decode() == whole

@@ -12,8 +12,7 @@ from serve.asking import CHAT, TEXT, ask_sync, chunks, error_of
 from serve.chatting import HELLO, ScriptedService, scripted, served, talking
 from serve.robots import until
 from sooner.errors import SoonerError, UnsupportedError
-from sooner.serve.openai.errors import BadRequestError
-from sooner.serve.refusal import RefusedError
+from sooner.serve.refusal import BadRequestError, RefusedError
 
 REFUSED: list[tuple[Any, str | None, str]] = [
     (b"", None, "the body is no JSON: it is empty"),

@@ -13,12 +13,13 @@ from hypothesis import strategies as some
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner.engine.request import TokenLogprobs
 from sooner.serve.jobs import Finished, GenerationJob, JobUsage, Tokens
-from sooner.serve.openai.choice import Choice, Update
-from sooner.serve.openai.text import (
+from sooner.serve.openai.choice import (
     BROKEN,
     MAX_PENDING,
+    Choice,
     Detokenizer,
     StopStrings,
+    Update,
     special_ids,
 )
 from sooner.serve.openai.tools import AnswerParser, PlainAnswer

@@ -18,9 +18,8 @@ from page_prompts import SLOTS, prompt_of
 from serve.stub_engine import StubClock
 from sooner.engine.memory import manager
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.engine_options import JobOptions, ModelEngine
-from sooner.serve.following import Following
-from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens, seed_of
+from sooner.serve.engine_options import Following, JobOptions, ModelEngine, sampling_options
+from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens, seed_of
 
 SCHEDULES = 8
 """Schedules of all methods together, on every change; `soak` runs `MANY`."""
@@ -44,7 +43,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def alone(kind: str, tail: tuple[int, ...], drawn: int, seed: int) -> list[int]:
     """What plain decoding says to a request that is alone."""
     inputs = prompt_of(FAMILY, kind, tail)
-    job = GenerationJob("", inputs, 0, NEW, sampling=JobSampling(**DRAWN[drawn]))
+    job = GenerationJob("", inputs, 0, NEW, sampling=sampling_options(**DRAWN[drawn]))
     options = JobOptions()(job)
     del options["media_keys"], options["arrived"]
     options["eos_token_id"] = -1
@@ -58,10 +57,10 @@ class RandomRequest:
         self.kind, self.tail = some.choice(tiny.kinds(FAMILY)), some.choice(TAILS)
         drawn, new = some.randrange(len(DRAWN)), some.choice([1, 12, NEW, NEW])
         inputs = prompt_of(FAMILY, self.kind, self.tail)
-        sampling = JobSampling(**DRAWN[drawn], seed=some.randint(0, 2))
+        sampling, seed = sampling_options(**DRAWN[drawn]), some.randint(0, 2)
         self.job = GenerationJob(
             "a", inputs, inputs["input_ids"].shape[1], new, self.record, arrived=now,
-            sampling=sampling, choice=some.choice([0, 0, 0, 1]),
+            sampling=sampling, seed=seed, choice=some.choice([0, 0, 0, 1]),
         )  # fmt: skip
         whole = alone(self.kind, self.tail, drawn, seed_of(self.job))
         self.expected, self.reason = whole[:new], "length"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT
+from serve.asking import CHAT
 from serve.chatting import listening, scripted
 from serve.robots import WAIT
-from sooner.serve import bodies
+from sooner.serve import http
 
 pytestmark = pytest.mark.slow
 
@@ -66,21 +66,12 @@ def _length(data: bytes) -> int:
     return next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
 
 
-@pytest.mark.parametrize("path", [CHAT, TEXT])
-def test_too_large_is_answered_before_the_body_is_sent(path: str) -> None:
-    with server() as address, connected(address) as connection:
-        connection.sendall(head(4 * MAX_BODY, path))  # and not a byte more
-        status, error = read(connection, is_all=False)
-    assert status == 413
-    assert "send the image" in error["message"]
-
-
 @pytest.mark.parametrize("declared", [True, False])
 def test_who_sends_all_of_it_before_reading_reads_the_refusal(
     declared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long that takes, while something comes: many clients share one machine."""
-    monkeypatch.setattr(bodies, "LINGER_SECONDS", 0.4)
+    monkeypatch.setattr(http, "LINGER_SECONDS", 0.4)
     size = 24 * PIECE
     with server() as address, connected(address) as connection:
         connection.sendall(head(size if declared else None))

@@ -14,7 +14,7 @@ import pytest
 
 from serve.stub_engine import StubClock, StubEngine, StubRequest, job_options, solo_output
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
+from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens
 
 WORDS = range(12)
 STOPS = frozenset({3})
@@ -51,7 +51,7 @@ class Client:
 
     @property
     def alone(self) -> list[int]:
-        seed = self.job.sampling.seed
+        seed = self.job.seed
         assert seed is not None
         return solo_output(self.prompt, seed, self.job.max_tokens, STOPS, WORDS)
 
@@ -109,7 +109,7 @@ class World:
         due = None if patience is None else self.clock() + patience
         client = Client(
             self, f"job {number}", prompt, max_tokens=limit, deadline=due,
-            sampling=JobSampling(seed=seed),
+            seed=seed,
         )  # fmt: skip
         if (longest := self.engine.longest) is None or size + limit <= longest:
             self.clients.append(client)

@@ -14,8 +14,6 @@ from serve.robots import (
     body_of,
     from_json_numpy,
     json_numpy,
-    npy,
-    png,
     request,
     running,
     until,
@@ -45,19 +43,6 @@ async def ask(policy: Any, request: Any, **settings: Any) -> httpx.Response:
         return await client.post(
             "/act", content=request if isinstance(request, bytes) else body_of(request)
         )
-
-
-def test_every_form_of_a_picture_gets_the_same_action(chunks: Policy) -> None:
-    picture = image(1)
-
-    async def scenario() -> list[Any]:
-        async with running(chunks) as client:
-            forms = (picture.tolist(), png(picture), npy(picture))
-            answers = [await client.post("/act", json=request(1, image=form)) for form in forms]
-            return [answer.json() for answer in answers]
-
-    for action in asyncio.run(scenario()):
-        np.testing.assert_array_equal(action, expected(chunks, 1))
 
 
 def test_openvlas_client_gets_its_arrays(single: Policy, chunks: Policy) -> None:

@@ -20,8 +20,8 @@ from serve.test_openai_clients import stub_thread
 from serve.test_refused_bodies import connected, head
 from sooner.engine.scheduler import Engine
 from sooner.methods import Autoregressive, PromptLookup, Speculative
-from sooner.serve.openai.errors import BadRequestError
-from sooner.serve.openai.served import Prepared
+from sooner.serve.openai.planning import Prepared
+from sooner.serve.refusal import BadRequestError
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,8 @@ import torch
 
 import tiny
 from sooner.errors import SoonerError
-from sooner.serve.adapters import base_of, merged, refuse_unmerged
-from sooner.serve.bundled import miniature_of
-from sooner.serve.following import Following
+from sooner.serve.adapters import merged, miniature_of, refuse_unmerged
+from sooner.serve.engine_options import Following
 from sooner.serve.model import (
     check_servable,
     merged_pair,
@@ -131,23 +130,6 @@ def test_adapters_that_can_not_be_merged_are_refused(tmp_path: Path) -> None:
         merged(other, folder)
     with pytest.raises(SoonerError, match="not merged; name the model"):
         refuse_unmerged(SimpleNamespace(_hf_peft_config_loaded=True), "some/model")
-
-
-def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
-    config = {"base_model_name_or_path": "Qwen/Qwen3-0.6B", "peft_type": "LORA"}
-    path = tmp_path / "adapter_config.json"
-    path.write_text(json.dumps(config))
-    assert base_of(str(tmp_path)) == "Qwen/Qwen3-0.6B"
-    assert base_of("Qwen/Qwen3-0.6B") is None
-    path.write_text("{}")
-    with pytest.raises(SoonerError, match="names no model"):
-        base_of(str(tmp_path))
-    path.write_text("[")
-    with pytest.raises(SoonerError, match="can't be read"):
-        base_of(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    path.write_text(json.dumps(config))
-    assert base_of(str(tmp_path)) is None  # a whole model
 
 
 @pytest.mark.parametrize(

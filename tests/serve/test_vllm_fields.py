@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from serve.asking import CHAT, TEXT, chunks, error_of
+from serve.asking import CHAT, TEXT, error_of
 from serve.chatting import VOCAB, ScriptedService, scripted, served, talking
 from serve.spoken import byte_level, ids_of
-from sooner.serve.openai.extras import IGNORED, REFUSED
 from sooner.serve.openai.grammar import GuidanceGrammars
+from sooner.serve.openai.messages import REFUSED
 from sooner.serve.openai.prompts import ChatPrompts
 from sooner.tasks.loading import Loaded
 
@@ -29,7 +29,7 @@ ROW = re.compile(r"^\| (`[a-z_`, ()'OpenAI]+) \| (honoured|refused|ignored)(.*) 
 SHARED = {
     "add_special_tokens", "allowed_token_ids", "bad_words", "best_of", "cache_salt", "echo",
     "guided_choice", "guided_decoding_backend", "guided_grammar", "guided_json", "guided_regex",
-    "guided_whitespace_pattern", "ignore_eos", "include_stop_str_in_output", "kv_transfer_params",
+    "ignore_eos", "include_stop_str_in_output", "kv_transfer_params",
     "length_penalty", "logits_processors", "min_p", "min_tokens", "priority", "prompt_logprobs",
     "repetition_penalty", "request_id", "return_token_ids", "return_tokens_as_token_ids",
     "skip_special_tokens", "spaces_between_special_tokens", "stop_token_ids", "structured_outputs",
@@ -50,7 +50,7 @@ EXAMPLES: dict[str, Any] = {
     "chat_template_kwargs": {"enable_thinking": True}, "continue_final_message": True,
     "documents": [{"title": "a", "text": "b"}], "echo": True, "guided_choice": ["the", "fox"],
     "guided_decoding_backend": "outlines", "guided_grammar": 'start: "fox"',
-    "guided_json": {"type": "object"}, "guided_regex": "a+", "guided_whitespace_pattern": " ?",
+    "guided_json": {"type": "object"}, "guided_regex": "a+",
     "ignore_eos": True, "include_reasoning": False, "include_stop_str_in_output": True,
     "kv_transfer_params": {"a": 1}, "length_penalty": 2.0, "logits_processors": ["a.b"],
     "media_io_kwargs": {"video": {"num_frames": 4}}, "min_p": 0.25, "min_tokens": 6,
@@ -63,15 +63,13 @@ EXAMPLES: dict[str, Any] = {
     "vllm_xargs": {"a": 1},
 }  # fmt: skip
 COMPANIONS: dict[str, dict[str, Any]] = {
-    "guided_whitespace_pattern": {"guided_json": {"type": "object"}},
     "include_stop_str_in_output": {"stop": "brown"},
     "return_tokens_as_token_ids": {"logprobs": True},
     **dict.fromkeys(("min_p", "top_k"), DRAWN),
 }
 """What stands in both requests that are compared."""
-SEEN_ELSEWHERE = {"include_reasoning", "guided_whitespace_pattern"}
-"""What changes an answer with a response template, and what a grammar allows: they are tested below
-and in `test_openai_grammar.py`."""
+SEEN_ELSEWHERE = {"include_reasoning"}
+"""What changes an answer with a response template alone."""
 SCRIPT = "<think>the</think>the quick <think> brown fox"
 
 
@@ -100,8 +98,9 @@ def signature(service: ScriptedService) -> Any:
     """What the engine is told of the last job, but for times and ids."""
     job = service.jobs[-1]
     return (
-        job.inputs["input_ids"].tolist(), job.max_tokens, job.sampling, job.choice,
-        job.stop_token_ids, job.prediction, None if job.grammar is None else "grammar",
+        job.inputs["input_ids"].tolist(), job.max_tokens, job.sampling, job.seed, job.choice,
+        job.stop_token_ids, job.allowed_token_ids, job.prediction,
+        None if job.grammar is None else "grammar",
     )  # fmt: skip
 
 
@@ -148,10 +147,9 @@ def documented() -> dict[str, str]:
 def test_the_page_has_every_field() -> None:
     table = documented()
     assert set(table) >= CHATS | TEXTS
-    assert {name for name, word in table.items() if word.startswith("ignored")} == set(IGNORED)
     openais = {"audio", "functions", "function_call", "web_search_options"}
-    named = {name for name, word in table.items() if word == "refused"}
-    assert named == set(REFUSED) - openais
+    refused = {name for name, word in table.items() if word.startswith("refused")}
+    assert refused - {"input_audio"} == {*REFUSED, "best_of"} - openais
 
 
 @pytest.mark.parametrize("name", sorted(CHATS))
@@ -191,35 +189,3 @@ def test_a_refused_field_that_asks_for_nothing_is_ignored(value: Any) -> None:
                 assert answer.status_code == 200, answer.text
 
     asyncio.run(run())
-
-
-def ask(body: dict[str, Any], path: str = CHAT, script: str = SCRIPT, **options: Any) -> Any:
-    async def run() -> Any:
-        with scripted(script, blocks=(2,)) as service:
-            async with talking(service, model(**options)) as client:
-                return await client.post(path, json=body)
-
-    return asyncio.run(run())
-
-
-def output(answer: Any) -> str:
-    """The text of a whole answer or a stream."""
-    if answer.headers["content-type"].startswith("text/event-stream"):
-        choices = [chunk["choices"][0] for chunk in chunks(answer)]
-        return "".join(
-            part.get("text") or part.get("delta", {}).get("content") or "" for part in choices
-        )
-    [choice] = answer.json()["choices"]
-    return str(choice["text"] if "text" in choice else choice["message"]["content"])
-
-
-HELLO = {"messages": [{"role": "user", "content": "hello"}]}
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_may_begin_with_the_message_that_it_continues(stream: bool) -> None:
-    messages = [*HELLO["messages"], {"role": "assistant", "content": "the quick"}]
-    body = {"messages": messages, "continue_final_message": True, "stream": stream}
-    assert output(ask(body, script=" fox")) == " fox"
-    assert output(ask({**body, "echo": True}, script=" fox")) == "the quick fox"
-    assert output(ask({**HELLO, "echo": True, "stream": stream}, script=" fox")) == " fox"

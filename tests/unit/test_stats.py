@@ -12,7 +12,7 @@ import torch
 import sooner
 import tiny
 from sooner.engine.loop import Decoding
-from sooner.engine.stats import timing
+from sooner.engine.stats import run as timing
 from sooner.engine.stats.run import Stats
 from sooner.methods.tree_draft import STATIC_TREE
 

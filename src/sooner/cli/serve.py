@@ -76,7 +76,7 @@ class Served:
     @cached_property
     def small(self) -> str | None:
         """Name of the miniature, if the model is one."""
-        from ..serve.bundled import miniature_of
+        from ..serve.adapters import miniature_of
 
         return miniature_of(self.model or "")
 
@@ -86,21 +86,13 @@ class Served:
         return self.settings.method == "parallel"
 
     def completed(self) -> Served:
-        """Returns the same with what follows from the model: the folder of a miniature's sample,
-        the base model of an adapter.
-        """
+        """Returns the same with the folder of a miniature's sample, if the model is one."""
         from ..miniatures import sample_of
-        from ..serve.adapters import base_of
 
-        if self.small is not None:
-            if self.settings.media_root is not None:
-                return self
-            root = str(sample_of(self.small).parent)  # so that a first request needs no file
-            return replace(self, settings=replace(self.settings, media_root=root))
-        base = base_of(self.model or "")
-        if base is None:
+        if self.small is None or self.settings.media_root is not None:
             return self
-        return replace(self, model=base, adapter=self.adapter or self.model)
+        root = str(sample_of(self.small).parent)  # so that a first request needs no file
+        return replace(self, settings=replace(self.settings, media_root=root))
 
     def load(self, debug: bool) -> Any:
         """Returns the pair.

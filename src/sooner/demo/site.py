@@ -9,8 +9,7 @@ from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..serve.bodies import Bodies
-from ..serve.openai.guard import Guard
+from ..serve.http import Bodies, Guard
 from ..serve.server import DrainingServer
 from ..serve.settings import ServerSettings
 

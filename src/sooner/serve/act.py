@@ -16,23 +16,18 @@ from typing import Any
 import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from starlette.requests import ClientDisconnect
 
 from ..errors import SoonerError
 from ..tasks.act.observation import FieldError, Observation
 from ..tasks.act.policy import Policy
-from . import refusal
-from .bodies import Bodies
 from .engine_thread import EngineThread
+from .http import Bodies, Guard, RequestIds, name_of, unless_gone
 from .jobs import Event, Finished, GenerationJob
-from .metrics import Metrics
-from .openai.guard import Guard
-from .openai.stream import unless_gone
+from .metrics import ActMetrics
 from .policy_engine import ActResult, PolicyEngine, act_options
-from .refusal import RefusedError, refused
-from .request_ids import RequestIds, name_of
+from .refusal import RefusedError, act_refused, known, stopping, too_many
 from .settings import ServeSettings
-from .wire import REQUEST, ActRequest, milliseconds, parse, write
+from .wire import ActRequest, milliseconds, parse, write
 
 logger = logging.getLogger("sooner.serve")
 
@@ -64,7 +59,7 @@ class ActHandler:
         key = policy.unnorm_key or next(iter(policy.statistics))
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         self.sample = Observation(grey, "wait", key)
-        self.metrics = Metrics(lambda: self.thread.load())
+        self.metrics = ActMetrics(lambda: self.thread.load())
         self.thread = EngineThread(
             self._engine, act_options, max_jobs=settings.max_queue, warm_up=self._warm_up,
             listener=self.metrics, patience=PATIENCE, recovers=True,
@@ -109,7 +104,7 @@ class ActHandler:
         await asyncio.to_thread(self.thread.close, self.settings.grace_seconds)
         for future in self._futures:  # of a call that hangs
             if not future.done():
-                future.set_exception(refusal.stopping())
+                future.set_exception(stopping())
         self._readers.shutdown(wait=False)
 
     def health(self, is_known: bool = True) -> tuple[dict[str, Any], int]:
@@ -139,14 +134,16 @@ class ActHandler:
         try:
             response = await self._admitted(request, began)
         except Exception as error:
-            response = refused(_refusal(error, name_of(request)))
+            if isinstance(error, SoonerError) and not isinstance(error, FieldError):
+                error = RefusedError(422, str(error))
+            response = act_refused(known(error, name_of(request)))
         self.metrics.answered(response.status_code, self.thread.clock() - began)
         return response if response.status_code == 200 else self.bodies.refusal(response)
 
     async def _admitted(self, request: Request, began: float) -> Response:
         self.thread.check_takes()
         if self.under_way >= self.settings.max_queue:
-            raise refusal.too_many(self.settings.max_queue, self.thread.seconds_to_room())
+            raise too_many(self.settings.max_queue)
         self.under_way += 1
         try:
             async with self.bodies.read(request) as body:
@@ -204,31 +201,26 @@ class ActHandler:
             limit = None if deadline is None else max(deadline - self.thread.clock(), 0)
             await asyncio.wait({done}, timeout=limit)
             if not done.done() and job.is_waiting and not job.ended_at:
-                raise refusal.too_late(self.thread.clock() - began)
+                raise self._too_late(began)
             end = await done
         finally:
             self._futures.discard(done)
             self.thread.cancel(job)  # does nothing if it has ended
         if end.reason == "deadline":
-            raise refusal.too_late(self.thread.clock() - began)
+            raise self._too_late(began)
         if end.result is None:
-            raise end.error or refusal.stopping()
+            raise end.error or stopping()
         result: ActResult = end.result
         return result
 
-
-def _refusal(error: Exception, name: str) -> RefusedError:
-    """Returns the refusal that an exception of the handler stands for."""
-    if isinstance(error, RefusedError):
-        return error
-    if isinstance(error, FieldError):
-        return refusal.of_field(error)
-    if isinstance(error, SoonerError):
-        return RefusedError(422, str(error))
-    if isinstance(error, ClientDisconnect):
-        return refusal.hung_up()
-    logger.error("%s failed", name, exc_info=error)
-    return RefusedError(500, f"the policy failed: {type(error).__name__}")
+    def _too_late(self, began: float) -> RefusedError:
+        waited = 1e3 * (self.thread.clock() - began)
+        return RefusedError(
+            504,
+            f"the deadline passed after {waited:.0f} ms in the queue, so nothing was computed; "
+            "give more time, or send fewer requests",
+            "deadline_ms",
+        )
 
 
 def _accepted(request: ActRequest, result: ActResult, queued: float, is_late: bool) -> Response:
@@ -271,14 +263,13 @@ def create_app(
         await handler.close()
 
     app = FastAPI(title="sooner act", lifespan=lifespan, redoc_url=None)
-    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, refuse=refused)
+    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, refuse=act_refused)
     app.add_middleware(RequestIds)
     app.state.handler = handler
-    content = {"application/json": {"schema": REQUEST}}
 
-    @app.post("/act", openapi_extra={"requestBody": {"required": True, "content": content}})
+    @app.post("/act")
     async def act(request: Request) -> Response:
-        """Returns an action for an image and an instruction."""
+        """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
         return await handler.act(request)
 
     @app.get("/health")

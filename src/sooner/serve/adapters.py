@@ -1,33 +1,21 @@
-"""LoRA adapters in PEFT's format: merged into a model's weights when it is loaded, or refused."""
+"""LoRA adapters of a model, and the names of bundled miniatures.
+
+Adapters in PEFT's format are merged into the weights when the model is loaded. Nothing here needs
+torch.
+"""
 
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from .. import miniatures
+from ..checks import check_choice
 from ..errors import SoonerError, reason_of
 
 CONFIG = "adapter_config.json"
-
-
-def base_of(name: str) -> str | None:
-    """Returns the model that an adapter is for; `None` if `name` is no adapter but a model, or a
-    hub id.
-
-    Args:
-        name: a folder.
-
-    Raises:
-        SoonerError: an adapter's config that can't be read, or names no model.
-    """
-    config = _config(name)
-    if config is None or (Path(name) / "config.json").is_file():
-        return None
-    base = config.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
-        raise SoonerError(f"adapter '{name}' names no model; give the model, and --adapter")
-    return base
 
 
 def merged(model: Any, name: str) -> Any:
@@ -82,3 +70,32 @@ def _config(name: str) -> dict[str, Any] | None:
         return config
     except (OSError, ValueError) as error:
         raise SoonerError(f"'{path}' can't be read: {reason_of(error)}") from error
+
+
+TYPO = 0.8
+"""Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
+MINIATURE, MINIATURES = "miniature", ("video", "document")
+"""`miniature` is the first of these; `miniature:document` names one."""
+
+
+def miniature_of(name: str) -> str | None:
+    """Returns the bundled miniature that `miniature` or `miniature:NAME` means; `None` for other
+    models.
+
+    Raises:
+        SoonerError: one that does not chat.
+    """
+    word, colon, which = name.partition(":")
+    if word != MINIATURE:
+        is_like = "/" not in name and get_close_matches(word, [MINIATURE], cutoff=TYPO)
+        if is_like and not Path(name).exists():
+            raise SoonerError(f"there is no model '{name}'; did you mean '{MINIATURE}'?")
+        return None
+    which = which if colon else MINIATURES[0]
+    if which in miniatures.names() and which not in MINIATURES:
+        raise SoonerError(
+            f"the '{which}' miniature does not chat; serve {' or '.join(MINIATURES)} (policies: "
+            "sooner act serve)"
+        )
+    check_choice("miniature", which, MINIATURES)
+    return which

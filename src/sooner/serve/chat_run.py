@@ -16,16 +16,15 @@ from ..engine.pacing import TokenPace
 from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
-from .chat_metrics import ChatMetrics
 from .engine_options import JobOptions, ModelEngine
 from .engine_thread import EngineThread
-from .kv_memory import kv_memory
-from .model import chat_prompts, limit_to_row, served_model, serving_method
+from .metrics import ChatMetrics
+from .model import chat_prompts, kv_memory, limit_to_row, served_model, serving_method
 from .openai.app import create_app
-from .openai.errors import refused
 from .openai.grammar import GuidanceGrammars
+from .openai.planning import ServedModel
 from .openai.routes import OpenAIHandler
-from .openai.served import ServedModel
+from .refusal import refused
 from .run import bind, url
 from .server import DrainingServer, stopping_is_no_failure
 from .settings import ChatSettings

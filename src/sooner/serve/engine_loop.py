@@ -12,16 +12,16 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from ..errors import SoonerError, is_device_fault, is_out_of_memory
+from ..errors import is_device_fault
 from .jobs import (
     EngineLike,
     Event,
     Finished,
     GenerationJob,
     Reason,
-    RequestLike,
     Tokens,
     nobody,
     seed_of,
@@ -41,32 +41,6 @@ class EngineDiedError(Exception):
     """The accelerator failed; nothing more can be computed in this process."""
 
 
-class StepFailedError(Exception):
-    """A step raised what would be a request's own fault elsewhere; whose it was is not known."""
-
-
-class LoopListener:
-    """Hears what happens to jobs, for metrics. Its errors are logged and no job's."""
-
-    def begun(self, job: GenerationJob, waited: float) -> None:
-        """Records that a job got its first row."""
-
-    def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
-        """Is told of new tokens, `seconds` after the ones before; the first ones after the job
-        arrived.
-        """
-
-    def drafted(self, job: GenerationJob, drafts: int, tokens: int, accepted: int) -> None:
-        """Rounds verified so many drafts of a job, `tokens` draft tokens in all (all nodes of
-        trees), and `accepted` of them; told when the round has committed."""
-
-    def preempted(self, job: GenerationJob) -> None:
-        """A job lost its row, and waits for another."""
-
-    def ended(self, job: GenerationJob, end: Finished) -> None:
-        """Records that a job ended, in whatever way."""
-
-
 class EngineLoop:
     """Takes jobs in, runs steps of the engine, events out; each job ends exactly once.
 
@@ -74,7 +48,8 @@ class EngineLoop:
         build: makes the engine, and another one when a step failed.
         options_of: a job's options of `Engine.add_request`.
         clock: seconds, of any origin, the same as in `GenerationJob.arrived`.
-        listener: hears of everything, for metrics.
+        listener: for metrics; called with what `ChatMetrics` has methods for, if it has them, too.
+            Its errors are logged and no job's.
         on_end: called when a job has ended, before it is told.
         patience: seconds after which a job without a deadline counts as due.
 
@@ -89,7 +64,7 @@ class EngineLoop:
         build: Callable[[], EngineLike],
         options_of: OptionsOf,
         clock: Clock,
-        listener: LoopListener | None = None,
+        listener: Any = None,
         on_end: Callable[[], None] = lambda: None,
         patience: float = PATIENCE,
     ) -> None:
@@ -134,8 +109,8 @@ class EngineLoop:
         """End every job with an error, and let go of the engine."""
         for job in (*self.running, *self.waiting):
             self._end(job, "error", error)
-        engine, self.engine, self._fault = self.engine, None, None
-        _close(engine)
+        self._fault = None
+        self._let_go()
 
     def turn(self) -> None:
         """End what is too late, let jobs begin, and let the engine take a step.
@@ -228,12 +203,18 @@ class EngineLoop:
         lost = list(self.running)
         names = ", ".join(job.id for job in lost)
         logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
-        engine, self.engine = self.engine, None
-        _close(engine)
+        self._let_go()
         for job in lost:
             job.request = None
-            self._end(job, "error", _blameless(error))
+            self._end(job, "error", error if isinstance(error, Exception) else RuntimeError(error))
         self.open()
+
+    def _let_go(self) -> None:
+        """Drop the engine, and what it holds, as far as a failed one still can."""
+        close, self.engine = getattr(self.engine, "close", None), None
+        with suppress(Exception):
+            if close is not None:
+                close()
 
     def _raise_if_dead(self, error: BaseException) -> None:
         if is_device_fault(error):
@@ -249,7 +230,7 @@ class EngineLoop:
             if job.grammar is not None:
                 job.grammar.accept(ids)
             logprobs = None
-            if job.sampling.logprobs is not None:
+            if job.sampling.get("logprobs") is not None:
                 logprobs = job.request.logprobs[0][-len(ids) :]
         except Exception as error:
             job.failure = error
@@ -280,7 +261,7 @@ class EngineLoop:
         job: GenerationJob,
         reason: Reason,
         error: Exception | None = None,
-        request: RequestLike | None = None,
+        request: Any = None,
     ) -> None:
         """End a job, and free its row.
 
@@ -289,7 +270,8 @@ class EngineLoop:
         """
         if request is None and (request := job.request) is not None and self.engine is not None:
             try:
-                self.engine.cancel(request)
+                if self._fault is None:  # else it is broken, and made again soon
+                    self.engine.cancel(request)
             except BaseException as failure:
                 self._fault = failure  # of all rows, so it waits until this job has been seen to
         if request is not None:
@@ -318,35 +300,15 @@ class EngineLoop:
 
     def _record(self, name: str, *values: Any) -> None:
         try:
-            if self.listener is not None:
-                getattr(self.listener, name)(*values)
+            if (hook := getattr(self.listener, name, None)) is not None:
+                hook(*values)
         except Exception:
             logger.exception("metrics of a request are lost")
 
 
-def _reason(request: RequestLike, job: GenerationJob) -> Reason:
+def _reason(request: Any, job: GenerationJob) -> Reason:
     """Returns why a request ended by itself."""
     reason = getattr(request, "finish_reason", None)
     if reason in ("stop", "length"):
         return reason
     return "stop" if job.output and job.output[-1] in job.stop_token_ids else "length"
-
-
-def _blameless(error: BaseException) -> Exception:
-    """Returns what the jobs of a failed step are told: most of them have nothing to do with it."""
-    if isinstance(error, Exception) and (
-        is_out_of_memory(error) or not isinstance(error, SoonerError)
-    ):
-        return error
-    failure = StepFailedError(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def _close(engine: Any) -> None:
-    """Let go of what a failed engine holds, as far as it still can."""
-    try:
-        if hasattr(engine, "close"):
-            engine.close()
-    except Exception:
-        logger.info("the failed engine could not be closed", exc_info=True)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from ..engine.acceptance import follow_choices
+from ..engine.loop import Session
 from ..engine.memory.media import count_media
+from ..engine.noise import Purpose
 from ..engine.request import Request
+from ..engine.sampling import SamplingParams
 from ..engine.scheduler import Engine
-from ..methods import HSD, Method
+from ..engine.stats.run import EXACT
+from ..methods import HSD, Method, PromptLookup, Speculative
 from ..methods.aligned.prior import Experience
-from .following import Following
-from .jobs import GenerationJob, JobSampling
+from ..methods.chain_draft import ChainDrafter
+from ..methods.prompt_lookup import LookupDrafter
+from .jobs import GenerationJob
 
 if TYPE_CHECKING:
     from .openai.grammar import GuidanceMatcher
 
-COPIED = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-"""Settings that `generate` calls the same, and that are left to the model's config if unset."""
 PREDICTED_NODES = 16
 """Draft tokens a round, at most, of a prediction in a server whose method looks nothing up."""
-
-
 NO_TOKEN = -1
 """A stop id that no token has; without any, `generate` takes those of the model's config."""
 
@@ -131,30 +133,20 @@ class JobOptions:
 
     def __call__(self, job: GenerationJob) -> dict[str, Any]:
         """Returns options of one job."""
-        sampling = job.sampling
         options: dict[str, Any] = {
             "max_new_tokens": job.max_tokens,
             "eos_token_id": sorted(job.stop_token_ids) or None,
             "media_keys": job.media_keys,
             "arrived": job.arrived,
-            **_settings(sampling),
+            **job.sampling,
         }
-        if sampling.logit_bias:
-            bias = {(int(token),): float(value) for token, value in sampling.logit_bias.items()}
-            options["sequence_bias"] = bias
-        if sampling.logprobs is not None:
-            options["logprobs"] = sampling.logprobs
         if (method := self._method(job)) is not None:
             options["method"] = method
         if job.num_draft_tokens is not None:
             options["num_draft_tokens"] = job.num_draft_tokens
-        if sampling.min_tokens and job.stop_token_ids:
-            options["min_new_tokens"] = sampling.min_tokens
-        if sampling.bad_words:
-            options["bad_words_ids"] = [list(ids) for ids in sampling.bad_words]
         processors = LogitsProcessorList()
-        if sampling.allowed_token_ids:
-            processors.append(AllowedTokens(sampling.allowed_token_ids))
+        if job.allowed_token_ids:
+            processors.append(AllowedTokens(job.allowed_token_ids))
         if job.grammar is not None:
             count = job.output.__len__
             processors.append(GrammarProcessor(job.grammar, count, job.prompt_tokens))
@@ -179,14 +171,84 @@ class JobOptions:
         return HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)
 
 
-def _settings(sampling: JobSampling) -> dict[str, Any]:
-    """Returns temperature and what goes with it; nothing of what greedy decoding would ignore."""
-    values = {name: getattr(sampling, name) for name in COPIED}
+def sampling_options(temperature: float | None = None, **values: Any) -> dict[str, Any]:
+    """Returns options of `Engine.add_request` for the sampling of a request.
+
+    Args:
+        temperature: 0 is greedy decoding, `None` what the model's `generation_config.json` says.
+        values: such as `top_p`; what is `None` is left to the model's config, and what greedy
+            decoding would ignore is left out.
+    """
     options = {name: value for name, value in values.items() if value is not None}
-    if sampling.temperature is None:
+    if temperature is None:
         return options
-    if sampling.temperature == 0:
+    if temperature == 0:
         for name in ("top_p", "top_k", "min_p"):
             options.pop(name, None)
         return {**options, "do_sample": False}
-    return {**options, "do_sample": True, "temperature": float(sampling.temperature)}
+    return {**options, "do_sample": True, "temperature": float(temperature)}
+
+
+@dataclass(frozen=True)
+class Following(Method):
+    """A method whose drafts are kept as far as they are what the target draws.
+
+    How much is drafted depends on the load, and under rejection sampling the text depends on what
+    is drafted. Here every draw belongs to the seed and the place in the text, as in plain decoding.
+    A chain is drafted with the target's own random numbers, so that it tends to be what the target
+    draws; still fewer drafts are kept than by rejection sampling. Greedy decoding is the same.
+
+    Args:
+        method: how to draft.
+        prediction: what the rows of a run are expected to say, of a method that looks drafts up.
+    """
+
+    method: Method
+    prediction: Sequence[int] = field(default=(), repr=False, compare=False)
+
+    @property
+    def takes_predictions(self) -> bool:
+        """Whether drafts are looked up in a `prediction`, in a batch with rows that have none."""
+        return isinstance(self.method, PromptLookup | Speculative) and self.mode == EXACT
+
+    @property
+    def mode(self) -> str:
+        return self.method.mode
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return self.method.needs_whole_target
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        return self.method.needs_whole_prompt
+
+    @property
+    def drafts_chains(self) -> bool:
+        return self.method.drafts_chains
+
+    def slot_bytes(self) -> int:
+        return self.method.slot_bytes()
+
+    def joins(self, other: Method) -> bool:
+        return isinstance(other, Following) and self.method.joins(other.method)
+
+    def largest_block(self) -> int:
+        return self.method.largest_block()
+
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
+        self.method.expect(rows, waiting, max_rows)
+
+    def session(
+        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
+    ) -> Session:
+        session = self.method.session(model, inputs, params, **options)
+        if self.mode == EXACT:
+            session.rule = follow_choices
+        if isinstance(session.drafter, ChainDrafter):
+            session.drafter.purpose = Purpose.TOKEN
+            session.drafter.looks_up = self.mode == EXACT
+            session.drafter.prediction = self.prediction
+        elif isinstance(session.drafter, LookupDrafter):
+            session.drafter.predict(self.prediction)
+        return session

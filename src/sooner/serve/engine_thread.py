@@ -13,10 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from .engine_loop import PATIENCE, Clock, EngineDiedError, EngineLoop, LoopListener, OptionsOf
+from .engine_loop import PATIENCE, Clock, EngineDiedError, EngineLoop, OptionsOf
 from .jobs import EngineLike, GenerationJob, ServiceLoad, ServiceState
-from .refusal import RefusedError, failed, not_ready, stopping, too_many
+from .refusal import failed, not_ready, stopping, too_many
 
 logger = logging.getLogger("sooner.serve")
 
@@ -30,8 +31,6 @@ DEVICE_FAULT = 70
 """Exit status of a process whose accelerator failed (`EX_SOFTWARE`)."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 """Seconds before an engine is tried again after a failure; doubled as long as that fails."""
-REMEMBERED = 16
-"""Ends of jobs from which it is estimated when the next one ends."""
 
 
 def _nothing(engine: EngineLike) -> None:
@@ -57,7 +56,7 @@ class EngineThread:
         options_of: a job's options of `Engine.add_request`.
         max_jobs: jobs that may be held, with a row or without; more are refused.
         warm_up: run on the new engine before the first job is taken.
-        listener: hears of every job, in that thread, for metrics.
+        listener: as `EngineLoop`'s.
         clock: seconds; the one of `GenerationJob.arrived` and `deadline`.
         patience: seconds after which a job without a deadline counts as due.
         recovers: an engine that can't be made again after a failure is tried at growing intervals.
@@ -77,7 +76,7 @@ class EngineThread:
         *,
         max_jobs: int = 72,
         warm_up: Callable[[EngineLike], None] = lambda engine: None,
-        listener: LoopListener | None = None,
+        listener: Any = None,
         clock: Clock = time.monotonic,
         patience: float = PATIENCE,
         recovers: bool = False,
@@ -92,7 +91,6 @@ class EngineThread:
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
-        self._ends: deque[float] = deque(maxlen=REMEMBERED)
         self._asides: deque[Aside] = deque()
         self._is_closing = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
@@ -107,14 +105,6 @@ class EngineThread:
         Raises:
             RefusedError: it is not taken.
         """
-        limit = getattr(self._loop.engine, "longest", None)
-        if limit is not None and job.prompt_tokens + job.max_tokens > limit:
-            raise RefusedError(
-                400,
-                f"{job.prompt_tokens} prompt tokens and {job.max_tokens} new ones are more than "
-                f"the {limit} that the server has memory for; send a shorter prompt, or ask for "
-                "fewer tokens",
-            )
         with self._lock:
             self.check_takes()
             self._submitted += 1
@@ -187,23 +177,17 @@ class EngineThread:
         if (refusal := not_ready(self.state, self.fault)) is not None:
             raise refusal
         if self._submitted >= self.max_jobs:
-            raise too_many(self.max_jobs, self.seconds_to_room())
+            raise too_many(self.max_jobs)
 
     @property
     def num_jobs(self) -> int:
         """Jobs that have not ended."""
         return self._submitted
 
-    def seconds_to_room(self) -> float:
-        """Returns the mean time between the last ends of jobs."""
-        ends = list(self._ends)
-        return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 1.0
-
     def _count_end(self) -> None:
         """Before the client is told, so that it is not refused if it asks again at once."""
         with self._lock:
             self._submitted -= 1
-            self._ends.append(self.clock())
             self._lock.notify_all()
 
     def _run(self) -> None:

@@ -23,39 +23,6 @@ ServiceState = Literal["warming", "ready", "draining", "failed"]
 
 
 @dataclass(frozen=True)
-class JobSampling:
-    """How one job is sampled; `None` is what the model's `generation_config.json` says.
-
-    Attributes:
-        temperature: 0 is greedy decoding.
-        top_p, top_k, min_p, repetition_penalty: as in HF's `generate`.
-        presence_penalty, frequency_penalty: as in OpenAI's API, of generated tokens.
-        logit_bias: what is added to the scores of these token ids.
-        seed: the same seed gives the same tokens under any load (fp32); `None` draws one. Of 63
-            bits.
-        logprobs: how many of the likeliest tokens are told at each place; `None` is none at all,
-            0 the chosen token alone.
-        min_tokens: new tokens before any stop id.
-        bad_words: sequences of ids of which the last is never said behind the others.
-        allowed_token_ids: all that may be said; empty is anything.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-    logprobs: int | None = None
-    min_tokens: int = 0
-    bad_words: tuple[tuple[int, ...], ...] = ()
-    allowed_token_ids: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
 class JobUsage:
     """What a job took; counts of tokens, and of speculation under vLLM's names.
 
@@ -132,8 +99,12 @@ class GenerationJob:
             is taken to have left.
         arrived: when it came, in the clock's seconds.
         deadline: by when it has to be answered; `None` is whenever.
+        sampling: options of `Engine.add_request` that say how it is sampled, `logprobs` among them.
+        seed: the same seed gives the same tokens under any load (fp32); `None` draws one. Of 63
+            bits.
         choice: its number among the `n` of a request; with the seed it is the key of the draws.
         stop_token_ids: ids that end it; the one that does is told, too.
+        allowed_token_ids: all that it may say; empty is anything.
         prediction: token ids of OpenAI's `prediction`, HSD's draft.
         num_draft_tokens: most draft tokens of a round, on a path of a tree; 0 decodes plainly,
             `None` leaves it to the method.
@@ -163,9 +134,11 @@ class GenerationJob:
     events: Sink = field(default=nobody, repr=False)
     arrived: float = 0.0
     deadline: float | None = None
-    sampling: JobSampling = JobSampling()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
     choice: int = 0
     stop_token_ids: frozenset[int] = frozenset()
+    allowed_token_ids: frozenset[int] = frozenset()
     prediction: list[int] | None = field(default=None, repr=False)
     num_draft_tokens: int | None = None
     grammar: Any | None = field(default=None, repr=False)
@@ -222,7 +195,7 @@ def seed_of(job: GenerationJob) -> int:
 
     The first choice has the seed itself, so it says what `sooner.generate` says under it.
     """
-    seed = job.sampling.seed
+    seed = job.seed
     if seed is None:
         return secrets.randbits(63)
     mixed = (seed + job.choice * 0x9E3779B97F4A7C15) % (1 << 64)
@@ -249,29 +222,11 @@ class ServiceLoad:
     pages: int = 0
 
 
-class RequestLike(Protocol):
-    """A request as the engine knows it.
-
-    Attributes:
-        tokens: new tokens of each row, once it has ended.
-        error: why it could not be begun.
-
-    It may have more, which is told if it is there: `finish_reason` (`stop` or `length`),
-    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `JobUsage`, of the
-    round that `on_tokens` tells of among them, `mode`, and `logprobs` of each row, added to before
-    `on_tokens` is called; `is_waiting` for its first row or for another, and `num_preemptions`, how
-    often it lost one.
-    """
-
-    tokens: list[list[int]] | None
-    error: Exception | None
-
-
 class EngineLike(Protocol):
-    """What `sooner.Engine` is to the engine's thread; tests have a stub.
+    """What `sooner.Engine` is to the engine's thread; robot policies have another, tests a stub.
 
-    It may have more: `pages` and `pages_used` of its memory, `longest` (tokens that a request can
-    have).
+    It may have `pages` and `pages_used` of its memory, too. Its requests have `tokens` and `error`
+    as `engine.request.Request`, and may have the rest of that.
 
     Attributes:
         max_rows: requests that decode together.
@@ -284,15 +239,7 @@ class EngineLike(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
-    def add_request(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        seed: int | None = None,
-        on_tokens: Callable[[int, list[int], int], None] | None = None,
-        priority: float = 0.0,
-        **options: Any,
-    ) -> RequestLike: ...
+    def add_request(self, inputs: Mapping[str, Any], **options: Any) -> Any: ...
 
     def step(self) -> list[Any]: ...
 

@@ -1,4 +1,10 @@
-"""Metrics for Prometheus."""
+"""Metrics of both servers for Prometheus.
+
+Names of `ChatMetrics` are vLLM's with `sooner:` in place of `vllm:` where they mean the same, so
+that its boards and alerts need a new prefix only (vLLM, `docs/design/metrics.md`). Ours alone:
+`pages`, `pages_used`, `engine_tick_age_seconds`, `http_requests` and
+`request_params_num_draft_tokens`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,174 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from .engine_loop import LoopListener
-from .jobs import Finished, GenerationJob, ServiceLoad
+from .jobs import Finished, GenerationJob, Reason, ServiceLoad
+
+PREFIX = "sooner:"
+
+FIRST_TOKEN = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+)  # fmt: skip
+BETWEEN_TOKENS = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0,
+)  # fmt: skip
+REQUESTS = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+    480.0, 960.0, 1920.0, 7680.0,
+)  # fmt: skip
+TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
+"""Upper bounds of histograms: vLLM's."""
+
+FINISHED: dict[Reason, str] = {
+    "stop": "stop", "length": "length", "cancelled": "abort", "error": "error",
+    "deadline": "deadline",
+}  # fmt: skip
+"""vLLM's `finished_reason` of each of ours; a deadline is one that vLLM lacks."""
+
+COUNTERS = {
+    "prompt_tokens": "Prompt tokens of jobs that began.",
+    "generation_tokens": "Tokens generated.",
+    "num_preemptions": "Rows that gave way for want of pages.",
+    "prefix_cache_queries": "Prompt tokens looked up among shared pages.",
+    "prefix_cache_hits": "Prompt tokens found there.",
+    "spec_decode_num_drafts": "Rounds of a row with a draft.",
+    "spec_decode_num_draft_tokens": "Draft tokens verified.",
+    "spec_decode_num_accepted_tokens": "Draft tokens accepted.",
+}
+LABELLED = {
+    "request_success": ("Jobs by how they ended.", "finished_reason"),
+    "spec_decode_num_accepted_tokens_per_pos": (
+        "Draft tokens accepted by place in the draft, from 0 on.", "position",
+    ),
+    "http_requests": ("Requests by status.", "status"),
+}  # fmt: skip
+"""Counters with a label of their own."""
+HISTOGRAMS = {
+    "time_to_first_token_seconds": ("From a job's arrival to its first token.", FIRST_TOKEN),
+    "inter_token_latency_seconds": (
+        "Between two rounds that committed tokens of a job; a round may commit several.",
+        BETWEEN_TOKENS,
+    ),
+    "request_time_per_output_token_seconds": (
+        "Mean of a job: behind its first token, seconds by tokens.", BETWEEN_TOKENS,
+    ),
+    "e2e_request_latency_seconds": ("From a job's arrival to its end.", REQUESTS),
+    "request_queue_time_seconds": ("From a job's arrival to its row.", REQUESTS),
+    "request_prompt_tokens": ("Prompt tokens of a job.", TOKENS),
+    "request_generation_tokens": ("Tokens generated for a job.", TOKENS),
+    "request_params_num_draft_tokens": (
+        "num_draft_tokens of jobs whose request says it; 0 decodes plainly.", (0, *TOKENS[:6]),
+    ),
+}  # fmt: skip
+
+
+class ChatMetrics:
+    """What the server of one model has done, in a registry of its own.
+
+    `begun`, `committed`, `drafted`, `preempted` and `ended` are called by the engine's thread, see
+    `EngineLoop`.
+
+    Args:
+        model: name of the served model, a label of everything.
+        load: read when the metrics are.
+        tick_age: seconds since the engine's thread last went round.
+    """
+
+    def __init__(
+        self, model: str, load: Callable[[], ServiceLoad], tick_age: Callable[[], float]
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self._model = model
+        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+            "num_requests_running": ("Jobs that have a row.", lambda: load().running),
+            "num_requests_waiting": ("Jobs that wait for a row.", lambda: load().waiting),
+            "kv_cache_usage_perc": (
+                "Used share of the cache's pages, 0 to 1.",
+                lambda: load().pages_used / max(load().pages, 1),
+            ),
+            "pages_used": ("Pages of the cache that rows hold.", lambda: load().pages_used),
+            "pages": ("Pages of the cache.", lambda: load().pages),
+            "engine_tick_age_seconds": ("Since the engine's thread went round.", tick_age),
+        }
+        for name, (text, read) in gauges.items():
+            self._one(Gauge, name, text).set_function(read)
+        self._counters = {name: self._one(Counter, name, text) for name, text in COUNTERS.items()}
+        self._histograms = {
+            name: self._one(Histogram, name, text, buckets=bounds)
+            for name, (text, bounds) in HISTOGRAMS.items()
+        }
+        self._labelled = {
+            name: Counter(PREFIX + name, text, ["model_name", label], registry=self.registry)
+            for name, (text, label) in LABELLED.items()
+        }
+        for reason in FINISHED.values():
+            self._labelled["request_success"].labels(model, reason)
+
+    def _one(self, kind: type[Any], name: str, text: str, **options: Any) -> Any:
+        metric = kind(PREFIX + name, text, ["model_name"], registry=self.registry, **options)
+        return metric.labels(self._model)
+
+    def _count(self, name: str, label: Any) -> None:
+        self._labelled[name].labels(self._model, str(label)).inc()
+
+    def begun(self, job: GenerationJob, waited: float) -> None:
+        """Records that a job got its first row."""
+        self._histograms["request_queue_time_seconds"].observe(waited)
+        self._counters["prompt_tokens"].inc(job.prompt_tokens)
+        if job.num_draft_tokens is not None:
+            self._histograms["request_params_num_draft_tokens"].observe(job.num_draft_tokens)
+
+    def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
+        """Records that a round committed tokens of a job, `seconds` after the ones before; the
+        first ones after the job arrived."""
+        self._counters["generation_tokens"].inc(tokens)
+        name = "time_to_first_token_seconds" if is_first else "inter_token_latency_seconds"
+        self._histograms[name].observe(seconds)
+
+    def drafted(self, job: GenerationJob, drafts: int, tokens: int, accepted: int) -> None:
+        """Records that rounds of a job had drafts of so many tokens (all nodes of trees), of which
+        so many were accepted."""
+        self._counters["spec_decode_num_drafts"].inc(drafts)
+        self._counters["spec_decode_num_draft_tokens"].inc(tokens)
+        self._counters["spec_decode_num_accepted_tokens"].inc(accepted)
+        for position in range(accepted):
+            self._count("spec_decode_num_accepted_tokens_per_pos", position)
+
+    def preempted(self, job: GenerationJob) -> None:
+        """Records that a job lost its row, and waits for another."""
+        self._counters["num_preemptions"].inc()
+
+    def ended(self, job: GenerationJob, end: Finished) -> None:
+        """Records that a job ended, in whatever way."""
+        self._count("request_success", FINISHED[end.reason])
+        self._histograms["e2e_request_latency_seconds"].observe(job.ended_at - job.arrived)
+        usage = end.usage
+        if not usage.completion_tokens:
+            return
+        if usage.completion_tokens > 1 and job.first_at is not None:
+            seconds = (job.reported_at - job.first_at) / (usage.completion_tokens - 1)
+            self._histograms["request_time_per_output_token_seconds"].observe(seconds)
+        self._histograms["request_prompt_tokens"].observe(usage.prompt_tokens)
+        self._histograms["request_generation_tokens"].observe(usage.completion_tokens)
+        self._counters["prefix_cache_queries"].inc(usage.prompt_tokens)
+        self._counters["prefix_cache_hits"].inc(usage.cached_tokens)
+
+    def answered(self, status: int, seconds: float) -> None:
+        """Records that a request of OpenAI's API got a status; a stream, once it begins."""
+        self._count("http_requests", status)
+
+    def text(self) -> bytes:
+        """Returns Prometheus' text format."""
+        return generate_latest(self.registry)
+
 
 LATENCY = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-WAITS = (0.001, 0.0025, *LATENCY)
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-TOKENS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+PER_FORWARD = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
 
-class Metrics(LoopListener):
+class ActMetrics:
     """Holds counters of a policy's server, in a registry of its own.
 
     Args:
@@ -36,11 +200,11 @@ class Metrics(LoopListener):
         )
         self.queue = Histogram(
             "sooner_queue_seconds", "From request to batch, or to its end in the queue.",
-            buckets=WAITS, **options,
+            buckets=(0.001, 0.0025, *LATENCY), **options,
         )  # fmt: skip
         self.rows = Histogram("sooner_batch_rows", "Robots in a batch.", buckets=ROWS, **options)
         self.pace = Histogram(
-            "sooner_tokens_per_forward", "Of a robot's action.", buckets=TOKENS, **options
+            "sooner_tokens_per_forward", "Of a robot's action.", buckets=PER_FORWARD, **options
         )
         depth = Gauge("sooner_queue_depth", "Requests that wait.", **options)
         depth.set_function(lambda: load().waiting)
@@ -58,7 +222,7 @@ class Metrics(LoopListener):
         self.seconds.observe(seconds)
 
     def batch(self, actions: list[Any]) -> None:
-        """A batch was computed; batches that were split count as several."""
+        """Records that a batch was computed; batches that were split count as several."""
         if not actions:
             return
         self.rows.observe(len(actions))

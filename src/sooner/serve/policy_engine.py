@@ -40,7 +40,7 @@ class ActResult:
 
 @dataclass(eq=False)
 class PolicyRequest:
-    """Holds one observation; a `RequestLike`.
+    """Holds one observation, as a request of an `EngineLike`.
 
     Attributes:
         priority: who has less of it goes first.

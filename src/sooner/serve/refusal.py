@@ -1,16 +1,40 @@
-"""Error responses: an HTTP status and one line."""
+"""Error responses: an HTTP status and one line, in the form of OpenAI's API or of `/act`.
+
+400: a field is wrong (`param` names it) or the prompt is too long. 401: no token. 403: a Host or an
+Origin that is not this machine's. 404, 405: no such path or model, or another method. 408, 413: the
+body did not come, or is too large. 429: full, `Retry-After` says when to come back. 503: warming
+up, draining or failed. 504: the deadline passed, and the row is free again.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
 
+from ..errors import SoonerError, is_out_of_memory
 from ..tasks.act.observation import FieldError, UnreadableError
+
+logger = logging.getLogger("sooner.serve")
 
 LONGEST = 400
 """Characters of what a client is told."""
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+NO_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients send 5xx again by themselves, unless they are told that it is of no use."""
 
 
 class RefusedError(Exception):
@@ -37,27 +61,36 @@ class RefusedError(Exception):
         self.field = None if field is None else _line(field)
         self.headers = dict(headers or {})
 
-    def body(self) -> dict[str, Any]:
-        """Returns `{"detail": ..., "field": ...}`."""
-        content: dict[str, Any] = {"detail": self.text}
-        if self.field is not None:
-            content["field"] = self.field
-        return content
+
+class BadRequestError(RefusedError):
+    """400: a field is missing or wrong.
+
+    Args:
+        field: its path in the body, such as `messages[0].content[1].image_url.url`.
+        text: what is wrong, and the way out.
+    """
+
+    def __init__(self, field: str | None, text: str, code: str | None = None) -> None:
+        super().__init__(400, text, field, code)
 
 
 def refused(error: RefusedError) -> Response:
-    """Returns the answer to a request that gets nothing else."""
-    return JSONResponse(error.body(), error.status, headers=error.headers)
+    """Returns a refusal in OpenAI's form, `{"error": {"message", "type", "param", "code"}}`."""
+    return JSONResponse({"error": error_fields(error)}, error.status, headers=error.headers)
 
 
-def unreadable(text: str) -> RefusedError:
-    """The body is no request at all."""
-    return RefusedError(400, text)
+def error_fields(error: RefusedError) -> dict[str, str | None]:
+    """Returns the fields of OpenAI's error object."""
+    kind = TYPES.get(error.status, "server_error")
+    return {"message": error.text, "type": kind, "param": error.field, "code": error.code}
 
 
-def wrong(field: str, text: str) -> RefusedError:
-    """A field is missing or wrong."""
-    return RefusedError(422, text, field)
+def act_refused(error: RefusedError) -> Response:
+    """Returns a refusal in the form of `/act`, `{"detail", "field"}`."""
+    content = {"detail": error.text}
+    if error.field is not None:
+        content["field"] = error.field
+    return JSONResponse(content, error.status, headers=error.headers)
 
 
 def of_field(error: FieldError) -> RefusedError:
@@ -66,46 +99,10 @@ def of_field(error: FieldError) -> RefusedError:
     return RefusedError(status, str(error), error.field)
 
 
-def too_late(waited: float) -> RefusedError:
-    """Returns the deadline passed before the request's turn came."""
-    return RefusedError(
-        504,
-        f"the deadline passed after {1e3 * waited:.0f} ms in the queue, so nothing was computed; "
-        "give more time, or send fewer requests",
-        "deadline_ms",
-    )
-
-
-def too_many(limit: int, seconds: float) -> RefusedError:
-    """As many requests are under way as the server takes.
-
-    Args:
-        seconds: after which there should be room.
-    """
-    wait = max(1, int(seconds + 0.999))
-    return RefusedError(
-        429,
-        f"{limit} requests are under way already; come back in {wait} s",
-        headers={"Retry-After": str(wait)},
-    )
-
-
-def too_many_bytes(limit: int) -> RefusedError:
-    """As many bytes of bodies are held as the server takes."""
-    return RefusedError(
-        429,
-        f"requests of {limit / 2**20:g} MiB are being read already; come back in 1 s",
-        headers={"Retry-After": "1"},
-    )
-
-
-def too_many_connections(limit: int) -> RefusedError:
-    """As many connections are open as the server takes."""
-    return RefusedError(
-        503,
-        f"{limit} connections are open already; come back in 1 s, or share one connection",
-        headers={"Retry-After": "1", "Connection": "close"},
-    )
+def too_many(limit: int) -> RefusedError:
+    """As many requests are under way as the server takes."""
+    text = f"{limit} requests are under way already; come back in 1 s"
+    return RefusedError(429, text, headers={"Retry-After": "1"})
 
 
 def not_ready(state: str, fault: str | None = None) -> RefusedError | None:
@@ -135,32 +132,72 @@ def stopping() -> RefusedError:
     return RefusedError(503, text, code="draining", headers={"Retry-After": "5"})
 
 
-def hung_up() -> RefusedError:
-    """Tells that the client left; nobody reads this."""
-    return RefusedError(499, "the client hung up")
-
-
-def unknown_client() -> RefusedError:
-    """The token is missing or another one."""
-    return RefusedError(
-        401,
-        "the token is missing or wrong; send 'Authorization: Bearer TOKEN' (a client's api_key)",
-        headers={"WWW-Authenticate": "Bearer"},
+def too_long(prompt: int, new: int, limit: int, field: str = "messages") -> BadRequestError:
+    """The prompt and the tokens asked for do not fit the model."""
+    text = (
+        f"the model takes {limit} tokens in all, and this is {prompt + new}: {prompt} of the "
+        f"prompt and {new} new ones; send a shorter prompt or fewer pixels, or ask for fewer tokens"
     )
+    if prompt >= limit:
+        text = (
+            f"the prompt has {prompt} tokens, and the model takes {limit} with at least one new "
+            "one; send a shorter prompt or fewer pixels"
+        )
+    return BadRequestError(field, text, "context_length_exceeded")
 
 
-def too_large(limit: int) -> RefusedError:
-    """Returns more bytes than the server reads."""
-    return RefusedError(
-        413,
-        f"the request has more than {limit / 2**20:g} MiB; send the image encoded, or smaller",
-        headers={"Connection": "close"},
-    )
+def unknown_model(name: str, known: str) -> RefusedError:
+    """Another model than the one that is served."""
+    text = f"no model '{name[:200]}' here; this server has '{known}' (or leave `model` out)"
+    return RefusedError(404, text, "model", "model_not_found")
 
 
-def too_slow(seconds: float) -> RefusedError:
-    """The body did not come."""
-    return RefusedError(408, f"the request was not sent within {seconds:g} s; send it again")
+def past_deadline(seconds: float) -> RefusedError:
+    """The deadline passed, and the row was freed."""
+    text = f"the deadline passed after {seconds:.1f} s; ask for fewer tokens, or give more time"
+    return RefusedError(504, text, "deadline_ms", "deadline_exceeded", NO_RETRY)
+
+
+def engine_failed(error: Exception | None) -> RefusedError:
+    """Returns what a client is told whose job ended with an error.
+
+    What the engine refuses on purpose is the request's fault; anything else is not, and is no
+    more than named: messages of other libraries may tell of the machine.
+    """
+    if isinstance(error, RefusedError):
+        return error
+    if error is not None and is_out_of_memory(error):
+        text = (
+            "memory ran out in this request; send a shorter prompt, fewer pixels, or wait for a "
+            "quieter moment"
+        )
+        return RefusedError(503, text, None, "out_of_memory", NO_RETRY)
+    if isinstance(error, SoonerError):
+        return BadRequestError(None, str(error))
+    logger.error("the engine failed on a request", exc_info=error)
+    text = f"the engine failed on this request ({type(error).__name__}) and it was ended"
+    return RefusedError(503, text, None, "engine_error", NO_RETRY)
+
+
+def known(error: Exception, name: str) -> RefusedError:
+    """Returns the refusal that an exception of a handler stands for.
+
+    A 500 is a fault of ours, and no documented answer: the log has the traceback.
+
+    Args:
+        name: the request's id.
+    """
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, ClientDisconnect):
+        return RefusedError(499, "the client hung up")  # nobody reads this
+    if isinstance(error, FieldError):
+        return of_field(error)
+    if isinstance(error, SoonerError):
+        return BadRequestError(None, str(error))
+    logger.error("%s failed", name, exc_info=error)
+    text = f"a fault of the server ({type(error).__name__})"
+    return RefusedError(500, text, None, "internal_error")
 
 
 def _line(text: str) -> str:

@@ -59,11 +59,14 @@ def build_server(
 ) -> Any:
     """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
     from .act import create_app
+    from .refusal import act_refused
     from .server import DrainingServer
 
     app = create_app(policy, settings, on_ready)
     handler = app.state.handler
-    return DrainingServer(app, settings, log_level, handler.close, hurry=handler.thread.hurry)
+    return DrainingServer(
+        app, settings, log_level, handler.close, refuse=act_refused, hurry=handler.thread.hurry
+    )
 
 
 def bind(settings: ServerSettings) -> socket.socket:

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .bodies import Bodies
-from .refusal import RefusedError, refused, too_many_connections
+from .http import Bodies
+from .refusal import RefusedError, refused
 from .settings import ServerSettings
 
 HARD_LIMIT = 2
@@ -127,7 +127,7 @@ class LimitedConnection(H11Protocol):
     """
 
     settings: ServerSettings
-    full: _Full
+    full: ASGIApp
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -161,25 +161,22 @@ class LimitedConnection(H11Protocol):
         self._watch(self.cycle)
 
 
-class _Full:
-    """What answers on connections beyond the limit."""
-
-    def __init__(
-        self, settings: ServerSettings, refuse: Callable[[RefusedError], Response]
-    ) -> None:
-        self.settings, self.refuse = settings, refuse
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self.refuse(too_many_connections(self.settings.max_connections))
-        await Bodies(self.settings).refusal(answer)(scope, receive, send)
-
-
 def _limited(
     settings: ServerSettings, refuse: Callable[[RefusedError], Response]
 ) -> type[LimitedConnection]:
     """Uvicorn makes the connections and passes no arguments of ours."""
-    defaults = {"settings": settings, "full": _Full(settings, refuse)}
-    return type("LimitedConnection", (LimitedConnection,), defaults)
+
+    async def full(scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = RefusedError(
+            503,
+            f"{settings.max_connections} connections are open already; come back in 1 s, or "
+            "share one connection",
+            headers={"Retry-After": "1", "Connection": "close"},
+        )
+        await Bodies(settings).refusal(refuse(refusal))(scope, receive, send)
+
+    fields = {"settings": settings, "full": staticmethod(full)}
+    return type("LimitedConnection", (LimitedConnection,), fields)
 
 
 def _log_config(level: str) -> dict[str, Any]:

@@ -30,46 +30,13 @@ from ..tasks.act.observation import (
     decode_picture,
     from_buffer,
 )
-from .refusal import of_field, unreadable, wrong
+from .refusal import RefusedError, of_field
 
 Form = Literal["plain", "numpy", "encoded"]
 FIELDS = ("image", "instruction", "unnorm_key", "deadline_ms", "details")
 ARRAY = "__numpy__"
 LONGEST_NAME = 64
 """Characters of an unknown field that are repeated to its sender."""
-
-
-IMAGE = {
-    "description": "RGB, 0 to 255: nested lists [height][width][3]; base64 of PNG, JPEG, WebP or "
-    "npy; or what json_numpy writes for a uint8 array",
-    "anyOf": [
-        {"type": "array", "items": {"type": "array"}},
-        {"type": "string"},
-        {
-            "type": "object",
-            "required": ["__numpy__", "dtype", "shape"],
-            "properties": {
-                "__numpy__": {"type": "string"},
-                "dtype": {"type": "string"},
-                "shape": {"type": "array", "items": {"type": "integer"}},
-            },
-        },
-    ],
-}
-
-REQUEST = {
-    "type": "object",
-    "required": ["image", "instruction"],
-    "additionalProperties": False,
-    "properties": {
-        "image": IMAGE,
-        "instruction": {"type": "string", "maxLength": 2000},
-        "unnorm_key": {"type": ["string", "null"], "maxLength": 200},
-        "deadline_ms": {"type": ["number", "null"], "exclusiveMinimum": 0},
-        "details": {"type": "boolean"},
-    },
-}
-"""Schema of a request's body."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +70,14 @@ def parse(body: bytes) -> ActRequest:
     for name in data:
         if name not in FIELDS:
             short = name[:LONGEST_NAME]
-            raise wrong(
-                short,
+            raise RefusedError(
+                422,
                 f"unknown field '{short}'{did_you_mean(short, FIELDS)}; known: {', '.join(FIELDS)}",
+                short,
             )
     for name in ("image", "instruction"):
         if data.get(name) is None:
-            raise wrong(name, f"{name} is missing; send image and instruction")
+            raise RefusedError(422, f"{name} is missing; send image and instruction", name)
     try:
         image = read_image(data["image"])
         observation = Observation(image, data["instruction"], data.get("unnorm_key"))
@@ -155,7 +123,8 @@ def milliseconds(raw: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value) or value <= 0:
-        raise wrong("deadline_ms", f"deadline_ms is {brief(raw)}; it must be a number above 0")
+        text = f"deadline_ms is {brief(raw)}; it must be a number above 0"
+        raise RefusedError(422, text, "deadline_ms")
     return value
 
 
@@ -182,9 +151,11 @@ def _object(text: bytes | str, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise unreadable(f"{what} is no JSON: {error}") from error
+        raise RefusedError(400, f"{what} is no JSON: {error}") from error
     if not isinstance(value, dict):
-        raise unreadable(f"{what} is {_kind(value)}; send an object with image and instruction")
+        raise RefusedError(
+            400, f"{what} is {_kind(value)}; send an object with image and instruction"
+        )
     return value
 
 
@@ -195,7 +166,8 @@ def _no_number(name: str) -> NoReturn:
 
 def _inner(value: Mapping[str, Any]) -> dict[str, Any]:
     if len(value) > 1 or not isinstance(value["encoded"], str):
-        raise wrong("encoded", "encoded must be a JSON text and the only field")
+        text = "encoded must be a JSON text and the only field"
+        raise RefusedError(422, text, "encoded")
     return _object(value["encoded"], "encoded")
 
 
@@ -231,7 +203,8 @@ def _from_lists(value: list[Any]) -> np.ndarray:
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise wrong("details", f"details is {brief(value)}; it must be true or false")
+        text = f"details is {brief(value)}; it must be true or false"
+        raise RefusedError(422, text, "details")
     return value
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,28 +20,10 @@ from ...errors import SoonerError
 from ...tasks.frames import read
 from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
 from .limits import MediaError, MediaLimits
+from .worker import DecodeTask
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """What Pillow may try. It knows forty others, and hands some of them (EPS) to another program."""
-
-
-@dataclass(frozen=True)
-class DecodeTask:
-    """Holds one file to decode.
-
-    Attributes:
-        data: its content.
-        limits: checked before anything is decoded.
-        send: takes a picture, uint8 `[..., height, width, 3]`.
-        ask: a question to the server and its answer, as JSON has it.
-        options: of the decoder.
-    """
-
-    data: bytes = field(repr=False)
-    limits: MediaLimits
-    send: Callable[[np.ndarray], None]
-    ask: Callable[[dict[str, Any]], dict[str, Any]]
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 def picture(task: DecodeTask) -> dict[str, Any]:

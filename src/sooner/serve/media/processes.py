@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import queue
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .limits import MediaBusyError, MediaError, MediaLimits
-from .messages import limit_fields, send
+from .worker import send
 
 DECODER = "sooner.serve.media.decoders"
 START_SECONDS = 60.0
@@ -28,18 +29,12 @@ MAX_TASKS = 500
 MAX_REPLY = 1 << 20
 """Bytes of a message without pixels."""
 ENVIRONMENT = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-)
+    "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR",
+)  # fmt: skip
 """Names of the environment that a decoder gets; it need not know tokens and passwords."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ class DecodedMedia:
 
     Attributes:
         pictures: uint8 `[..., height, width, 3]` each.
-        told: what else the decoder said.
+        report: what else the decoder returned.
     """
 
     pictures: list[np.ndarray] = field(repr=False)
@@ -80,14 +75,13 @@ class DecodeProcesses:
     def start(self) -> None:
         """Start one process ahead of the first file."""
         process = self._idle.get()
-        self._idle.put(process if process is not None else self._started())
+        try:
+            process = process or self._started()
+        finally:
+            self._idle.put(process)
 
     def decode(
-        self,
-        decoder: str,
-        data: bytes,
-        answer: Answer | None = None,
-        **options: Any,
+        self, decoder: str, data: bytes, answer: Answer | None = None, **options: Any
     ) -> DecodedMedia:
         """Decode one file; blocks.
 
@@ -100,30 +94,21 @@ class DecodeProcesses:
             MediaError: the file is refused, took too long, or ended the process.
             MediaBusyError: no process came free.
         """
-        if self._closed:
-            raise MediaBusyError("the server is stopping; ask another one")
+        self._check_open()
         try:
             process = self._idle.get(timeout=self.limits.seconds)
         except queue.Empty:
             raise MediaBusyError("all processes that decode are taken; come back in 2 s") from None
-        if self._closed:
-            self._idle.put(process)
-            raise MediaBusyError("the server is stopping; ask another one")
         try:
-            process = process if process is not None else self._started()
+            self._check_open()
+            process = process or self._started()
             name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
-            decoded = process.decode(name, data, self.limits, answer, options)
-        except BaseException:
-            if process is not None and not process.is_idle:
-                self._end(process)
-                process = None
-            raise
+            return process.decode(name, data, self.limits, answer, options)
         finally:
-            if process is not None and (process.tasks >= MAX_TASKS or self._closed):
+            if process is not None and (not process.is_reusable or self._closed):
                 self._end(process)
                 process = None
             self._idle.put(process)
-        return decoded
 
     def close(self) -> None:
         """Kill all processes; those who wait for one are told."""
@@ -138,6 +123,10 @@ class DecodeProcesses:
                 if idle is not None:
                     self._end(idle)
                 self._idle.put(None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MediaBusyError("the server is stopping; ask another one")
 
     def _started(self) -> _Process:
         process = _Process()
@@ -158,8 +147,7 @@ class _Process:
     """One process.
 
     Attributes:
-        tasks: files that it was given.
-        is_idle: it waits for the next one; else it has to be killed.
+        is_reusable: it waits for the next file; else it has to be killed.
     """
 
     def __init__(self) -> None:
@@ -174,7 +162,7 @@ class _Process:
                 start_new_session=True,  # Ctrl-C is for the server, which lets it finish
             )
         self.connection = Connection(ours.detach())
-        self.tasks, self.is_idle = 0, False
+        self._tasks, self.is_reusable, self._is_ready = 0, True, False
 
     def decode(
         self,
@@ -184,28 +172,51 @@ class _Process:
         answer: Answer | None,
         options: dict[str, Any],
     ) -> DecodedMedia:
-        """Returns one file; whatever goes wrong but a refusal leaves a process that is not idle."""
-        request = {"decoder": decoder, "limits": limit_fields(limits), "options": options}
-        alarm = _Alarm(self.process, limits.seconds if self.tasks else START_SECONDS)
-        try:
-            if not self.tasks:
-                self._receive()
-                alarm.set(limits.seconds)
-            self.tasks, self.is_idle = self.tasks + 1, False
+        """Returns one file; whatever goes wrong but a refusal leaves a process to be killed."""
+        self.is_reusable = False
+        if not self._is_ready:
+            self._in_time(START_SECONDS, self._receive)
+            self._is_ready = True
+        fields = dataclasses.asdict(limits)
+        request = {"decoder": decoder, "limits": fields, "options": options}
+
+        def run() -> DecodedMedia:
             send(self.connection, request)
             self.connection.send_bytes(data)
             return self._decoded(limits.max_total, answer)
+
+        self._tasks += 1
+        return self._in_time(limits.seconds, run)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+    def _in_time(self, seconds: float, work: Callable[[], Result]) -> Result:
+        """Returns what `work` returns; the process is killed if that takes longer."""
+        rings: list[float] = []
+
+        def ring() -> None:
+            rings.append(seconds)
+            self.process.kill()
+
+        timer = threading.Timer(seconds, ring)
+        timer.daemon = True
+        timer.start()
+        try:
+            return work()
         except MediaError:
             raise
         except (EOFError, OSError, ValueError, TypeError) as error:
             raise MediaError(
-                f"decoding it took more than {limits.seconds:g} s; send something smaller"
-                if alarm.rang
+                f"decoding it took more than {seconds:g} s; send something smaller"
+                if rings
                 else "the decoder ended while it read it: it is damaged, or takes too much memory"
             ) from error
         finally:
-            alarm.cancel()
-            self.is_idle &= not alarm.rang
+            timer.cancel()
+            self.is_reusable &= not rings
 
     def _decoded(self, room: int, answer: Answer | None) -> DecodedMedia:
         pictures: list[np.ndarray] = []
@@ -216,60 +227,24 @@ class _Process:
                 shape = [int(side) for side in reply["shape"]]
                 pictures.append(np.frombuffer(content, np.uint8).reshape(shape))
                 room -= len(content)
-            elif "error" in reply:
-                self.is_idle = True
-                raise MediaError(str(reply["error"])[:400])
-            elif "done" in reply:
-                self.is_idle = True
+            elif "error" in reply or "done" in reply:
+                self.is_reusable = self._tasks < MAX_TASKS
+                if "error" in reply:
+                    raise MediaError(str(reply["error"])[:400])
                 return DecodedMedia(pictures, reply["done"])
+            elif answer is None:
+                raise ValueError(f"nobody answers {sorted(reply)}")
             else:
-                self._answer(reply, answer)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.connection.close()
-
-    def _answer(self, question: dict[str, Any], answer: Answer | None) -> None:
-        """Answer a question; a refusal is told to the process, which ends the file with it."""
-        if answer is None:
-            raise ValueError(f"nobody answers {sorted(question)}")
-        try:
-            reply = answer(question)
-        except MediaError as error:
-            reply = {"error": str(error)}
-        send(self.connection, reply)
+                try:
+                    send(self.connection, answer(reply))
+                except MediaError as error:  # the process ends the file with it
+                    send(self.connection, {"error": str(error)})
 
     def _receive(self) -> dict[str, Any]:
-        answer = json.loads(self.connection.recv_bytes(MAX_REPLY))
-        if not isinstance(answer, dict):
+        message = json.loads(self.connection.recv_bytes(MAX_REPLY))
+        if not isinstance(message, dict):
             raise ValueError("no message")
-        return answer
-
-
-class _Alarm:
-    """Kills a process after a time, whatever whoever waits for it is doing."""
-
-    def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
-        self.process, self.rang = process, False
-        self._timer: threading.Timer | None = None
-        self.set(seconds)
-
-    def set(self, seconds: float) -> None:
-        """Begin anew."""
-        self.cancel()
-        self._timer = threading.Timer(seconds, self._ring)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None  # which holds this
-
-    def _ring(self) -> None:
-        self.rang = True
-        self.process.kill()
+        return message
 
 
 def _environment() -> dict[str, str]:

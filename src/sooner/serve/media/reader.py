@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +13,11 @@ import numpy as np
 from ...tasks.frames import Frames
 from ...tasks.video import VideoBytes, VideoInfo
 from ..settings import ChatSettings
+from .caches import MAX_BYTES, ByteCache
 from .fetch import Fetcher
 from .limits import MediaLimits
-from .processes import DecodedMedia, DecodeProcesses
+from .processes import Answer, DecodedMedia, DecodeProcesses
 from .sources import Sources, from_base64
-
-CACHE_BYTES = 256 << 20
-"""Bytes of pixels that are kept for requests that show the same."""
 
 Choose = Callable[[VideoInfo], Sequence[int]]
 
@@ -59,7 +55,7 @@ class MediaReader:
         sources: where files may come from.
         processes: that decode.
         pages: options of the decoder of PDFs, see `decoders.pages`.
-        kept: bytes of pixels that are kept.
+        cache_bytes: bytes of pixels that are kept.
     """
 
     def __init__(
@@ -67,10 +63,10 @@ class MediaReader:
         sources: Sources,
         processes: DecodeProcesses,
         pages: dict[str, Any] | None = None,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int = MAX_BYTES,
     ) -> None:
         self.sources, self.processes, self.page_options = sources, processes, pages or {}
-        self._cache = _ByteCache(cache_bytes)
+        self._cache = ByteCache(cache_bytes)
 
     def picture(self, url: str) -> SeenPicture:
         """Returns the picture of a URL.
@@ -79,9 +75,7 @@ class MediaReader:
             MediaError: it can't be had, or is refused.
             MediaBusyError: all processes that decode are taken.
         """
-        data = self.sources.read(url)
-        key = f"picture:{hashed(data)}"
-        media = self._cache.get(key) or self._cache.put(key, self.processes.decode("picture", data))
+        key, media = self._decoded("picture", self.sources.read(url))
         return SeenPicture(media.pictures[0], key)
 
     def video(self, url: str, choose: Choose) -> SeenVideo:
@@ -94,17 +88,13 @@ class MediaReader:
         Raises:
             MediaError, MediaBusyError: as `picture`.
         """
-        data = self.sources.read(url)
-        key = f"video:{hashed(data)}"
         source = VideoBytes(b"")  # the content itself is not needed any more
 
         def answer(question: dict[str, Any]) -> dict[str, Any]:
             indices = choose(VideoInfo(source, **question["choose"]))
             return {"indices": [int(index) for index in indices]}
 
-        media = self._cache.get(key) or self._cache.put(
-            key, self.processes.decode("video", data, answer)
-        )
+        key, media = self._decoded("video", self.sources.read(url), answer)
         report = media.report
         frames = Frames(media.pictures[0], report["indices"], VideoInfo(source, **report["info"]))
         return SeenVideo(frames, f"{key}:{hashed(str(report['indices']).encode())[:16]}")
@@ -119,17 +109,22 @@ class MediaReader:
             MediaError, MediaBusyError: as `picture`.
         """
         is_url = ":" in data_or_url[:16]
-        data = (
-            self.sources.read(data_or_url)
-            if is_url
-            else from_base64(data_or_url, self.sources.limits)
-        )
-        key = f"pages:{hashed(data)}"
-        media = self._cache.get(key) or self._cache.put(
-            key, self.processes.decode("pages", data, **self.page_options)
-        )
+        limits = self.sources.limits
+        data = self.sources.read(data_or_url) if is_url else from_base64(data_or_url, limits)
+        key, media = self._decoded("pages", data, **self.page_options)
         numbered = enumerate(media.pictures, start=1)
         return [SeenPicture(page, f"{key}:{number}") for number, page in numbered]
+
+    def _decoded(
+        self, decoder: str, data: bytes, answer: Answer | None = None, **options: Any
+    ) -> tuple[str, DecodedMedia]:
+        """Returns a key of a content, and what is decoded of it."""
+        key = f"{decoder}:{hashed(data)}"
+        media = self._cache.get(key)
+        if media is None:
+            media = self.processes.decode(decoder, data, answer, **options)
+            self._cache.put(key, media, media.nbytes)
+        return key, media
 
     def close(self) -> None:
         """Kill the processes."""
@@ -139,30 +134,6 @@ class MediaReader:
 def hashed(data: bytes) -> str:
     """Returns hash of a content."""
     return hashlib.sha256(data).hexdigest()
-
-
-class _ByteCache:
-    """What was decoded last, within a number of bytes."""
-
-    def __init__(self, maximum: int) -> None:
-        self.maximum, self.size = maximum, 0
-        self._items: OrderedDict[str, DecodedMedia] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> DecodedMedia | None:
-        with self._lock:
-            if key in self._items:
-                self._items.move_to_end(key)
-            return self._items.get(key)
-
-    def put(self, key: str, decoded: DecodedMedia) -> DecodedMedia:
-        with self._lock:
-            if key not in self._items:
-                self._items[key] = decoded
-                self.size += decoded.nbytes
-            while self.size > self.maximum:
-                self.size -= self._items.popitem(last=False)[1].nbytes
-        return decoded
 
 
 def media_reader(settings: ChatSettings, page_size: tuple[int, int] | None = None) -> MediaReader:

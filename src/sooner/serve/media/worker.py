@@ -11,6 +11,8 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,13 +20,35 @@ from typing import Any
 
 import numpy as np
 
-from .decoders import DecodeTask
 from .limits import MediaError, MediaLimits
-from .messages import send
 
 SLACK = 5
 """Seconds behind its limit after which a process ends itself; a server that lives has killed it."""
 OPEN_FILES = 64
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """Holds one file to decode.
+
+    Attributes:
+        data: its content.
+        limits: checked before anything is decoded.
+        send: takes a picture, uint8 `[..., height, width, 3]`.
+        ask: a question to the server and its answer, as JSON has it.
+        options: of the decoder.
+    """
+
+    data: bytes = field(repr=False)
+    limits: MediaLimits
+    send: Callable[[np.ndarray], None]
+    ask: Callable[[dict[str, Any]], dict[str, Any]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def send(connection: Connection, message: dict[str, Any]) -> None:
+    """Write one message: JSON, in one piece."""
+    connection.send_bytes(json.dumps(message).encode())
 
 
 def serve(descriptor: int) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..http import hang_up
 from ..jobs import Event, Finished, Tokens, nobody
-from ..refusal import stopping
+from ..refusal import engine_failed, error_fields, known, past_deadline, stopping
+from .answers import Answer, AnswerForm
 from .choice import Choice, Update
-from .errors import engine_failed, past_deadline
 
 if TYPE_CHECKING:
     from ..engine_thread import EngineThread
@@ -80,7 +87,6 @@ class Answering:
 
     Attributes:
         is_done: every job has ended.
-        notes: what of the request was left out, for its client.
     """
 
     def __init__(
@@ -91,7 +97,6 @@ class Answering:
         mail: EventMail,
     ) -> None:
         self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
-        self.notes: tuple[str, ...] = ()
         self._events: deque[tuple[Choice, Event]] = deque()
         self._news = asyncio.Event()
         self._submitted: list[Choice] = []
@@ -131,14 +136,17 @@ class Answering:
         Raises:
             RefusedError: it is a failure.
         """
-        try:
+        await self._wait(seconds)
+        if self._events:
+            choice, event = self._events[0]
+            if isinstance(event, Finished):
+                self._raise_if_failed(choice, event)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait for events, but not for longer."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-        except TimeoutError:
-            return
-        choice, event = self._events[0]
-        if isinstance(event, Finished):
-            self._raise_if_failed(choice, event)
 
     async def updates(
         self, ping: float | None = None
@@ -150,7 +158,6 @@ class Answering:
         Raises:
             RefusedError: a job failed, or its deadline passed; the others are cancelled.
         """
-        quiet = None if ping is None else _Quiet(self._news, ping)
         try:
             while not self.is_done:
                 if self._events:
@@ -161,14 +168,10 @@ class Answering:
                     yield choice, update
                     continue
                 self._news.clear()
-                if quiet is not None:
-                    quiet.begin()
-                await self._news.wait()
+                await self._wait(ping)
                 if not self._events:
                     yield None
         finally:
-            if quiet is not None:
-                quiet.close()
             self.cancel()
 
     def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Event) -> None:
@@ -214,31 +217,110 @@ class Answering:
         raise engine_failed(event.error)
 
 
-class _Quiet:
-    """Sets an event that was waited for so many seconds; one timer, however often that is.
+logger = logging.getLogger("sooner.serve")
+
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+SEND_SECONDS = 60.0
+"""What a client may take to read what was sent, before it counts as gone."""
+LOOKS = 4
+"""How often in that time it is looked at: a timer for each frame would cost more than its text."""
+Result = TypeVar("Result")
+
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+async def frames(
+    answering: Answering,
+    form: AnswerForm,
+    ping: float,
+    totals: Callable[[], Answer] | None,
+    name: str,
+) -> AsyncIterator[bytes]:
+    """Yields the body of a stream.
 
     Args:
-        news: set by whoever has news, too.
-        seconds: of silence.
+        ping: seconds of silence after which the client is told that it is not forgotten.
+        totals: of usage and metrics, if a last chunk has them.
+        name: the request's id, for the log.
+    """
+    ended: set[int] = set()
+    try:
+        for opening in form.opening(answering.choices):
+            yield _data(opening)
+        async for event in answering.updates(ping):
+            if event is None:
+                yield PING
+                continue
+            choice, update = event
+            if choice.index in ended:
+                continue
+            if choice.is_over:
+                ended.add(choice.index)
+            if (chunk := form.chunk(choice, update, choice.is_over)) is not None:
+                yield _data(chunk)
+        if totals is not None:
+            yield _data(form.closing(totals()))
+    except Exception as error:
+        refusal = known(error, name)
+        logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
+        yield _data({"error": error_fields(refusal)})
+    yield DONE
+
+
+def _data(chunk: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+
+
+class EventStream(Response):
+    """Sends frames until they end or the client is gone, whichever is first.
+
+    Args:
+        frames: of the body.
+        on_end: called in any case, once nothing more is sent.
     """
 
-    def __init__(self, news: asyncio.Event, seconds: float) -> None:
-        self._news, self._seconds = news, seconds
-        self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
-        self._timer = self._loop.call_later(seconds, self._look)
+    media_type = "text/event-stream"
 
-    def begin(self) -> None:
-        """Somebody begins to wait."""
-        self._since = self._loop.time()
+    def __init__(self, frames: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
+        self.frames, self.on_end = frames, on_end
+        self._sending: float | None = None  # since when, if a frame is being sent
+        self.status_code, self.background = 200, None  # and no body, whose length would be told
+        self.init_headers(HEADERS)
 
-    def close(self) -> None:
-        self._timer.cancel()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writer = asyncio.ensure_future(self._write(send))
+        gone = asyncio.ensure_future(hang_up(receive))
+        self._watch(writer)
+        try:
+            await asyncio.wait({writer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._timer.cancel()
+            writer.cancel()
+            gone.cancel()
+            await asyncio.wait({writer, gone})
+            self.on_end()
+        try:
+            if not writer.cancelled():
+                writer.result()
+        finally:
+            del writer, gone  # an error's frames would hold the task that holds the error
 
-    def _look(self) -> None:
-        now = self._loop.time()
-        left = self._since + self._seconds - now
-        if left <= 0:
-            self._news.set()
-            self._since, left = now, self._seconds
-        self._timer = self._loop.call_later(left, self._look)
+    async def _write(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        clock = asyncio.get_running_loop().time
+        async for frame in self.frames:
+            self._sending = clock()
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            self._sending = None
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _watch(self, writer: asyncio.Future[None]) -> None:
+        """Cut off a client that has not read what was sent."""
+        loop = asyncio.get_running_loop()
+        if self._sending is not None and loop.time() - self._sending >= SEND_SECONDS:
+            logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
+            writer.cancel()
+            return
+        self._timer = loop.call_later(SEND_SECONDS / LOOKS, self._watch, writer)

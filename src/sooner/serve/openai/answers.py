@@ -1,235 +1,266 @@
-"""Responses of OpenAI's API as pydantic models: what is sent, and what the API's schema says.
+"""Answers and chunks of both completions, as JSON has them, made of the same updates.
 
-Fields that are not set are not sent, but for those that OpenAI's clients require.
+OpenAI's fields are always there, null or not; `reasoning_content` and `metrics` are vLLM's, and
+`token_origins` is ours.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict
-from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+from ..jobs import JobUsage
+from .choice import Choice, OutputToken, Update
+from .logprobs import TokenTexts
+from .protocol import ChatRequest, CompletionRequest, GenerationRequest
+from .tools import AnswerPiece
 
-FinishReason = Literal["stop", "length", "tool_calls"]
-
-
-class PromptDetails(BaseModel):
-    """Attributes:
-    cached_tokens: of the prompt, not prefilled: their pages were there already.
-    """
-
-    cached_tokens: int = 0
-
-
-class CompletionDetails(BaseModel):
-    """Tokens of `prediction` that are in the answer, and those that are not."""
-
-    accepted_prediction_tokens: int = 0
-    rejected_prediction_tokens: int = 0
+Answer = dict[str, Any]
+MODES = ("exact", "relaxed", "approximate", "draft")
+"""The last of those of several choices is the answer's."""
+FIELDS = {"content": "content", "reasoning": "reasoning_content"}
+"""Fields of a message by the kind of their pieces."""
 
 
-class TokenUsage(BaseModel):
-    """Tokens behind a stop string are not counted; the prompt is counted once for all choices."""
+class AnswerForm:
+    """How one endpoint tells updates: whole (`whole`), or as chunks of a stream.
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails
-
-
-class SpeculativeDecoding(BaseModel):
-    """What drafting did, over all choices, under vLLM's names; rounds count whole.
+    Args:
+        request: as it was read.
+        head: `id`, `created`, `model` and `system_fingerprint`.
+        texts: of single tokens.
 
     Attributes:
-        mode: `exact`, `relaxed` or `approximate`.
-        num_spec_steps: decoding rounds.
-        num_draft_tokens: that were verified; all nodes of a tree.
-        acceptance_histogram: at `j` the rounds that accepted `j` draft tokens.
+        kinds: `object` of an answer and of a chunk.
     """
 
-    mode: str
-    num_spec_steps: int
-    num_draft_tokens: int
-    num_accepted_draft_tokens: int
-    draft_acceptance_rate: float
-    mean_acceptance_length: float
-    acceptance_histogram: list[int]
+    kinds = ("", "")
+
+    def __init__(self, request: GenerationRequest, head: Answer, texts: TokenTexts) -> None:
+        self.request, self.texts = request, texts
+        # OpenAI's chunks say `usage: null` where a last one will have it.
+        self.head = {**head, "usage": None} if request.wants_usage else head
+        self._has_logprobs = request.num_logprobs is not None
+        self._wants_tokens = self._has_logprobs or bool(request.return_token_origins)
+
+    def opening(self, choices: Sequence[Choice]) -> list[Answer]:
+        """Returns the chunks before any token."""
+        raise NotImplementedError
+
+    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answer | None:
+        """Returns an update's chunk, unless it has nothing for the client."""
+        pieces = self._visible(update.pieces)
+        if not (pieces or is_last or (self._wants_tokens and update.tokens)):
+            return None
+        reason = choice.finish_reason if is_last else None
+        return self._chunk(self._choice(choice, self._delta(pieces), update.tokens, reason))
+
+    def closing(self, totals: Answer) -> Answer:
+        """Returns the chunk with usage and metrics, behind all others."""
+        return {**self.head, **totals, "object": self.kinds[1], "choices": []}
+
+    def whole(self, choices: Sequence[tuple[Choice, Update]], totals: Answer) -> Answer:
+        """Returns the answer to a request that wants no stream."""
+        answers = [
+            self._choice(
+                choice, self._message(choice, self._visible(update.pieces)), update.tokens,
+                choice.finish_reason, is_whole=True,
+            )
+            for choice, update in choices
+        ]  # fmt: skip
+        return {**self.head, **totals, "object": self.kinds[0], "choices": answers}
+
+    def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
+        """Returns the pieces that the client wants."""
+        return pieces
+
+    def _delta(self, pieces: Sequence[AnswerPiece]) -> Answer:
+        """Returns what a choice of a chunk has of them."""
+        raise NotImplementedError
+
+    def _message(self, choice: Choice, pieces: Sequence[AnswerPiece]) -> Answer:
+        """Returns what a choice of a whole answer has of them."""
+        raise NotImplementedError
+
+    def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
+        raise NotImplementedError
+
+    def _chunk(self, choice: Answer) -> Answer:
+        return {**self.head, "object": self.kinds[1], "choices": [choice]}
+
+    def _choice(
+        self,
+        choice: Choice,
+        content: Answer,
+        tokens: Sequence[OutputToken],
+        reason: str | None,
+        is_whole: bool = False,
+    ) -> Answer:
+        has_logprobs = self._has_logprobs and (is_whole or bool(tokens))
+        fields = {
+            "index": choice.index,
+            **content,
+            "logprobs": self._logprobs(tokens) if has_logprobs else None,
+            "finish_reason": reason,
+        }
+        if self.request.return_token_origins:
+            fields["token_origins"] = self.texts.origins(tokens)
+        return fields
 
 
-class AnswerMetrics(BaseModel):
-    """Attributes:
-    notes: what of the request was left out, such as `enable_thinking` where no template reads it.
+class ChatForm(AnswerForm):
+    """Answers `POST /v1/chat/completions`. Calls get their ids here, the same in all their
+    pieces.
     """
 
-    speculative_decoding: SpeculativeDecoding
-    notes: list[str] | None = None
+    kinds = ("chat.completion", "chat.completion.chunk")
+    request: ChatRequest
+
+    def opening(self, choices: Sequence[Choice]) -> list[Answer]:
+        first = {"role": "assistant", "content": "", "refusal": None}
+        return [self._chunk(self._choice(choice, {"delta": first}, [], None)) for choice in choices]
+
+    def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
+        """Returns pieces without reasoning, or a second call, where the request says so."""
+        request = self.request
+        if request.include_reasoning is False:
+            pieces = [piece for piece in pieces if piece.kind != "reasoning"]
+        if request.parallel_tool_calls is False:
+            pieces = [piece for piece in pieces if not piece.call]
+        return pieces
+
+    def _delta(self, pieces: Sequence[AnswerPiece]) -> Answer:
+        delta = _texts(pieces)
+        if calls := [piece for piece in pieces if piece.kind == "call"]:
+            delta["tool_calls"] = [
+                {"index": piece.call, "function": {"arguments": piece.text}}
+                if piece.name is None
+                else {"index": piece.call, **_call(piece.name, piece.text)}
+                for piece in calls
+            ]
+        return {"delta": delta}
+
+    def _message(self, choice: Choice, pieces: Sequence[AnswerPiece]) -> Answer:
+        names: dict[int, str] = {}
+        arguments: dict[int, str] = {}
+        for piece in pieces:
+            if piece.kind == "call":
+                names.setdefault(piece.call, piece.name or "")
+                arguments[piece.call] = arguments.get(piece.call, "") + piece.text
+        texts = _texts(pieces)
+        content = texts.pop("content", "")
+        message = {
+            "role": "assistant",
+            "content": content if content or not names else None,
+            "refusal": None,
+            **texts,
+        }
+        if names:
+            calls = [_call(name, arguments[number]) for number, name in names.items()]
+            message["tool_calls"] = calls
+        return {"message": message}
+
+    def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
+        return self.texts.chat_logprobs(tokens)
 
 
-class TopLogprob(TypedDict):
-    """A plain dict, as twenty of them a token are many."""
+class TextForm(AnswerForm):
+    """Answers `POST /v1/completions`."""
 
-    token: str
-    logprob: float
-    bytes: list[int] | None
+    kinds = ("text_completion", "text_completion")
+    request: CompletionRequest
 
+    def opening(self, choices: Sequence[Choice]) -> list[Answer]:
+        if not self.request.echo:
+            return []
+        return [
+            self._chunk(self._choice(choice, {"text": self._echoed(choice)}, [], None))
+            for choice in choices
+        ]
 
-class ContentLogprob(TopLogprob):
-    top_logprobs: list[TopLogprob]
+    def _delta(self, pieces: Sequence[AnswerPiece]) -> Answer:
+        return {"text": "".join(piece.text for piece in pieces)}
 
+    def _message(self, choice: Choice, pieces: Sequence[AnswerPiece]) -> Answer:
+        return {"text": self._echoed(choice) + "".join(piece.text for piece in pieces)}
 
-class ChatLogprobs(BaseModel):
-    content: list[ContentLogprob]
-    refusal: None = None
+    def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
+        return self.texts.text_logprobs(tokens)
 
-
-class TextLogprobs(BaseModel):
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
-    text_offset: list[int]
-
-
-class TokenOrigin(TypedDict):
-    """Where a token came from, if `return_token_origins` was asked."""
-
-    id: int
-    token: str
-    origin: Literal["draft", "target"]
-
-
-class CalledFunction(BaseModel):
-    name: str | None = None
-    arguments: str
+    def _echoed(self, choice: Choice) -> str:
+        """Returns the prompt, if the answer is to begin with it."""
+        if not self.request.echo:
+            return ""
+        prompt = self.request.prompts[choice.index // self.request.choices]
+        return prompt if isinstance(prompt, str) else self.texts.decode(prompt)
 
 
-class AnsweredCall(BaseModel):
-    """Holds a call of a tool; in a stream `id` and `name` come with its first piece."""
+def _texts(pieces: Sequence[AnswerPiece]) -> Answer:
+    """Returns the fields of a message that are text."""
+    fields: Answer = {}
+    for piece in pieces:
+        if (name := FIELDS.get(piece.kind)) is not None:
+            fields[name] = fields.get(name, "") + piece.text
+    return fields
 
-    index: int | None = None
-    id: str | None = None
-    type: Literal["function"] | None = None
-    function: CalledFunction
+
+def _call(name: str, arguments: str) -> Answer:
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-class AnswerMessage(BaseModel):
-    """An assistant's message; in a stream, what was added to it.
+def totals(choices: Sequence[Choice], prompts: Sequence[int]) -> Answer:
+    """Returns `usage` and `metrics` of an answer, over its choices.
 
-    Attributes:
-        refusal: always null: no model here refuses in a field of its own.
+    Tokens behind a stop string are not counted; the prompt is counted once for all its choices.
+
+    Args:
+        prompts: tokens of each prompt, however many choices it has.
     """
-
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[AnsweredCall] | None = None
-
-
-class ChatChoice(BaseModel):
-    index: int
-    message: AnswerMessage
-    logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason
-    token_origins: list[TokenOrigin] | None = None
-
-
-class ChatDelta(BaseModel):
-    index: int
-    delta: AnswerMessage
-    logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason | None = None
-    token_origins: list[TokenOrigin] | None = None
-
-
-class TextChoice(BaseModel):
-    index: int
-    text: str
-    logprobs: TextLogprobs | None = None
-    finish_reason: FinishReason | None = None
-    token_origins: list[TokenOrigin] | None = None
+    usages = [choice.usage for choice in choices]
+    accepted = sum(
+        min(usage.accepted_prediction_tokens, choice.num_drafted)
+        for usage, choice in zip(usages, choices, strict=True)
+    )
+    predicted = sum(
+        usage.accepted_prediction_tokens + usage.rejected_prediction_tokens for usage in usages
+    )
+    tokens = sum(choice.num_tokens for choice in choices)
+    each = max(len(choices) // max(len(prompts), 1), 1)
+    usage = {
+        "prompt_tokens": sum(prompts),
+        "completion_tokens": tokens,
+        "total_tokens": sum(prompts) + tokens,
+        # Later choices of a prompt share the pages of the first, whatever came before the request.
+        "prompt_tokens_details": {
+            "cached_tokens": sum(usage.cached_tokens for usage in usages[::each])
+        },
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": predicted - accepted,
+        },
+    }
+    return {"usage": usage, "metrics": {"speculative_decoding": speculative_decoding(usages)}}
 
 
-class Answered(BaseModel):
-    """What whole answers and chunks have; the last chunk has usage, and no choices.
+def speculative_decoding(usages: Sequence[JobUsage]) -> Mapping[str, Any]:
+    """Returns what drafting did, over all choices, under vLLM's names; means are of the sums.
 
-    Attributes:
-        system_fingerprint: of model, number format and version: while it stays, so does what a
-            `seed` gives.
+    `acceptance_histogram` has at `j` the rounds that accepted `j` draft tokens.
     """
-
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str | None = None
-    usage: TokenUsage | None = None
-    metrics: AnswerMetrics | None = None
-
-
-class ChatCompletion(Answered):
-    object: Literal["chat.completion"] = "chat.completion"
-    choices: list[ChatChoice]
-
-
-class ChatCompletionChunk(Answered):
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    choices: list[ChatDelta]
-
-
-class TextCompletion(Answered):
-    """Holds the whole answer of `/v1/completions`, and its chunks."""
-
-    object: Literal["text_completion"] = "text_completion"
-    choices: list[TextChoice]
-
-
-class ModelCard(BaseModel):
-    """Attributes:
-    max_model_len: tokens that prompt and answer may have together.
-    method, mode: how it decodes, and whether its tokens are the model's own.
-    """
-
-    model_config = ConfigDict(protected_namespaces=())
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "sooner"
-    max_model_len: int
-    method: str
-    mode: str
-
-
-class ModelList(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[ModelCard]
-
-
-class ApiFault(BaseModel):
-    """Attributes:
-    param: path of the field that is at fault.
-    code: a word for programs.
-    """
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorAnswer(BaseModel):
-    error: ApiFault
-
-
-class HealthAnswer(BaseModel):
-    """Holds state of the server.
-
-    Attributes:
-        seconds_since_tick: since the engine's loop last went round.
-        running, waiting: choices that decode, and that wait.
-    """
-
-    status: Literal["ok", "stalled", "warming", "ready", "draining", "failed"]
-    seconds_since_tick: float | None = None
-    running: int | None = None
-    waiting: int | None = None
+    histogram: Counter[int] = Counter()
+    for usage in usages:
+        histogram.update(usage.acceptance_histogram)
+    steps, drafted = histogram.total(), sum(usage.num_draft_tokens for usage in usages)
+    accepted = sum(count * rounds for count, rounds in histogram.items())
+    return {
+        "mode": max((usage.mode for usage in usages), key=MODES.index, default="exact"),
+        "num_spec_steps": steps,
+        "num_draft_tokens": drafted,
+        "num_accepted_draft_tokens": accepted,
+        "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
+        "mean_acceptance_length": 1 + accepted / steps if steps else 1.0,
+        "acceptance_histogram": [histogram[size] for size in range(max(histogram, default=-1) + 1)],
+    }

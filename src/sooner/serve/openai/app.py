@@ -1,4 +1,4 @@
-"""The application: OpenAI's paths, described as OpenAPI has it."""
+"""The application: OpenAI's paths, with the fields of requests described as OpenAPI has it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,10 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from ..refusal import RefusedError
-from ..request_ids import RequestIds
-from .answers import (
-    ChatCompletion,
-    ErrorAnswer,
-    HealthAnswer,
-    ModelCard,
-    ModelList,
-    TextCompletion,
-)
-from .errors import refused
-from .guard import Guard
+from ..http import Guard, RequestIds
+from ..refusal import RefusedError, refused
 from .protocol import ChatRequest, CompletionRequest
 from .routes import OpenAIHandler
 
@@ -37,11 +26,8 @@ STATUSES = {
     503: "The server is warming up, stopping or has failed.",
     504: "The deadline passed; the row is free again.",
 }
-ASKING = (400, 401, 403, 404, 408, 413, 429, 503, 504)
 SCHEMAS = "#/components/schemas/"
-EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
-"""A server-sent event, with `stream: true`; its data is a chunk as JSON, or `[DONE]`."""
-STREAM = {"text/event-stream": {"schema": EVENT}}
+JSON, EVENTS = "application/json", "text/event-stream"
 BARE = ("/chat/completions", "/completions", "/models")
 """What clients ask for whose base URL lacks `/v1`."""
 
@@ -66,82 +52,55 @@ def create_app(
         await handler.close()
 
     app = FastAPI(title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False)
-    has_page = page is not None
-    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, has_page=has_page)
+    app.add_middleware(
+        Guard, settings=handler.settings, bodies=handler.bodies, has_page=page is not None
+    )
     app.add_middleware(RequestIds)
     app.state.handler = handler
     app.exception_handler(HTTPException)(_refused)
-    _add_asking(app, handler)
-    _add_telling(app, handler)
-    _describe(app)
+    _add_routes(app, handler)
+    build = app.openapi
+    app.openapi = lambda: _with_schemas(build())  # type: ignore[method-assign]
     if page is not None:
         page(app)
     return app
 
 
-def _add_asking(app: FastAPI, handler: OpenAIHandler) -> None:
-    @app.post(
-        "/v1/chat/completions",
-        openapi_extra=_body(ChatRequest),
-        responses=_responses(*ASKING, answer=ChatCompletion, streams=True),
-    )
+def _add_routes(app: FastAPI, handler: OpenAIHandler) -> None:
+    @app.post("/v1/chat/completions", **_described(ChatRequest))
     async def chat_completions(request: Request) -> Response:
         """Returns answers to a chat with text, pictures, videos and PDFs."""
         return await handler.chat(request)
 
-    @app.post(
-        "/v1/completions",
-        openapi_extra=_body(CompletionRequest),
-        responses=_responses(*ASKING, answer=TextCompletion, streams=True),
-    )
+    @app.post("/v1/completions", **_described(CompletionRequest))
     async def completions(request: Request) -> Response:
         """Returns what follows a text."""
         return await handler.completions(request)
 
-
-def _add_telling(app: FastAPI, handler: OpenAIHandler) -> None:
-    @app.get("/v1/models", responses=_responses(401, 403, answer=ModelList))
+    @app.get("/v1/models", responses=_responses(401, 403))
     async def models() -> Response:
         """Returns the model, under each of its names."""
         return handler.models()
 
-    @app.get("/v1/models/{model:path}", responses=_responses(401, 403, 404, answer=ModelCard))
+    @app.get("/v1/models/{model:path}", responses=_responses(401, 403, 404))
     async def model(model: str) -> Response:
         """Returns the model, if that is a name of it."""
         return handler.model(model)
 
-    @app.get("/health", responses=_responses(403, answer=HealthAnswer, unwell=True))
+    @app.get("/health", responses=_responses(403, 503))
     async def health(request: Request) -> Response:
         """Returns whether the engine's loop goes round; 503 if it has not for 30 s."""
         return handler.health(request.state.is_known)
 
-    @app.get("/ready", responses=_responses(403, answer=HealthAnswer, unwell=True))
+    @app.get("/ready", responses=_responses(403, 503))
     async def ready() -> Response:
         """Returns whether requests are taken; 503 while warming up and draining."""
         return handler.ready()
 
-    @app.get(
-        "/metrics",
-        responses={
-            **_responses(401, 403),
-            200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}},
-        },
-    )
+    @app.get("/metrics", responses=_responses(401, 403, content=["text/plain"]))
     async def metrics() -> Response:
         """Returns counters, gauges and histograms under vLLM's names, with the prefix `sooner:`."""
         return handler.metrics_text()
-
-
-def _describe(app: FastAPI) -> None:
-    """Have the description of the API name the fields of bodies and answers."""
-    build = app.openapi
-
-    def described() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _with_schemas(build())
-        return app.openapi_schema
-
-    app.openapi = described  # type: ignore[method-assign]
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -158,45 +117,30 @@ async def _refused(request: Request, error: Exception) -> Response:
     return handler.bodies.refusal(refused(RefusedError(error.status_code, text, headers=headers)))
 
 
-def _body(kind: type[BaseModel]) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": SCHEMAS + kind.__name__}}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _responses(
-    *statuses: int,
-    answer: type[BaseModel] | None = None,
-    streams: bool = False,
-    unwell: bool = False,
-) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route: its answer and the refusals that it may give.
-
-    Args:
-        unwell: 503 tells the same as 200, and is no refusal.
-    """
-    responses: dict[int | str, dict[str, Any]] = {
-        status: {"description": STATUSES[status], "content": _json(ErrorAnswer)}
-        for status in statuses
+def _described(kind: type[Any]) -> dict[str, Any]:
+    """Returns what a route that reads a body of `kind` is described by."""
+    content = {JSON: {"schema": {"$ref": SCHEMAS + kind.__name__}}}
+    return {
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
+        "responses": _responses(*STATUSES, content=[JSON, EVENTS]),
     }
-    if answer is not None:
-        content = {**_json(answer), **(STREAM if streams else {})}
-        responses[200] = {"description": "The answer.", "content": content}
-        if unwell:
-            responses[503] = {"description": "Not so.", "content": _json(answer)}
+
+
+def _responses(*statuses: int, content: list[str] | None = None) -> dict[int | str, Any]:
+    """Returns `responses` of a route: the types of its answer, and refusals that it may give."""
+    responses: dict[int | str, Any] = {
+        status: {"description": STATUSES[status], "content": {JSON: {}}} for status in statuses
+    }
+    types: dict[str, Any] = {name: {} for name in content or [JSON]}
+    responses[200] = {"description": "The answer.", "content": types}
     return responses
-
-
-def _json(kind: type[BaseModel]) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": SCHEMAS + kind.__name__}}}
 
 
 def _with_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """Bodies are read by our own hand, so FastAPI does not know their models."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    sent = (ChatCompletion, TextCompletion, ErrorAnswer, HealthAnswer, ModelCard, ModelList)
-    modes: list[tuple[Any, Any]] = [(ChatRequest, "validation"), (CompletionRequest, "validation")]
-    for kind, mode in [*modes, *((model, "serialization") for model in sent)]:
-        schema = kind.model_json_schema(ref_template=SCHEMAS + "{model}", mode=mode)
+    for kind in (ChatRequest, CompletionRequest):
+        schema = kind.model_json_schema(ref_template=SCHEMAS + "{model}")
         schemas.update(schema.pop("$defs", {}))
         schemas[kind.__name__] = schema
     return document

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from transformers import PreTrainedTokenizerFast
 
 from ..jobs import Finished, GenerationJob, JobUsage, Tokens
-from .answers import FinishReason
-from .text import Detokenizer, StopStrings
 from .tools import AnswerParser, AnswerPiece
 
 if TYPE_CHECKING:
     from ...engine.request import TokenLogprobs
+
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True)
@@ -155,3 +159,133 @@ class Choice:
         self._tell(update, self._parser.end())
         is_call = reason == "stop" and self._has_calls
         self.finish_reason = "tool_calls" if is_call else reason
+
+
+BROKEN = "\ufffd"
+MAX_PENDING = 16
+"""Tokens without any text after which what is there is told as it is: a letter has four bytes at
+most, so these will never be one."""
+
+
+def special_ids(tokenizer: Any) -> frozenset[int]:
+    """Returns tokens that `decode(..., skip_special_tokens=True)` leaves out."""
+    added = tokenizer.added_tokens_decoder
+    return frozenset(token_id for token_id, token in added.items() if token.special)
+
+
+def decoder_of(tokenizer: Any) -> Callable[[list[int]], str]:
+    """Returns `tokenizer.decode` of ids, special ones too, without cleaning up.
+
+    A server decodes twice a token. Where transformers would only hand the ids to `tokenizers`, that
+    is called itself, which takes a fifth of the time.
+    """
+    kind, known = type(tokenizer), PreTrainedTokenizerFast
+    if isinstance(tokenizer, known) and (kind.decode, kind._decode) == (
+        known.decode,
+        known._decode,
+    ):
+        return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=False)
+    return partial(tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+class Detokenizer:
+    """Turns tokens into text that is final.
+
+    The text of a few tokens is not always the sum of theirs: tokenizers join several byte tokens to
+    one letter, and write a token with or without the space before it. So a token's text is what it
+    adds to that of the tokens before it, and bytes that are no letter yet wait for the next token.
+
+    Args:
+        tokenizer: HF's.
+        skipped: tokens that are not written out, see `special_ids`; templates that parse an answer
+            want all of them.
+    """
+
+    def __init__(self, tokenizer: Any, skipped: Collection[int] = ()) -> None:
+        self.skipped, self._decode = skipped, decoder_of(tokenizer)
+        self._ids: list[int] = []  # the window: some tokens whose text was told, then the new ones
+        self._old = 0  # how many of them are old
+        self._sent = 0  # letters of the window's text that were told
+
+    def add(self, token: int) -> str:
+        """Returns the text that became final by this token; often that of the token, sometimes
+        none.
+        """
+        if token in self.skipped:
+            return ""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        is_stuck = len(self._ids) - self._old > MAX_PENDING
+        final = text if is_stuck else text.rstrip(BROKEN)
+        new = final[self._sent :]
+        if len(final) == len(text) and (new or is_stuck):
+            del self._ids[: self._old]
+            self._old, self._sent = len(self._ids), len(self._decode(self._ids))
+        else:
+            self._sent += len(new)
+        return new
+
+    def end(self) -> str:
+        """Returns what was held back: bytes that are no letter."""
+        new = self._decode(self._ids)[self._sent :]
+        self._ids, self._old, self._sent = [], 0, 0
+        return new
+
+
+class StopStrings:
+    """Ends a text before the first stop string that it completes.
+
+    Args:
+        stops: strings that end it, none of them empty.
+        includes_stop: the string that ends it is part of it.
+
+    Attributes:
+        stop: the one that ended it.
+    """
+
+    def __init__(self, stops: Iterable[str], includes_stop: bool = False) -> None:
+        self.includes_stop = includes_stop
+        # Of two that end at the same letter, the longer one began first.
+        self.stops = sorted(set(stops), key=len, reverse=True)
+        self.stop: str | None = None
+        self._pending = ""
+
+    def add(self, text: str, may_end: bool = True) -> str:
+        """The part of the text so far that is certainly told; `stop` if nothing follows.
+
+        Args:
+            may_end: a string that is completed in `text` ends it.
+        """
+        if not self.stops or not text:
+            return text
+        start = len(self._pending)
+        whole = self._pending + text
+        hits = [(end, stop) for stop in self.stops if (end := _first_end(whole, stop, start))]
+        if hits and may_end:
+            end, self.stop = min(hits, key=lambda hit: hit[0])  # the longest of several
+            self._pending = ""
+            return whole[: end if self.includes_stop else end - len(self.stop)]
+        size = stop_overlap(whole, self.stops)
+        self._pending = whole[len(whole) - size :]
+        return whole[: len(whole) - size]
+
+    def end(self) -> str:
+        """Returns what was held back and began no stop string after all."""
+        pending, self._pending = self._pending, ""
+        return pending
+
+
+def stop_overlap(text: str, stops: Sequence[str]) -> int:
+    """Returns length of the longest end of a text with which one of the stop strings may begin."""
+    limit = min(max(map(len, stops), default=1) - 1, len(text))
+    for size in range(limit, 0, -1):
+        tail = text[len(text) - size :]
+        if any(len(stop) > size and stop.startswith(tail) for stop in stops):
+            return size
+    return 0
+
+
+def _first_end(whole: str, stop: str, start: int) -> int | None:
+    """Returns where the first occurrence ends that ends behind `start`."""
+    at = whole.find(stop, max(start - len(stop) + 1, 0))
+    return None if at < 0 else at + len(stop)

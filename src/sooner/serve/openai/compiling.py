@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..media.decoders import DecodeTask
 from ..media.limits import MediaError, MediaLimits
 from ..media.processes import DecodeProcesses
+from ..media.worker import DecodeTask
 
 MEMORY = 4 << 30
 """Bytes that the process may take."""

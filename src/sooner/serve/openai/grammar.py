@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError
+from ..refusal import BadRequestError
 from .compiling import error_of, trial_processes
-from .errors import BadRequestError
-from .extras import Structure
-from .messages import Function
+from .messages import Function, Structure
 from .protocol import ChatRequest, GenerationRequest, NamedTool
 
 MAX_LETTERS = 256 << 10

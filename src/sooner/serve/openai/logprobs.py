@@ -7,9 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .answers import ChatLogprobs, ContentLogprob, TextLogprobs, TokenOrigin, TopLogprob
-from .choice import OutputToken
-from .text import BROKEN
+from .choice import BROKEN, OutputToken
 
 MIN_LOGPROB = -9999.0
 """What minus infinity is in JSON, which has no such number."""
@@ -82,19 +80,19 @@ class TokenTexts:
         )
         return text
 
-    def chat_logprobs(self, tokens: Sequence[OutputToken]) -> ChatLogprobs:
+    def chat_logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
         """Returns log-probabilities of the tokens that have text."""
         content = [
-            ContentLogprob(
+            {
                 **self._top(token.id, token.logprob.logprob, token.leads),
-                top_logprobs=[self._top(*entry, token.leads) for entry in token.logprob.top],
-            )
+                "top_logprobs": [self._top(*entry, token.leads) for entry in token.logprob.top],
+            }
             for token in tokens
             if token.logprob is not None and not token.is_end
         ]
-        return ChatLogprobs.model_construct(content=content, refusal=None)
+        return {"content": content, "refusal": None}
 
-    def text_logprobs(self, tokens: Sequence[OutputToken]) -> TextLogprobs:
+    def text_logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
         """Returns log-probabilities of the tokens that have text, in the form of
         `/v1/completions`: the generated token is among the likeliest tokens, wherever it ranks.
         """
@@ -103,36 +101,36 @@ class TokenTexts:
             for token in tokens
             if token.logprob is not None and not token.is_end
         ]
-        return TextLogprobs(
-            tokens=[self.named(token.id, token.leads) for token, _ in tops],
-            token_logprobs=[max(logprob.logprob, MIN_LOGPROB) for _, logprob in tops],
-            top_logprobs=[
+        return {
+            "tokens": [self.named(token.id, token.leads) for token, _ in tops],
+            "token_logprobs": [max(logprob.logprob, MIN_LOGPROB) for _, logprob in tops],
+            "top_logprobs": [
                 {
                     self.named(token_id, token.leads): max(value, MIN_LOGPROB)
                     for token_id, value in (*logprob.top, (token.id, logprob.logprob))
                 }
                 for token, logprob in tops
             ],
-            text_offset=[token.offset for token, _ in tops],
-        )
+            "text_offset": [token.offset for token, _ in tops],
+        }
 
-    def origins(self, tokens: Sequence[OutputToken]) -> list[TokenOrigin]:
+    def origins(self, tokens: Sequence[OutputToken]) -> list[dict[str, Any]]:
         """Returns which tokens were drafted, and which are the target's own."""
         return [
-            TokenOrigin(
-                id=token.id,
-                token=self.text(token.id, token.leads),
-                origin="draft" if token.is_drafted else "target",
-            )
+            {
+                "id": token.id,
+                "token": self.text(token.id, token.leads),
+                "origin": "draft" if token.is_drafted else "target",
+            }
             for token in tokens
         ]
 
-    def _top(self, token: int, logprob: float, leads: bool) -> TopLogprob:
-        return TopLogprob(
-            token=self.text(token, leads),
-            logprob=max(logprob, MIN_LOGPROB),
-            bytes=self.bytes(token, leads),
-        )
+    def _top(self, token: int, logprob: float, leads: bool) -> dict[str, Any]:
+        return {
+            "token": self.text(token, leads),
+            "logprob": max(logprob, MIN_LOGPROB),
+            "bytes": self.bytes(token, leads),
+        }
 
     def named(self, token: int, leads: bool) -> str:
         """Returns a token of `/v1/completions`, where no field has its bytes."""

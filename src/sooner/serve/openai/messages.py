@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from ..refusal import BadRequestError
 
 MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
 
@@ -120,3 +125,124 @@ class Function(ApiFields):
 class Tool(ApiFields):
     type: Literal["function"]
     function: Function
+
+
+MAX_OPTIONS = 4096
+"""Texts of a `guided_choice`."""
+
+REFUSED = {
+    "audio": "no model here speaks",
+    "cache_salt": "all requests share one prefix cache; --no-prefix-caching turns it off",
+    "chat_template": "a request can't bring a template; put it into the checkpoint's folder",
+    "function_call": "send tools and tool_choice",
+    "functions": "send tools and tool_choice",
+    **dict.fromkeys(
+        ("guided_choice", "guided_grammar", "guided_json", "guided_regex"),
+        "send response_format or structured_outputs, as newer vLLM takes them",
+    ),
+    "kv_transfer_params": "keys and values stay in this process",
+    "logits_processors": "no code by name; use logit_bias, bad_words or allowed_token_ids",
+    "logprob_token_ids": "use top_logprobs",
+    "media_io_kwargs": "frames and pixels are those that the model's processor takes",
+    "mm_processor_kwargs": "frames and pixels are those that the model's processor takes",
+    "prompt_embeds": "send prompt as text or token ids",
+    "prompt_logprobs": "log-probabilities of prompts are not kept",
+    "repetition_detection": "use frequency_penalty or repetition_penalty",
+    "return_token_ids": "return_token_origins has the ids of the answer",
+    "structural_tag": "use structured_outputs or tools",
+    "suffix": "put it into the prompt",
+    "thinking_token_budget": "use max_tokens",
+    "truncation_side": "prompts are cut on the left by truncate_prompt_tokens",
+    "use_beam_search": "speculation follows one sequence",
+    "vllm_xargs": "there are no such extensions",
+    "web_search_options": "this server searches nothing",
+}
+"""Fields that would change the answer, and why they can't be honoured or what does the same."""
+
+
+def check_extras(extras: Mapping[str, Any]) -> None:
+    """Refuse a field of `REFUSED` that asks for something.
+
+    Raises:
+        BadRequestError: names the field.
+    """
+    for name, reason in REFUSED.items():
+        value = extras.get(name)
+        if value is not None and value is not False and value not in ("", [], {}):
+            raise BadRequestError(name, f"{name} is not supported: {reason}")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the text of an answer has to match.
+
+    Attributes:
+        field: the request's field that asks for it, by its path.
+        kind: of the text.
+        text: a JSON schema, a regular expression, a JSON list of texts, or a grammar (Lark, GBNF).
+    """
+
+    field: str
+    kind: Literal["json", "regex", "choice", "grammar"]
+    text: str
+
+
+class StructuredOutputs(ApiFields):
+    """vLLM's field for a structure; one of `json`, `regex`, `choice`, `grammar` and `json_object`
+    is set."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    json_: Annotated[dict[str, Any] | bool | Text | None, Field(alias="json")] = None
+    regex: Text | None = None
+    choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
+    grammar: Text | None = None
+    json_object: bool | None = None
+    whitespace_pattern: Text | None = None
+
+    @property
+    def structure(self) -> Structure | None:
+        """Returns what is asked for.
+
+        Raises:
+            BadRequestError: more than one structure, or a schema that is no JSON.
+        """
+        path, pattern = "structured_outputs", self.whitespace_pattern
+        if (self.model_extra or {}).get(name := "structural_tag") is not None:
+            raise BadRequestError(f"{path}.{name}", f"{name} is not supported: {REFUSED[name]}")
+        schemas = {"json": self.json_, "json_object": {"type": "object"}}
+        if not self.json_object:
+            del schemas["json_object"]
+        structures = [
+            Structure(f"{path}.{name}", "json", schema_text(f"{path}.{name}", schema, pattern))
+            for name, schema in schemas.items()
+            if schema is not None
+        ]
+        for kind in ("regex", "choice", "grammar"):
+            if (value := getattr(self, kind)) is not None:
+                text = value if isinstance(value, str) else json.dumps(value)
+                structures.append(Structure(f"{path}.{kind}", kind, text))
+        if len(structures) > 1:
+            names = " and ".join(structure.field for structure in structures)
+            raise BadRequestError(structures[1].field, f"{names} exclude each other; send one")
+        return next(iter(structures), None)
+
+
+def schema_text(field: str, schema: Any, whitespace: str | None = None) -> str:
+    """Returns a JSON schema as llguidance takes it.
+
+    Args:
+        schema: as an object, `True`, or JSON.
+        whitespace: what may stand between the parts of JSON, as a regular expression.
+
+    Raises:
+        BadRequestError: it is no JSON.
+    """
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise BadRequestError(field, f"{field} is no JSON: {error}") from error
+    if whitespace is not None and isinstance(schema, dict):
+        schema = {**schema, "x-guidance": {"whitespace_pattern": whitespace}}
+    return json.dumps(schema)

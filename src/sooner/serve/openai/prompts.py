@@ -24,14 +24,13 @@ from ...tasks.frames import Frames, Sampler, metadata
 from ...tasks.loading import Loaded
 from ...tasks.prompting import video_tokens
 from ...tasks.video import VideoInfo
+from ..media.caches import ProcessedMedia
 from ..media.limits import MediaBusyError, MediaError
-from ..media.processed import ProcessedMedia
 from ..media.reader import MediaReader
-from ..refusal import RefusedError
-from .errors import BadRequestError, too_long
+from ..refusal import BadRequestError, RefusedError, too_long
 from .messages import FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
+from .planning import Prepared
 from .protocol import ChatRequest
-from .served import Prepared
 
 logger = logging.getLogger("sooner.serve")
 
@@ -42,7 +41,7 @@ LONGEST = 128
 OURS = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
 """What a chat template is given that no request may set by `chat_template_kwargs`."""
 COMMON = ("enable_thinking", "thinking", "reasoning_effort")
-"""Variables of some templates that clients always send; where none reads them, a note says so."""
+"""Variables of some templates that clients always send, whether the template reads them or not."""
 ROLES = {"developer": "system", "function": "tool"}
 SANITIZES = "sanitize_control_tokens"
 
@@ -170,24 +169,12 @@ class ChatPrompts:
         tokens = int(inputs["input_ids"].shape[1])
         if tokens >= self.max_model_len:
             raise too_long(tokens, 1, self.max_model_len)
-        return Prepared(inputs, tokens, tuple(chat.keys), self._notes(request))
+        return Prepared(inputs, tokens, tuple(chat.keys))
 
-    def _variables(self, request: ChatRequest) -> dict[str, Any]:
-        """Returns what a request sets of the template's variables."""
+    def _processed(self, chat: _Chat, request: ChatRequest) -> Any:
         variables = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
             variables.setdefault("reasoning_effort", request.reasoning_effort)
-        return variables
-
-    def _notes(self, request: ChatRequest) -> tuple[str, ...]:
-        return tuple(
-            f"{name} was left out: the chat template of '{self.name}' does not read it"
-            for name in self._variables(request)
-            if not self._knows(name)
-        )
-
-    def _processed(self, chat: _Chat, request: ChatRequest) -> Any:
-        variables = self._variables(request)
         options: dict[str, Any] = {
             "tools": request.template_tools,
             "add_generation_prompt": request.adds_prompt,

@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from .errors import BadRequestError
-from .extras import GuidedRequest, Structure, check_extras, schema_text
+from ..refusal import BadRequestError
 from .messages import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -20,10 +19,14 @@ from .messages import (
     ApiFields,
     AudioPart,
     Message,
+    Structure,
+    StructuredOutputs,
     Text,
     TextPart,
     Tool,
+    check_extras,
     kind_of,
+    schema_text,
     text_or,
 )
 
@@ -87,7 +90,7 @@ TokenIds = Annotated[
 ]
 
 
-class GenerationRequest(GuidedRequest):
+class GenerationRequest(ApiFields):
     """What both completions have. Sampling that is not set follows `generation_config.json`."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -128,6 +131,7 @@ class GenerationRequest(GuidedRequest):
     stream_options: StreamOptions | None = None
     prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     return_token_origins: bool | None = None
     num_draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
@@ -145,7 +149,7 @@ class GenerationRequest(GuidedRequest):
 
     @property
     def num_logprobs(self) -> int | None:
-        """Is as `JobSampling.logprobs`."""
+        """Returns how many likeliest tokens are told at each place; 0 is the token alone."""
         return None
 
     @property
@@ -160,10 +164,10 @@ class GenerationRequest(GuidedRequest):
 
     @property
     def structure(self) -> Structure | None:
-        """What the text of the answer has to match, by `response_format` or vLLM's fields."""
+        """What the text of the answer has to match."""
         form = self.response_format
         if form is None or form.type == "text":
-            return next(iter(self.guided), None)
+            return self.structured_outputs.structure if self.structured_outputs else None
         if form.type == "json_object":
             return Structure("response_format", "json", schema_text("", {"type": "object"}))
         assert form.json_schema is not None  # `check` has seen to it
@@ -193,10 +197,6 @@ class GenerationRequest(GuidedRequest):
             raise BadRequestError(
                 "min_tokens", f"min_tokens is {minimum}, and max_tokens {maximum}"
             )
-        if self.echo and self.num_logprobs is not None:
-            raise BadRequestError(
-                "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
-            )
         self._check_structure()
 
     def _check_structure(self) -> None:
@@ -207,10 +207,9 @@ class GenerationRequest(GuidedRequest):
                 "response_format.json_schema",
                 "response_format is of type json_schema and has no json_schema.schema",
             )
-        self.check_guided()
-        if form is not None and form.type != "text" and self.guided:
-            field = self.guided[0].field
-            raise BadRequestError(field, f"{field} and response_format exclude each other")
+        if form is not None and form.type != "text" and self.structured_outputs:
+            name = "structured_outputs"
+            raise BadRequestError(name, f"{name} and response_format exclude each other")
         if self.has_grammar:
             for name in ("min_tokens", "bad_words", "allowed_token_ids"):
                 if getattr(self, name):
@@ -226,6 +225,7 @@ class GenerationRequest(GuidedRequest):
 
 
 REFUSED_IN_CHATS = {
+    "echo": "the client has the messages",
     "add_special_tokens": "the chat template writes its own",
     "truncate_prompt_tokens": "a template's turns can't be cut; send fewer messages",
 }
@@ -269,16 +269,6 @@ class ChatRequest(GenerationRequest):
     def adds_prompt(self) -> bool:
         """Whether the template opens an assistant's turn behind the messages."""
         return not self.continue_final_message and self.add_generation_prompt is not False
-
-    @property
-    def echoed(self) -> str:
-        """Text of the last message, where the answer is to begin with it."""
-        last = self.messages[-1]
-        if not self.echo or (self.adds_prompt and last.role != "assistant"):
-            return ""
-        if isinstance(last.content, str):
-            return last.content
-        return "".join(part.text for part in last.content or () if isinstance(part, TextPart))
 
     @property
     def template_tools(self) -> list[dict[str, Any]] | None:
@@ -382,6 +372,10 @@ class CompletionRequest(GenerationRequest):
 
     def check(self) -> None:
         super().check()
+        if self.echo and self.logprobs is not None:
+            raise BadRequestError(
+                "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
+            )
         if self.truncate_prompt_tokens == 0:
             raise BadRequestError(
                 "truncate_prompt_tokens", "truncate_prompt_tokens is 0; give 1 or more"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from ...tasks.act.observation import brief
-from .errors import BadRequestError
+from ..refusal import BadRequestError
 from .protocol import GenerationRequest
 
 Request = TypeVar("Request", bound=GenerationRequest)

@@ -5,42 +5,37 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
-from ..bodies import Bodies
-from ..refusal import not_ready, too_many
-from ..request_ids import name_of
-from ..settings import ChatSettings
-from .answering import Answering, EventMail
-from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsage
-from .choice import Update
-from .errors import (
+from ..http import Bodies, name_of, unless_gone
+from ..refusal import (
     BadRequestError,
     known,
+    not_ready,
     past_deadline,
     refused,
+    too_many,
     unknown_model,
 )
-from .forms import AnswerForm, ChatForm, TextForm
+from ..settings import ChatSettings
+from .answering import Answering, EventMail, EventStream, frames
+from .answers import Answer, AnswerForm, ChatForm, TextForm, totals
+from .choice import Update
 from .grammar import GuidanceGrammars, refuse_grammars
 from .logprobs import TokenIdTexts, TokenTexts
-from .planning import Planner, RequestTimes
+from .planning import Planner, Prepared, ServedModel, prepare_text
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .reading import deadline_seconds, parse
-from .served import Prepared, ServedModel
-from .stream import EventStream, frames, unless_gone
-from .text_prompts import prepare_text
-from .usage import speculative_decoding, token_usage
 
 if TYPE_CHECKING:
-    from ..chat_metrics import ChatMetrics
     from ..engine_thread import EngineThread
+    from ..metrics import ChatMetrics
 
 STALL = 30.0
 """Seconds without a round of the engine's loop after which `/health` fails."""
@@ -67,7 +62,7 @@ class OpenAIHandler:
         clock: the service's seconds.
 
     Attributes:
-        most: requests, and choices of one, that are under way at once.
+        maximum: requests, and choices of one, that are under way at once.
         under_way: requests that are read, prepared or answered.
     """
 
@@ -84,8 +79,7 @@ class OpenAIHandler:
     ) -> None:
         self.served, self.service, self.settings = served, service, settings
         self.metrics, self.clock, self.on_close = metrics, clock, on_close
-        self.grammars = grammars
-        self.grammars_missing = grammars_missing
+        self.grammars, self.grammars_missing = grammars, grammars_missing
         self.bodies = Bodies(settings)
         self.under_way = 0
         self.is_closing = False
@@ -106,26 +100,33 @@ class OpenAIHandler:
 
     async def chat(self, request: Request) -> Response:
         """Answers `POST /v1/chat/completions`."""
-        return await self._counted(request, ChatRequest, ChatForm, self._chat_prompts, "chatcmpl")
+        return await self._counted(request, ChatRequest, ChatForm, "chatcmpl")
 
     async def completions(self, request: Request) -> Response:
         """Answers `POST /v1/completions`."""
-        return await self._counted(request, CompletionRequest, TextForm, self._text_prompts, "cmpl")
+        return await self._counted(request, CompletionRequest, TextForm, "cmpl")
 
     def models(self) -> Response:
         """Answers `GET /v1/models`."""
         cards = [self._card(name) for name in self.served.names]
-        return _json(ModelList(object="list", data=cards))
+        return JSONResponse({"object": "list", "data": cards})
 
     def model(self, name: str) -> Response:
         """Answers `GET /v1/models/{model}`."""
         if name not in self.served.names:
             return refused(unknown_model(name, self.served.name))
-        return _json(self._card(name))
+        return JSONResponse(self._card(name))
 
-    def status(self) -> Any:
+    def _card(self, name: str) -> Answer:
+        served = self.served
+        return {
+            "id": name, "object": "model", "created": served.created, "owned_by": "sooner",
+            "max_model_len": served.max_model_len, "method": served.method, "mode": served.mode,
+        }  # fmt: skip
+
+    def status(self) -> str:
         """Returns the service's state; `stalled` where the engine's loop does not go round."""
-        state: Any = self.service.state
+        state = self.service.state
         if state in ("ready", "draining") and self._waited() > STALL:
             return "stalled"
         return "ok" if state == "ready" else state
@@ -134,37 +135,30 @@ class OpenAIHandler:
         return max(self.clock() - self.service.last_tick, 0.0)
 
     def health(self, is_known: bool) -> Response:
-        """`GET /health`: whether the process does its work."""
-        status = self.status()
-        answer = HealthAnswer(status=status)
+        """`GET /health`: whether the process does its work; without the token, nothing more."""
+        answer: Answer = {"status": self.status()}
         if is_known:
             load = self.service.load()
-            answer = HealthAnswer(
-                status=status, seconds_since_tick=round(self._waited(), 3),
-                running=load.running, waiting=load.waiting,
-            )  # fmt: skip
-        return _json(answer, 503 if status in ("stalled", "failed") else 200)
+            waited = round(self._waited(), 3)
+            answer |= {"seconds_since_tick": waited, "running": load.running}
+            answer["waiting"] = load.waiting
+        return JSONResponse(answer, 503 if answer["status"] in ("stalled", "failed") else 200)
 
     def ready(self) -> Response:
         """`GET /ready`: whether requests are taken."""
         state = "draining" if self.is_closing else self.service.state
-        return _json(HealthAnswer(status=state), 200 if state == "ready" else 503)
+        return JSONResponse({"status": state}, 200 if state == "ready" else 503)
 
     def metrics_text(self) -> Response:
         """Answers `GET /metrics`."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _counted(
-        self,
-        request: Request,
-        kind: type[Any],
-        form: Callable[[Any, dict[str, Any], TokenTexts], AnswerForm],
-        prepare: Callable[[Any], Awaitable[list[Prepared]]],
-        prefix: str,
+        self, request: Request, kind: type[Any], form: type[AnswerForm], prefix: str
     ) -> Response:
         began, slot = self.clock(), _Slot(self)
         try:
-            response = await self._admitted(request, kind, form, prepare, prefix, began, slot)
+            response = await self._admitted(request, kind, form, prefix, began, slot)
         except Exception as error:
             response = self.bodies.refusal(refused(known(error, name_of(request))))
         finally:
@@ -177,70 +171,76 @@ class OpenAIHandler:
         self,
         request: Request,
         kind: type[GenerationRequest],
-        form: Callable[[Any, dict[str, Any], TokenTexts], AnswerForm],
-        prepare: Callable[[Any], Awaitable[list[Prepared]]],
+        form: type[AnswerForm],
         prefix: str,
         began: float,
         slot: _Slot,
     ) -> Response:
         self._check_takes()
         slot.take()
+        name = name_of(request)
         async with self.bodies.read(request) as body:
             generation = await self._on_reader(partial(parse, kind, body), len(body))
-            timing = self._timing(request, generation, began)
-            work = self._begin(name_of(request), generation, prepare, timing, slot)
-            answering = await unless_gone(request, in_time(work, timing, self.clock))
+            header = request.headers.get(DEADLINE)
+            seconds = deadline_seconds(header, generation.deadline_ms, self.settings.deadline)
+            deadline = None if math.isinf(seconds) else began + seconds
+            work = self._begin(name, generation, began, deadline, slot)
+            answering = await unless_gone(request, self._in_time(work, began, deadline))
         del body  # it counts no more
         head = {
-            "id": f"{prefix}-{name_of(request)}",
+            "id": f"{prefix}-{name}",
             "created": int(time.time()),
             "model": generation.model or self.served.name,
             "system_fingerprint": self.served.fingerprint,
         }
         as_ids = generation.return_tokens_as_token_ids
-        writer = form(
-            generation, head, TokenIdTexts(self.served.tokenizer) if as_ids else self._texts
-        )
+        texts = TokenIdTexts(self.served.tokenizer) if as_ids else self._texts
+        writer = form(generation, head, texts)
         if not generation.stream:
             return await unless_gone(request, self._whole(answering, writer, generation))
         ping = self.settings.ping_seconds
         # A failure that comes soon has a status of its own; a later one is told in the stream.
         await unless_gone(request, answering.begun(ping))
-        totals = (lambda: self._totals(answering, generation)) if generation.wants_usage else None
+        last = partial(self._totals, answering, generation) if generation.wants_usage else None
         slot.is_streamed = True
-        stream = frames(answering, writer, ping, totals, name_of(request))
-        return EventStream(stream, slot.release)
+        return EventStream(frames(answering, writer, ping, last, name), slot.release)
 
     async def _begin(
         self,
         name: str,
         generation: GenerationRequest,
-        prepare: Callable[[Any], Awaitable[list[Prepared]]],
-        timing: RequestTimes,
+        began: float,
+        deadline: float | None,
         slot: _Slot,
     ) -> Answering:
         """Prepare a request and submit its jobs."""
         if generation.model is not None and generation.model not in self.served.names:
             raise unknown_model(generation.model, self.served.name)
         self._planner.check(generation)
-        prompts = await prepare(generation)
+        prompts = await self._prompts(generation)
         size = LARGE if generation.prediction else 0
-        prediction = await self._on_reader(lambda: self._planner.prediction_of(generation), size)
+        prediction = await self._on_reader(partial(self._planner.prediction_of, generation), size)
         if self.grammars is None:
             refuse_grammars(generation, self.grammars_missing)
         matcher = _none if self.grammars is None else await self.grammars.of(generation)
-        choices = self._planner.plan(name, generation, prompts, timing, prediction, matcher)
+        choices = self._planner.plan(
+            name, generation, prompts, began, deadline, prediction, matcher
+        )
         if len(choices) > self.maximum:
             raise BadRequestError(
                 "n", f"{len(choices)} choices are more than this server holds, {self.maximum}; ask "
                 "for fewer at a time",
             )  # fmt: skip
-        slot.answering = Answering(self.service, choices, self.clock, self._mail)
-        slot.answering.notes = tuple(
-            dict.fromkeys(note for prompt in prompts for note in prompt.notes)
+        slot.answering = answering = Answering(self.service, choices, self.clock, self._mail)
+        answering.start()
+        return answering
+
+    async def _prompts(self, generation: Any) -> list[Prepared]:
+        if isinstance(generation, ChatRequest):
+            return [await self.served.prepare(generation)]
+        return await self._on_reader(
+            lambda: [prepare_text(self.served, prompt, generation) for prompt in generation.prompts]
         )
-        slot.answering.start()
-        return slot.answering
 
     async def _whole(
         self, answering: Answering, writer: AnswerForm, generation: GenerationRequest
@@ -250,26 +250,12 @@ class OpenAIHandler:
             if step is not None:
                 choice, update = step
                 answers[choice.index][1].extend(update)
-        answer = writer.whole(answers, *self._totals(answering, generation))
-        return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")
+        return JSONResponse(writer.whole(answers, self._totals(answering, generation)))
 
-    def _totals(
-        self, answering: Answering, generation: GenerationRequest
-    ) -> tuple[TokenUsage, AnswerMetrics]:
+    def _totals(self, answering: Answering, generation: GenerationRequest) -> Answer:
         choices = answering.choices
         prompts = [choice.job.prompt_tokens for choice in choices[:: generation.choices]]
-        metrics = speculative_decoding([choice.usage for choice in choices])
-        if answering.notes:
-            metrics.notes = list(answering.notes)
-        return token_usage(choices, prompts), metrics
-
-    async def _chat_prompts(self, generation: ChatRequest) -> list[Prepared]:
-        return [await self.served.prepare(generation)]
-
-    async def _text_prompts(self, generation: CompletionRequest) -> list[Prepared]:
-        return await self._on_reader(
-            lambda: [prepare_text(self.served, prompt, generation) for prompt in generation.prompts]
-        )
+        return totals(choices, prompts)
 
     async def _on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
         """Do what would block the event loop in a thread, if it is `size` enough."""
@@ -277,12 +263,24 @@ class OpenAIHandler:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
-    def _timing(
-        self, request: Request, generation: GenerationRequest, began: float
-    ) -> RequestTimes:
-        header = request.headers.get(DEADLINE)
-        seconds = deadline_seconds(header, generation.deadline_ms, self.settings.deadline)
-        return RequestTimes(began, None if math.isinf(seconds) else began + seconds)
+    async def _in_time(
+        self, work: Coroutine[Any, Any, Result], began: float, deadline: float | None
+    ) -> Result:
+        """Returns the result of `work`, unless the deadline passes.
+
+        Raises:
+            RefusedError: 504.
+        """
+        limit = asyncio.timeout(None if deadline is None else deadline - self.clock())
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise past_deadline(self.clock() - began) from None
+            raise
+        finally:
+            del limit  # it holds the task that holds the error whose frames hold it
 
     def _check_takes(self) -> None:
         """Refuse a request before it is read.
@@ -294,14 +292,7 @@ class OpenAIHandler:
         if (refusal := not_ready(state, self.service.fault)) is not None:
             raise refusal
         if self.under_way >= self.maximum:
-            raise too_many(self.maximum, 1.0)
-
-    def _card(self, name: str) -> ModelCard:
-        served = self.served
-        return ModelCard(
-            id=name, created=served.created, max_model_len=served.max_model_len,
-            method=served.method, mode=served.mode,
-        )  # fmt: skip
+            raise too_many(self.maximum)
 
 
 def _none() -> None:
@@ -330,29 +321,3 @@ class _Slot:
         if self.is_counted:
             self.is_counted = False
             self.handler.under_way -= 1
-
-
-async def in_time(
-    work: Coroutine[Any, Any, Result], timing: RequestTimes, clock: Callable[[], float]
-) -> Result:
-    """Returns the result of `work`, unless the deadline passes.
-
-    Raises:
-        RefusedError: 504.
-    """
-    limit = asyncio.timeout(None if timing.deadline is None else timing.deadline - clock())
-    try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if limit.expired():
-            raise past_deadline(clock() - timing.arrived) from None
-        raise
-    finally:
-        del limit  # it holds the task that holds the error whose frames hold it
-
-
-def _json(answer: Any, status: int = 200) -> Response:
-    return Response(
-        answer.model_dump_json(exclude_none=True), status, media_type="application/json"
-    )

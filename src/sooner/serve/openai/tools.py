@@ -247,5 +247,7 @@ class AnswerParsers:
         template = self._without if tools is None else self._with_calls
         if template is None or request.structure is not None:
             return PlainAnswer()
-        prefix = self.tokenizer.decode(list(prompt[-PREFIX:]), skip_special_tokens=False)
+        prefix = self.tokenizer.decode(
+            [int(token) for token in prompt[-PREFIX:]], skip_special_tokens=False
+        )
         return TemplateAnswer(template, prefix, tools)

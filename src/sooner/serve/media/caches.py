@@ -1,40 +1,60 @@
-"""What a model's processors made of pictures and clips, for requests that show the same again."""
+"""What was made of pictures and clips last, for requests that show the same again."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from torch import Tensor
 
 MAX_BYTES = 256 << 20
-"""Bytes of pixels as the model takes them, that are kept."""
+"""Bytes that each cache keeps."""
 KINDS = ("image_processor", "video_processor")
 
 
+class ByteCache:
+    """Items within a number of bytes; the least recently used go first. For any threads."""
+
+    def __init__(self, maximum: int = MAX_BYTES) -> None:
+        self.maximum, self.size = maximum, 0
+        self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Any:
+        """Returns an item; `None` if it is not there."""
+        with self._lock:
+            if key not in self._items:
+                return None
+            self._items.move_to_end(key)
+            return self._items[key][0]
+
+    def put(self, key: Hashable, item: Any, size: int) -> Any:
+        """Returns the item, which takes `size` bytes."""
+        with self._lock:
+            if key not in self._items:
+                self._items[key] = item, size
+                self.size += size
+            while self.size > self.maximum:
+                self.size -= self._items.popitem(last=False)[1][1]
+        return item
+
+
 class ProcessedMedia:
-    """Pixels as one processor gives them, by the content of what it was given.
-
-    For one thread. The least recently used go first.
-
-    Args:
-        kept: bytes.
+    """Pixels as one processor gives them, by the content of what it was given. For one thread.
 
     Attributes:
         media_keys: content hashes of the media of the request under way, in order; without any,
             nothing is looked up.
-        made, reused: calls of the processors themselves, and those that they were spared.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self.max_bytes, self.size = max_bytes, 0
         self.media_keys: tuple[str, ...] = ()
-        self.made = self.reused = 0
-        self._items: OrderedDict[Any, Any] = OrderedDict()
+        self._cache = ByteCache(max_bytes)
 
     def put_into(self, processor: Any) -> None:
         """Let a processor of text and pixels ask here before it has pixels processed."""
@@ -44,29 +64,18 @@ class ProcessedMedia:
 
     def get(self, kind: str, process: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Returns what `process(*args, **options)` gives for the media that are shown."""
-        key = None
-        if self.media_keys and len(args) == 1:
-            try:
-                key = (kind, self.media_keys, _hashable(options))
-            except TypeError:  # an option whose content can't be told
-                key = None
-        if key is None:
-            self.made += 1
+        if not self.media_keys or len(args) != 1:
             return process(*args, **options)
-        if key in self._items:
-            self._items.move_to_end(key)
-            self.reused += 1
-        else:
-            self.made += 1
-            made = process(*args, **options)
-            size = _nbytes(made)
-            if size > self.max_bytes:
-                return made
-            self._items[key] = made
-            self.size += size
-            while self.size > self.max_bytes:
-                self.size -= _nbytes(self._items.popitem(last=False)[1])
-        result = copy.copy(self._items[key])
+        try:
+            key = (kind, self.media_keys, _hashable(options))
+        except TypeError:  # an option whose content can't be told
+            return process(*args, **options)
+        batch = self._cache.get(key)
+        if batch is None:
+            batch = process(*args, **options)
+            tensors = [value for value in batch.data.values() if isinstance(value, Tensor)]
+            self._cache.put(key, batch, sum(tensor.nbytes for tensor in tensors))
+        result = copy.copy(batch)
         result.data = dict(result.data)  # processors take entries out
         return result
 
@@ -85,10 +94,6 @@ class _CachedProcessor:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._processor, name)
-
-
-def _nbytes(made: Any) -> int:
-    return sum(tensor.nbytes for tensor in made.data.values() if isinstance(tensor, Tensor))
 
 
 def _hashable(value: Any) -> Any:

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from stub_engine import StubClock, StubEngine, job_options
 
-from sooner.serve.chat_metrics import PREFIX, ChatMetrics
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.jobs import GenerationJob, JobSampling, ServiceLoad
+from sooner.serve.jobs import GenerationJob, ServiceLoad
+from sooner.serve.metrics import PREFIX, ChatMetrics
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
 
@@ -55,7 +55,7 @@ class Server:
     def add(self, limit: int, due: float | None = None) -> GenerationJob:
         job = GenerationJob(
             "job", {"input_ids": [[1, 2, 3, 4]]}, 4, limit, arrived=self.clock(), deadline=due,
-            sampling=JobSampling(seed=1),
+            seed=1,
         )  # fmt: skip
         self.loop.add(job)
         return job
