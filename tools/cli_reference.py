@@ -4,7 +4,7 @@
     python tools/cli_reference.py --check    exits with 1 if the page is not up to date
 
 Names, arguments, options, defaults and help are those that `sooner COMMAND --help` prints. The
-lab's commands (`bench`, `eval`, `predict`, `train miniature`) are on the page where `sooner-lab`
+lab's commands (`bench`, `eval`, `predict`) are on the page where `sooner-lab`
 is installed, as it is in the development environment.
 """
 

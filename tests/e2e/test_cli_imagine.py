@@ -220,11 +220,7 @@ def test_the_motion_miniature(imagine: Run, tmp_path: Path) -> None:
     assert story["nfe"] < 720 / 2
 
 
-def test_miniatures_are_trained_part_by_part(run: Run, tmp_path: Path) -> None:
-    done = run("train", "miniature", "image", "--part", "draft", "--out", tmp_path)
-    assert done.code == 2
-    assert "unknown part 'draft'" in done.err
-    assert "known: classifier, codes, target" in done.err
+def test_doctor_knows_the_miniatures(run: Run) -> None:
     output = run("doctor").out
     for name in ("image", "motion", "video"):
         assert re.search(rf"^  {name} +(complete|without )", output, re.MULTILINE)

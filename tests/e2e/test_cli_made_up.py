@@ -60,7 +60,7 @@ def test_act(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_robot_s_places_are_those_that_it_learnt_from() -> None:
-    from sooner_lab.worlds.robot.collect import NAMES
+    from sooner_lab.worlds.robot.questions import NAMES
 
     small = miniatures.find("robot")
     assert set(small.places) == set(NAMES)

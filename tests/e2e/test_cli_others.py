@@ -59,37 +59,12 @@ def test_doctor(run: Run) -> None:
         assert phrase in done.out
 
 
-def test_train_goes_on_where_it_stopped(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A recipe of four steps, stopped after two, then resumed to its checkpoint."""
-    from sooner_lab.worlds.video import architecture, evaluate, recipe
-
-    shape = architecture.VideoShape(1, 32, 2, 1, 48, 192, 1, 32, 2)
-    small = recipe.VideoRecipe(
-        "draft", (recipe.VideoStage("vision", 4, 2, 1e-3),), shape, check_every=0
-    )
-    monkeypatch.setattr(recipe, "RECIPES", {"target": small, "draft": small})
-    monkeypatch.setattr(evaluate, "by_scenes", lambda folder: {})
-    command = ("train", "miniature", "video", "--out", tmp_path, "--part", "draft", "--quiet")
-    stopped = run(*command, "--stop-after", 2)
-    assert stopped.code == 0
-    assert "--resume goes on" in stopped.out
-    assert not (tmp_path / "target").exists()
-    done = run(*command)
-    assert done.code == 0
-    assert "checkpoint" in done.out
-    assert (tmp_path / "draft" / "checkpoint" / "model.safetensors").is_file()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["captoin", "a.mp4"], "captoin"),
         (["caption", "a.mp4", "--comparee"], "--compare"),
         (["verify"], "no video given"),
-        (["train", "miniature", "vido"], "did you mean 'video'"),
-        (["train", "miniature", "video", "--part", "traget"], "did you mean 'target'"),
     ],
 )
 def test_wrong_use(run: Run, arguments: list[str], message: str) -> None:

@@ -12,8 +12,7 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from sooner import miniatures
 from sooner.tasks.parse.habits import habits_of
-from sooner_lab.worlds import cards
-from sooner_lab.worlds.document import architecture, evaluate
+from sooner_lab.worlds.document import evaluate, world
 
 DOCUMENT = miniatures.find("document")
 TEST_SEED = 4_000_000
@@ -31,15 +30,15 @@ def draft() -> tuple[Any, Any]:
 
 
 def test_real_class_deep_and_narrow(target: tuple[Any, Any], draft: tuple[Any, Any]) -> None:
-    for (model, _), shape in ((target, architecture.TARGET), (draft, architecture.DRAFT)):
+    for (model, _), layers in ((target, 48), (draft, 8)):
         assert isinstance(model, Qwen3VLForConditionalGeneration)
         text = model.config.text_config
-        assert (text.num_hidden_layers, text.hidden_size) == (shape.layers, shape.width)
+        assert (text.num_hidden_layers, text.hidden_size) == (layers, 128)
 
 
 def test_the_card_is_of_this_checkpoint(target: tuple[Any, Any]) -> None:
     card = json.loads((DOCUMENT.target / "card.json").read_text())
-    assert card["parameters"] == cards.parameters(target[0])
+    assert card["parameters"] == sum(weights.numel() for weights in target[0].parameters())
     assert card["accuracy"]["page"]["words"] >= 0.97
 
 
@@ -63,3 +62,13 @@ def test_the_folder_names_what_it_was_trained_on() -> None:
     assert habits.size == (512, 640)
     assert habits.ask is not None
     assert habits.ask.page == DOCUMENT.prompt
+
+
+def test_word_accuracy_counts_edits() -> None:
+    page = world.sample_page(np.random.default_rng(2), 4, 16)
+    truth = page.markdown.split()
+    assert evaluate.score([page.markdown], [page]) == {"words": 1.0, "pages": 1.0}
+    wrong = " ".join(["nonsense", *truth[1:]])
+    assert evaluate.score([wrong], [page])["words"] == pytest.approx(1 - 1 / len(truth), abs=1e-4)
+    assert evaluate.score([""], [page])["words"] == 0
+    assert evaluate.distance("kitten", "sitting") == 3

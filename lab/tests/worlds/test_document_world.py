@@ -6,8 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
-from sooner_lab.worlds.document import glyphs, lexicon, page, render, words, world
+from sooner import miniatures
+from sooner_lab.worlds.document import glyphs, lexicon, page, render, world
 
 SIZES = ((1, 16), (3, 8), (5, 16), (10, 16), world.PAGE)
 
@@ -103,18 +105,10 @@ def test_a_page_without_room_is_refused(size: tuple[int, int]) -> None:
         world.sample_page(np.random.default_rng(0), *size)
 
 
-def test_the_tokenizer_returns_its_input() -> None:
-    tokenizer, vocabulary = words.build_tokenizer(), words.vocabulary()
+def test_the_tokenizer_of_the_weights_returns_its_input() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(miniatures.find("document").target)
     for made in pages():
         ids = tokenizer(made.markdown, add_special_tokens=False).input_ids
-        assert [vocabulary[token] for token in ids] == [piece for piece, _ in made.pieces]
+        pieces = [piece for piece, _ in made.pieces]
+        assert tokenizer.convert_ids_to_tokens(ids) == pieces
         assert tokenizer.decode(ids) == made.markdown
-
-
-def test_any_text_falls_apart_into_characters() -> None:
-    tokenizer = words.build_tokenizer()
-    text = "zebra (1,234) the house@home - x^2 | 77\n\n# end."
-    ids = tokenizer(text, add_special_tokens=False).input_ids
-    assert tokenizer.unk_token_id not in ids
-    assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
-    assert len(set(words.vocabulary())) == len(words.vocabulary())

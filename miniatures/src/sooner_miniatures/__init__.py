@@ -1,7 +1,7 @@
 """The files of five tiny trained models: weights, cards and samples.
 
 `sooner.miniatures` finds them for the library by the entry point `MINIATURES`. The worlds that they
-were trained on, and their recipes, are in `sooner_lab.worlds`.
+were trained on are in `sooner_lab.worlds`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The worlds of the miniatures, and of models that ship no weights: each with a training recipe.
+"""The made-up worlds that the miniatures were trained on: pages, captions, clips, tasks.
 
-The trained weights and samples are in the distribution `sooner-miniatures`. Importing this is
-cheap: no torch until a world's own modules are imported.
+The trained weights and samples are in the distribution `sooner-miniatures`. Commit `fb9eb109` is
+the last that has the recipes by which they were trained. Importing this is cheap: no torch until a
+world's own modules are imported.
 """
 
 from __future__ import annotations
@@ -14,5 +15,3 @@ FUNCTIONS = {
     },
 }
 """Entry point of the group `sooner.worlds`."""
-WORLDS = ("document", "image", "motion", "robot", "video")
-"""The miniatures that `sooner train miniature` trains."""

@@ -56,10 +56,10 @@ def _pictures(drawing_model: Any, count: int, seed: int) -> Subject:
     """Captions that training never saw."""
     from ...worlds.image import world
 
-    pictures = world.prompts(count, seed)
+    captions = world.prompts(count, seed)
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
-        return drawing_model.prompt_inputs([pictures[number].caption for number in numbers])
+        return drawing_model.prompt_inputs([captions[number] for number in numbers])
 
     return Subject("image", drawing_model.name, drawing_model.canvas(), prepare)
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import training
-from . import render, words, world
+from sooner import miniatures
+
+from .. import checkpoints
+from . import render, world
 from .page import DrawnPage
 
 TOKENS = 480
@@ -21,11 +23,12 @@ def load(folder: Path | str) -> tuple[Any, Any]:
     """A checkpoint's model in fp32, in eval mode, and its processor."""
     from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
-    return training.load(folder, Qwen3VLForConditionalGeneration, AutoProcessor)
+    return checkpoints.load(folder, Qwen3VLForConditionalGeneration, AutoProcessor)
 
 
-def build_inputs(processor: Any, pictures: Sequence[np.ndarray], prompt: str = words.PROMPT) -> Any:
+def build_inputs(processor: Any, pictures: Sequence[np.ndarray]) -> Any:
     """Model inputs for pictures, uint8 `[height, width, 3]`."""
+    prompt = miniatures.find("document").prompt
     content = [{"type": "image"}, {"type": "text", "text": prompt}]
     chat = [{"role": "user", "content": content}]
     text = processor.apply_chat_template(chat, add_generation_prompt=True)

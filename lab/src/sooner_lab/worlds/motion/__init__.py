@@ -1,7 +1,5 @@
-"""The motion miniature: a tiny Cosmos-1 AR model that continues clips of moving shapes.
+"""The motion miniature's world: clips of moving shapes, which a tiny Cosmos-1 AR model continues.
 
-`world` draws clips, `film` makes real files of them, `tokenizer` turns them into codes and back,
-`architecture` shapes the AR model, `probe` names what is in a frame, `train` trains the three
-parts by a `recipe`, `evaluate` measures and `card` tells. Importing this imports none of them:
-most need torch.
+`world` draws clips, `architecture` shapes the AR model, `evaluate` measures how well codes of true
+clips are predicted. Importing this imports none of them: most need torch.
 """

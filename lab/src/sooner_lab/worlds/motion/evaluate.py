@@ -1,4 +1,4 @@
-"""Continuing clips with the AR model, and measuring how well it does."""
+"""Measures how well the AR model predicts the codes of true clips."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
 
 from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
@@ -22,6 +21,11 @@ def load_target(folder: Path | str) -> CosmosARForCausalLM:
 def load_tokenizer(folder: Path | str) -> MotionTokenizer:
     """The tokenizer of a checkpoint folder, in fp32."""
     return MotionTokenizer.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def to_pixels(frames: torch.Tensor) -> torch.Tensor:
+    """Return uint8 frames `[rows, frames, H, W, 3]` as pixels `[rows, 3, frames, H, W]`, ±1."""
+    return frames.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
 
 
 @torch.no_grad()
@@ -68,26 +72,3 @@ def top_p(chances: torch.Tensor, share: float) -> torch.Tensor:
 
 def _entropy(chances: torch.Tensor) -> torch.Tensor:
     return -(chances * chances.clamp(min=1e-20).log()).sum(-1)
-
-
-@torch.no_grad()
-def continue_codes(model: CosmosARForCausalLM, codes: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """Generate the rest of a clip, one token at a time, at the checkpoint's own `top_p`.
-
-    Args:
-        codes: [rows, n] codes of the given frames, in raster order.
-        seed: of the sampling.
-
-    Returns:
-        [rows, tokens of a clip] codes.
-    """
-    noise = torch.Generator().manual_seed(seed)
-    cache = DynamicCache(config=model.config)
-    share = model.generation_config.top_p or 1.0
-    out, fresh = codes, codes
-    while out.shape[1] < model.config.max_position_embeddings:
-        logits = model(input_ids=fresh, past_key_values=cache, logits_to_keep=1).logits[:, -1]
-        chances = top_p(logits.float().softmax(-1), share)
-        fresh = torch.multinomial(chances, 1, generator=noise)
-        out = torch.cat([out, fresh], dim=1)
-    return out

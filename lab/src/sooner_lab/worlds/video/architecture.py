@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from transformers import (
     LlavaOnevisionConfig,
     LlavaOnevisionForConditionalGeneration,
@@ -18,14 +17,12 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from ..training import waves
 from . import words
 
 IMAGE_SIDE = 112
 PATCH = 14
 POOLED = 4  # tokens along a side of a video frame, after the 2x2 pooling
 MAX_POSITIONS = 4096
-LOW = 3 / 7  # of a deepened decoder: a third of its depth then holds three of four old layers
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,6 @@ def build_model(shape: VideoShape) -> LlavaOnevisionForConditionalGeneration:
     """A fresh fp32 model; weights come from torch's global generator, as everywhere in HF."""
     config = build_config(shape)
     model = LlavaOnevisionForConditionalGeneration(config).float()
-    positions = model.model.vision_tower.embeddings.position_embedding.weight  # [patches, width]
-    with torch.no_grad():
-        embeddings = waves(IMAGE_SIDE // PATCH, shape.vision_width)
-        positions[:, : embeddings.shape[1]] = embeddings
     decoder: Any = config.text_config
     model.generation_config.eos_token_id = decoder.eos_token_id
     model.generation_config.pad_token_id = decoder.pad_token_id

@@ -12,7 +12,7 @@ from transformers import (
     LlavaOnevisionVideoProcessor,
 )
 
-from ..training import save_half
+from ..checkpoints import save_half
 from . import architecture, words
 
 NUM_FRAMES = 16

@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import cards, training
+from .. import checkpoints
 from . import words, world
-
-SCENES = (1, 2, 4, 6, 8, 10)
-CLIPS = 32
-"""Scenes of a card's clips, and clips of each."""
 
 TOGETHER = 16
 """Clips captioned at once."""
@@ -108,7 +104,7 @@ def load(folder: Path | str) -> tuple[Any, Any]:
     """A checkpoint folder as (model, processor), by transformers' Auto classes."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    return training.load(folder, AutoModelForImageTextToText, AutoProcessor)
+    return checkpoints.load(folder, AutoModelForImageTextToText, AutoProcessor)
 
 
 def evaluate(
@@ -129,13 +125,3 @@ def evaluate(
         encoded: as of `score_clips`, whose figures are returned.
     """
     return score_clips(*load(folder), sample_clips(seed, clips, scenes), encoded=encoded)
-
-
-def by_scenes(folder: Path) -> dict[str, Any]:
-    """A checkpoint's accuracy for its card: by number of scenes, and on H.264 files."""
-    figures: dict[str, Any] = {"clips": CLIPS}
-    for scenes in SCENES:
-        figures[f"scenes_{scenes}"] = cards.rounded(evaluate(folder, CLIPS, scenes))
-    most = min(8, SCENES[-1])
-    encoded = evaluate(folder, CLIPS, most, encoded=True)
-    return {**figures, f"scenes_{most}_h264": cards.rounded(encoded)}
