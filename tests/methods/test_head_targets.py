@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +48,7 @@ def folder(path: Path, config: dict[str, Any], *names: str) -> Path:
     ("config", "names", "message"),
     [
         ({"speculators_model_type": "dflash2"}, (), "is DFlash2: its tokens depend"),
+        ({"dflash_config": {"selector_rank": 256}}, (), "is DFlash2: "),
         ({"architectures": ["DominoDraftModel"]}, (), "is Domino: "),
         ({"architectures": ["DSparkDraftModel"]}, (), "is DSpark: "),
         ({"dflash_config": {"projector_type": "dspark"}}, (), "is DSpark: "),
@@ -244,47 +243,6 @@ def test_a_module_is_read_as_its_weight() -> None:
     for name, target in direct.items():
         assert torch.allclose(target.weights, through[name].weights, atol=1e-6), name
         assert torch.allclose(target.largest, through[name].largest, atol=1e-6), name
-
-
-# Heads of version 0.1
-
-
-def of_version_01(model: Any) -> EagleHead:
-    adapter = adapt(model)
-
-    def table(module: Any) -> list[float]:
-        rows, columns = (torch.linspace(0, size - 1, 16).long() for size in module.weight.shape)
-        return [round(float(weight), 5) for weight in module.weight.data[rows, columns]]
-
-    head = EagleHead.for_target(model)
-    target = {name: head.config.target[name] for name in target_print.SHAPES}
-    target |= {"embedding": table(adapter.embedding), "lm_head": table(adapter.head)}
-    head.config = dataclasses.replace(head.config, target=target)
-    return head
-
-
-def test_a_head_of_version_01_loads_with_a_warning_and_can_be_renewed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    of_version_01(tiny.model("llama")).save_pretrained(tmp_path)
-    head = EagleHead.from_pretrained(tmp_path)
-    with caplog.at_level(logging.WARNING, "sooner"):
-        sooner.generate(
-            tiny.model("llama"), tiny.inputs("llama", "text", 1), sooner.Eagle(head),
-            max_new_tokens=4, eos_token_id=None, do_sample=False,
-        )  # fmt: skip
-    assert "written by sooner 0.1" in caplog.text
-    assert "with_target" in caplog.text
-    with pytest.raises(sooner.SoonerError, match="weights of its embedding"):
-        head.check(adapt(tiny.model("llama", seed=5)))
-    with pytest.raises(sooner.SoonerError, match="model_type llama, not qwen2"):
-        head.check(adapt(tiny.model("qwen2")))
-    with pytest.raises(sooner.SoonerError, match="trained for another target"):
-        head.with_target(tiny.model("llama", seed=5))
-    renewed = head.with_target(tiny.model("llama"))
-    caplog.clear()
-    renewed.check(adapt(tiny.model("llama")))
-    assert not caplog.text
 
 
 def test_the_bundled_head_knows_its_target(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,6 @@ import torch
 import sooner
 import tiny
 from sooner.engine.sampling import Processing
-from sooner.methods.parallel.board import Board
 from sooner.methods.parallel.server import DraftJob
 
 pytestmark = pytest.mark.slow
@@ -32,11 +31,11 @@ def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -
 
 def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
     """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
-    sampled, greedy = (Board.of(job(do_sample), rows=1) for do_sample in (True, False))
+    sampled, greedy = (job(do_sample).board(rows=1) for do_sample in (True, False))
     assert sampled.probs.shape[1] == 2 * LENGTH + 2
     assert sampled.size <= 21.5e6
     assert greedy.size <= 100_000
-    assert Board.of(job(True), rows=8).size <= 8 * 21.5e6
+    assert job(True).board(rows=8).size <= 8 * 21.5e6
 
 
 @pytest.mark.parametrize("placement", ["process", "standing", "thread"])

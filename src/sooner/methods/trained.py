@@ -39,74 +39,41 @@ class Kind:
     also: tuple[str, ...] = ()
 
 
-def _is_sooner(config: Mapping[str, Any], names: set[str]) -> bool:
-    return config.get("model_type") == "eagle_head"
-
-
-def _load_sooner(folder: Path, config: Mapping[str, Any]) -> Any:
-    from .eagle.head import EagleHead
-
-    return EagleHead.from_pretrained(folder)
-
-
-def _is_eagle3(config: Mapping[str, Any], names: set[str]) -> bool:
-    from .eagle.published import is_eagle3
-
-    return is_eagle3(config, names)
-
-
-def _load_eagle3(
-    folder: Path, config: Mapping[str, Any], layer_ids: Sequence[int] | None = None
-) -> Any:
-    from .eagle.published import load_eagle3
-
-    return load_eagle3(folder, config, layer_ids)
-
-
-def _is_dflash(config: Mapping[str, Any], names: set[str]) -> bool:
-    from .dflash.config import is_dflash
-
-    return is_dflash(config)
-
-
-def _load_dflash(folder: Path, config: Mapping[str, Any]) -> Any:
-    from .dflash.loader import load
-
-    return load(folder)
-
-
-def _is_mtp(config: Mapping[str, Any], names: set[str]) -> bool:
-    from .eagle.mtp_layouts import is_mtp
-
-    return is_mtp(config, names)
-
-
-def _load_mtp(folder: Path, config: Mapping[str, Any]) -> Any:
-    from .eagle.mtp_published import load_mtp
-
-    return load_mtp(folder, config)
-
-
-def _is_assistant(config: Mapping[str, Any], names: set[str]) -> bool:
+def known_kinds() -> tuple[Kind, ...]:
+    """Returns the kinds that can be run, in the order in which they are told apart. Their modules
+    are for those who have a drafter."""
+    from .assistant.loader import load as load_assistant
     from .assistant.sizes import is_assistant
+    from .dflash.config import is_dflash
+    from .dflash.loader import load as load_dflash
+    from .eagle.head import EagleHead
+    from .eagle.mtp_layouts import is_mtp
+    from .eagle.mtp_published import load_mtp
+    from .eagle.published import is_eagle3, load_eagle3
 
-    return is_assistant(config)
-
-
-def _load_assistant(folder: Path, config: Mapping[str, Any]) -> Any:
-    from .assistant.loader import load
-
-    return load(folder, config)
-
-
-KINDS: tuple[Kind, ...] = (
-    Kind("sooner's draft head", "eagle", _is_sooner, _load_sooner),
-    Kind("DFlash", "dflash", _is_dflash, _load_dflash, also=("ddtree",)),
-    Kind("EAGLE-3", "eagle", _is_eagle3, _load_eagle3),
-    Kind("native MTP", "eagle", _is_mtp, _load_mtp),
-    Kind("Gemma 4's assistant", "assistant", _is_assistant, _load_assistant),
-)
-"""Recognised in this order; kinds that are refused below come first."""
+    return (
+        Kind(
+            "sooner's draft head",
+            "eagle",
+            lambda config, names: config.get("model_type") == "eagle_head",
+            lambda folder, config: EagleHead.from_pretrained(folder),
+        ),
+        Kind(
+            "DFlash",
+            "dflash",
+            lambda config, names: is_dflash(config),
+            lambda folder, config: load_dflash(folder),
+            also=("ddtree",),
+        ),
+        Kind("EAGLE-3", "eagle", is_eagle3, load_eagle3),
+        Kind("native MTP", "eagle", is_mtp, load_mtp),
+        Kind(
+            "Gemma 4's assistant",
+            "assistant",
+            lambda config, names: is_assistant(config),
+            load_assistant,
+        ),
+    )
 
 
 def _mentions(*words: str) -> Predicate:
@@ -128,27 +95,32 @@ def _has(*parts: str) -> Predicate:
     return fits
 
 
+def _is_dflash2(config: Mapping[str, Any], names: set[str]) -> bool:
+    options = {**config, **(config.get("dflash_config") or {})}
+    is_named = _mentions("dflash2")(config, names)
+    return is_named or "selector_rank" in options or "conv_kernel_size" in options
+
+
+IN_ORDER = (
+    "its tokens depend on those before them inside a block, so that a block's marginals are no "
+    "tree; it takes a drafter that samples a block in order"
+)
+INDEPENDENT = (
+    "its heads are independent of each other; it takes a drafter that ranks a tree of products of "
+    "their marginals"
+)
 REFUSED: tuple[tuple[str, Predicate, str], ...] = (
-    ("DFlash2", _mentions("dflash2"), "its tokens depend on those before them inside a block, so "
-                                      "that "
-     "a block's marginals are no tree; it takes a drafter that samples a block in order"),
-    ("Domino", _mentions("domino"), "its tokens depend on those before them inside a block, so "
-                                    "that "
-     "a block's marginals are no tree; it takes a drafter that samples a block in order"),
-    ("DSpark", _mentions("dspark"), "its tokens depend on those before them inside a block, so "
-                                    "that "
-     "a block's marginals are no tree; it takes a drafter that samples a block in order"),
+    ("DFlash2", _is_dflash2, IN_ORDER),
+    ("Domino", _mentions("domino"), IN_ORDER),
+    ("DSpark", _mentions("dspark"), IN_ORDER),
     ("P-EAGLE", _mentions("peagle"), "it drafts a block in parallel from masked states; it takes a "
      "drafter of blocks, as DFlash has"),
-    ("Medusa", _mentions("medusa"), "its heads are independent of each other; it takes a drafter "
-                                    "that "
-     "ranks a tree of products of their marginals"),
+    ("Medusa", _mentions("medusa"), INDEPENDENT),
     ("Hydra", _mentions("hydra"), "its heads read the tokens before them; it takes a drafter that "
      "runs them in order"),
     ("an MLP speculator", _mentions("mlp_speculator", "mlpspeculator"), "its layers read the last "
      "state and one token each; it takes a drafter that runs them in order"),
-    ("Medusa", _has("medusa_head"), "its heads are independent of each other; it takes a drafter "
-     "that ranks a tree of products of their marginals"),
+    ("Medusa", _has("medusa_head"), INDEPENDENT),
 )  # fmt: skip
 """Name, how to tell it, what it would take."""
 
@@ -271,12 +243,13 @@ def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
     for name, fits, lacking in REFUSED:
         if fits(config, names):
             raise UnsupportedError(f"'{folder}' is {name}: {lacking}")
-    for kind in KINDS:
+    kinds = known_kinds()
+    for kind in kinds:
         if kind.fits(config, names):
             return kind
     if any(name.removeprefix("model.").startswith(("fc.", "layers.0.")) for name in names):
         raise UnsupportedError(f"'{folder}' is {EAGLE1}")
-    known = ", ".join(kind.name for kind in KINDS)
+    known = ", ".join(kind.name for kind in kinds)
     raise UnsupportedError(
         f"'{folder / 'config.json'}' is of model_type {config.get('model_type')!r}, "
         f"no drafter that is known; known: {known}"

@@ -20,13 +20,6 @@ SLIDING = "sliding_attention"
 PROVENANCE = "sooner"
 """Key of what `sooner train draft` writes beside the published ones."""
 
-SUCCESSORS = {
-    "dflash2": "its candidate selector scores a token by the one drafted before it",
-    "domino": "its causal head reads the tokens drafted before it",
-    "dspark": "its Markov head reads the token drafted before it",
-}
-"""Relatives whose tokens depend on predecessors inside a block, and by what."""
-
 OPTIONS = (
     "block_size", "mask_token_id", "target_layer_ids", "input_embedding_scale",
     "output_multiplier", "final_logit_softcapping",
@@ -193,7 +186,7 @@ class DFlashConfig:
 
         Raises:
             SoonerError: no such file, or a key that is unknown, missing or out of range.
-            UnsupportedError: of a relative whose drafts are no marginals.
+            UnsupportedError: positions of several axes.
         """
         path = folder / FILE
         try:
@@ -208,9 +201,11 @@ class DFlashConfig:
 
 
 def is_dflash(raw: Mapping[str, Any]) -> bool:
-    """Whether a published config is of a DFlash drafter, or of a relative that is refused."""
-    names = " ".join(_names(raw)).lower()
-    return any(kind in names for kind in ("dflash", *SUCCESSORS)) or (
+    """Returns whether a published config is of a DFlash drafter."""
+    spec = raw.get("speculative_config")
+    method = spec.get("method") if isinstance(spec, Mapping) else None
+    names = (raw.get("speculators_model_type"), raw.get("model_type"), method)
+    return "dflash" in str((*(raw.get("architectures") or ()), *names)).lower() or (
         "mask_token_id" in raw and "target_layer_ids" in raw
     )
 
@@ -232,7 +227,6 @@ def read_config(raw: Mapping[str, Any], where: str) -> DFlashConfig:
     Raises:
         SoonerError, UnsupportedError: see `DFlashConfig.load`.
     """
-    _refuse_successors(raw, where)
     if "speculators_model_type" in raw:
         return _speculators(raw, where)
     if isinstance(raw.get("speculative_config"), Mapping):
@@ -339,27 +333,6 @@ def _rope(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
         )
     rope.setdefault("rope_theta", 1_000_000.0)
     return rope
-
-
-def _names(raw: Mapping[str, Any]) -> list[str]:
-    spec = raw.get("speculative_config")
-    method = spec.get("method") if isinstance(spec, Mapping) else None
-    names = (raw.get("speculators_model_type"), raw.get("model_type"), method)
-    return [str(name) for name in (*(raw.get("architectures") or ()), *names) if name]
-
-
-def _refuse_successors(raw: Mapping[str, Any], where: str) -> None:
-    names = " ".join(_names(raw)).lower()
-    options = {**raw, **(raw.get("dflash_config") or {})}
-    matches = [kind for kind in SUCCESSORS if kind in names]
-    if not matches and ("selector_rank" in options or "conv_kernel_size" in options):
-        matches = ["dflash2"]
-    if matches:
-        raise UnsupportedError(
-            f"'{where}' is a {matches[0]} drafter: {SUCCESSORS[matches[0]]}, so a block gives no "
-            "marginals to draw from or to build a tree of; it would take a drafter that runs that "
-            "part token by token. Give a DFlash drafter"
-        )
 
 
 def _needed(raw: Mapping[str, Any], name: str, where: str) -> Any:

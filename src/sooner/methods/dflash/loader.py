@@ -44,7 +44,7 @@ def load(
     Raises:
         SoonerError: files that can't be read; a tensor that is unknown, missing or of another
             shape, by its name.
-        UnsupportedError: a relative whose drafts are no marginals.
+        UnsupportedError: positions of several axes.
     """
     home = Path(folder)
     config = DFlashConfig.load(home)

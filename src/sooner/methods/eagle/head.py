@@ -88,22 +88,6 @@ class EagleHead(DraftHead):
         if self.config.target:
             check_target(self.config.target, adapter)
 
-    def with_target(self, model: Any) -> EagleHead:
-        """This head, whose config tells anew for which target it was trained.
-
-        For heads of version 0.1, which know too little of it.
-
-        Args:
-            model: the loaded HF model that it was trained for, or its adapter.
-
-        Raises:
-            SoonerError: it was trained for another one, as far as its config tells.
-        """
-        adapter = _adapter(model)
-        self.check(adapter)
-        self.config = replace(self.config, target=fingerprint(adapter))
-        return self
-
     @property
     def temperature(self) -> float:
         """Returns the temperature of its confidences under greedy decoding."""

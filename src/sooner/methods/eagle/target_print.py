@@ -22,7 +22,6 @@ Weights in formats coarser than 8 bits get an allowance of 4 bits, behind which 
 from __future__ import annotations
 
 import base64
-import logging
 from statistics import median
 from typing import Any
 
@@ -34,8 +33,6 @@ from ...engine.interface import Prompt
 from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from .matrices import WeightSample, is_quantised, sample_matrices
-
-logger = logging.getLogger("sooner")
 
 FORMATS = {"float": 0.0, "8-bit": 1 / 254, "4-bit": 0.16}
 """Half the widest step of a number format, in shares of the row's largest weight: of symmetric
@@ -54,10 +51,6 @@ VOCABULARY = 16
 """Logits that are kept of each of its places."""
 
 SHAPES = ("model_type", "hidden_size", "layers", "vocab_size")
-OLD_TABLES = ("embedding", "lm_head")
-OLD_SAMPLES, OLD_SPREAD = 16, 0.02
-"""Heads of version 0.1 have this many weights of their target's two tables, and may be off by this
-share of the largest of them."""
 
 
 def fingerprint(adapter: Any) -> dict[str, Any]:
@@ -105,12 +98,7 @@ def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
     if apart:
         return apart
     if "matrices" not in trained_for:
-        logger.warning(
-            "this draft head was written by sooner 0.1, which kept samples of its target's "
-            "embedding and LM head alone: a fine-tuned target is not noticed; renew its config "
-            "with head.with_target(model).save_pretrained(folder)"
-        )
-        return [f"weights of its {name}" for name in OLD_TABLES if _old(trained_for, adapter, name)]
+        return ["the head is of sooner 0.1 and knows too little of its target; train it again"]
     ours = {name: WeightSample.decode(text) for name, text in trained_for["matrices"].items()}
     samples = sample_matrices(adapter, with_largest=False)
     if lacking := [f"no {name}" for name in ours if name not in samples]:
@@ -184,15 +172,3 @@ def _logits_off(trained_for: dict[str, Any], adapter: Any) -> float:
     data = np.frombuffer(base64.b64decode(trained_for["logits"]), "<f4").copy()
     ours = torch.from_numpy(data).view(PROBE, -1)
     return float((probe_logits(adapter) - ours).norm() / ours.norm())
-
-
-def _old(trained_for: dict[str, Any], adapter: Any, name: str) -> bool:
-    """Whether a table differs from what version 0.1 kept of it."""
-    table = adapter.embedding if name == "embedding" else adapter.head
-    weight = getattr(table, "weight", None)
-    if name not in trained_for or not isinstance(weight, Tensor) or not weight.is_floating_point():
-        return False  # a format of its own
-    rows, columns = (torch.linspace(0, size - 1, OLD_SAMPLES).long() for size in weight.shape)
-    loaded = weight.detach()[rows.to(weight.device), columns.to(weight.device)].float().cpu()
-    ours = torch.tensor(trained_for[name])
-    return bool((ours - loaded).abs().max() > OLD_SPREAD * ours.abs().max())

@@ -13,15 +13,12 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...engine.stats.run import Stats
-
-if TYPE_CHECKING:
-    from .server import DraftJob
 
 TokenIndices = Sequence[list[int]]
 """For each row, which of the target's visual tokens the draft sees."""
@@ -116,18 +113,6 @@ class Board:
         if floats:
             probs = torch.frombuffer(memory, dtype=torch.float32, count=floats, offset=begin)
         self.probs = probs.view(rows, ring, vocab)
-
-    @classmethod
-    def of(cls, job: DraftJob, rows: int, descriptor: int | None = None) -> Board:
-        """Returns the board of a job over `rows` rows.
-
-        As many of the draft's distributions are kept as the draft may be ahead: those of tokens
-        that may still be verified. At a vocabulary of 152,000 each of them takes 0.6 MB.
-        """
-        ahead = job.max_ahead + 2
-        vocab = job.vocab if job.processing.do_sample else 0
-        visual = max((len(ids) for ids in job.prompt_ids), default=0)
-        return cls(rows, job.limit + ahead, ahead, vocab, visual, descriptor)
 
     # The decoder's side: none of these waits for anything.
 

@@ -154,7 +154,7 @@ class StandingDraft:
             task = self._task()
             if isinstance(task, str):
                 return task
-            self._board = board = Board.of(job, rows, memory)
+            self._board = board = job.board(rows, memory)
             with contextlib.suppress(OSError):  # it died since; the run finds it gone
                 task.notify(packed, memory)
         finally:
@@ -227,7 +227,7 @@ def serve_runs(adapter: Any, peer: socket) -> None:
         if not descriptors:
             continue
         job, rows = unpack(descriptors[0])
-        board = Board.of(job, rows, descriptors[1])
+        board = job.board(rows, descriptors[1])
         for descriptor in descriptors:
             os.close(descriptor)
         DraftServer(job.on(adapter), board).serve(partial(receive, peer))

@@ -213,7 +213,7 @@ class Worker:
     @classmethod
     def start(cls, placement: str, job: DraftJob, rows: int) -> Worker:
         """Starts a worker for one run over so many rows, forked or in a thread."""
-        board = Board.of(job, rows)
+        board = job.board(rows)
         serve = partial(_serve_one, DraftServer(job, board))
         if placement == "thread":
             task = start_thread(serve, job.adapter.device, job.inputs.values())
