@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-import sooner.tasks.parse.decoder as decoder_module
+import sooner.tasks.parse.decoding as decoding
 from sooner.documents import Page, PageDraft, Region
 from sooner.documents.regions import FORMULA, LIST_ITEM, TABLE
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
-from sooner.tasks.parse.budget import (
+from sooner.tasks.parse.contexts import Piece
+from sooner.tasks.parse.decoding import DecodedRow
+from sooner.tasks.parse.regions import SPARE, TIMES, RegionStage, unsure
+from sooner.tasks.parse.stages import (
+    COLD,
+    ENOUGH,
     FIRST,
     RECENT,
+    TRIAL,
     PageCost,
-    PageCosts,
+    StageBudget,
+    StageChoice,
 )
-from sooner.tasks.parse.contexts import Piece
-from sooner.tasks.parse.crops import (
-    SPARE,
-    TIMES,
-    Crop,
-    Part,
-    unsure,
-)
-from sooner.tasks.parse.decoding import DecodedRow
-from sooner.tasks.parse.regions import RegionStage
-from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 90
@@ -65,7 +61,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     known = qwen3_vl()
     model = copy.deepcopy(known.target.model)
     model.lm_head = Stutter(model.lm_head)
-    decode = decoder_module.decode_alone
+    decode = decoding.decode_alone
 
     def stuttering(request: Any, *rest: Any) -> Any:
         before, model.lm_head.is_on = model.lm_head.is_on, request.stage == "regions"
@@ -74,7 +70,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
         finally:
             model.lm_head.is_on = before
 
-    monkeypatch.setattr(decoder_module, "decode_alone", stuttering)
+    monkeypatch.setattr(decoding, "decode_alone", stuttering)
     return ModelPair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
 
 
@@ -152,17 +148,17 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
     assert tried <= COLD + ENOUGH + 2
 
 
-def test_costs_are_robust_and_careful() -> None:
-    costs = PageCosts()
-    assert costs.usual(160).forwards == 10
-    assert costs.minimum(160).forwards == 0  # nothing known, nothing spent unasked
+def test_a_budget_is_a_share_of_the_cheapest_page() -> None:
+    choice = StageChoice()
+    assert not choice.budget(160, 50, time.perf_counter).is_enough  # nothing known
     for forwards in (20, 20, 200, 10):
-        costs.add(PageCost(100, forwards, forwards / 10))
-    assert costs.usual(200) == PageCost(200, 40, 4.0)
-    assert costs.minimum(200) == PageCost(200, 10, 1.0)
-    assert costs.minimum(50) == PageCost(50, 5, 0.5)
-    costs.add(PageCost(0, 99, 9.0))
-    assert costs.usual(200) == PageCost(200, 40, 4.0)
+        choice.add("page", 1, 1.0, PageCost(100, forwards, forwards / 10, 0.01))
+    choice.add("page", 1, 1.0, PageCost(0, 99, 9.0))  # without a draft: no measure of any
+    choice.share = 1.0
+    for letters, forwards, seconds in ((200, 10, 1.5), (50, 5, 1.0)):
+        budget = choice.budget(letters, 50, time.perf_counter)
+        assert (budget.forwards, budget.seconds) == (forwards, pytest.approx(seconds))
+    assert StageBudget.fixed(160).forwards == 10
 
 
 def piece(place: int, box: tuple[float, ...], *texts: str, **region: Any) -> Piece:
@@ -183,14 +179,6 @@ def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:
     assert len(unsure(pieces, 1.0)) == 5
 
 
-def crop(slots: int, confidence: float | None = None, draft: int = 3) -> Crop:
-    text_piece = piece(0, (0, 0, 90, 20), "x", confidence=confidence)
-    ids = [[1] * draft] if draft else []
-    return Crop(
-        Part((text_piece,), text_piece.region), np.zeros((1, 1, 3), dtype=np.uint8), ids, slots
-    )
-
-
 @pytest.mark.parametrize("max_rows", [1, 2, 0])
 def test_full_memory_is_tried_again_with_half_of_the_rows(
     max_rows: int, monkeypatch: pytest.MonkeyPatch
@@ -199,7 +187,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
     pair, page = qwen3_vl(), noise_page(84, 140)
     draft = rough(page, 8, 6, 7, 9)
     rows: list[int] = []
-    decode = decoder_module.decode_alone
+    decode = decoding.decode_alone
 
     def limited(request: Any, *rest: Any) -> Any:
         if request.stage == "regions":
@@ -210,7 +198,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
 
     settings = ParseSettings(stages="regions", **FIXED)
     want = PageParser(pair, settings)(page, draft)
-    monkeypatch.setattr(decoder_module, "decode_alone", limited)
+    monkeypatch.setattr(decoding, "decode_alone", limited)
     parsed = PageParser(pair, settings)(page, draft)
     if max_rows:
         assert [region.text for region in parsed.regions] == [

@@ -25,7 +25,6 @@ from sooner.tasks.parse.contexts import (
     region_pieces,
     with_region_texts,
 )
-from sooner.tasks.parse.crops import together
 from sooner.tasks.parse.families import (
     FAMILIES,
     REFUSED,
@@ -40,7 +39,6 @@ from sooner.tasks.parse.habits import (
     known_ask,
     longest_of,
 )
-from tasks.parsing import noise_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -197,22 +195,3 @@ def test_tags_are_special_tokens_that_drafts_have_and_decoding_keeps(form: str) 
     assert tokens[-1:] == eos
     assert sum(words.convert_tokens_to_ids(tag) in tokens for tag in set(tags)) == len(set(tags))
     assert decoded(words, [*tokens, words.pad_token_id], form, eos) == text
-
-
-def test_regions_share_a_crop_only_with_the_same_prompt() -> None:
-    regions = [
-        Region((0, 0, 40, 20), "Text", 0, ["one"]),
-        Region((0, 20, 40, 40), "Text", 1, ["two"]),
-        Region((0, 40, 40, 60), "Formula", 2, ["x"]),
-    ]
-    draft = PageDraft(regions, size=(84, 112))
-
-    def parts(family: str) -> list[int]:
-        groups = together(region_pieces(draft, ask_of(family)), noise_page())
-        return [len(part.pieces) for part in groups]
-
-    assert parts("paddleocr_vl") == [2, 1]
-    assert parts("hunyuan_vl") == [2, 1]
-    assert parts("qwen3_vl") == [3]
-    olmocr = region_pieces(draft, ask_of("", FAMILIES["olmocr"].ask))
-    assert [len(part.pieces) for part in together(olmocr, noise_page())] == [1, 1, 1]

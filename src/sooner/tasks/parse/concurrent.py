@@ -5,33 +5,39 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from concurrent.futures import Future
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 from ...checks import check_whole
 from ...documents import Page, PageDraft
 from ...engine.memory import manager
 from ...engine.memory.free_memory import ON_CPUS, free_bytes, gpus_of
+from ...engine.request import Request
 from ...engine.scheduler import Engine
-from ...errors import SoonerError
+from ...engine.stats.run import Stats
+from ...errors import SoonerError, is_out_of_memory
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ...models import adapt
 from ..loading import ModelPair
 from ..prompting import max_positions
+from .decoding import DecodeRequest, DecodeResult, PageDecoder, RowListener, decode_alone
 from .parser import PageParser
-from .result import FAILED, Late, ParsedPage
+from .result import Late, ParsedPage
 from .settings import ParseSettings
-from .shared_engine import CLOSED, CROPS, SharedDecoder, SharedEngine
 
-PageWithDraft: TypeAlias = tuple[Page, PageDraft | Late | None]
-"""A page, and what drafters say of it."""
+T = TypeVar("T")
 
 MAX_PAGES = 16
 """Pages under way unless more are asked for."""
+
+CROPS = 8
+"""Crops of a page that are one request of the engine, prefilled together."""
 
 SHARE = 0.8
 """The share of a GPU that weights, keys and values may take; pictures and forwards need the
@@ -45,6 +51,8 @@ ones make room and are prefilled again later."""
 PROMPT = 16384
 """Tokens that a page's prompt is left at most. One with more is decoded alone."""
 
+CLOSED = "the parser was closed before the page came to its end"
+
 
 class ConcurrentParser:
     """Parses many pages at once over one engine; the text of each is what `PageParser` gives.
@@ -57,7 +65,7 @@ class ConcurrentParser:
     one at a time.
 
     Where memory is short, the pages that began last make room and go on later; only what runs out
-    of memory with nothing beside it is tried with less (`effort.py`). A page's seconds are its
+    of memory with nothing beside it is tried with less (`PageParser`). A page's seconds are its
     own: those of its inputs, its prefills, and its share of the rounds, each of which is divided by
     the rows that it decoded. `timeout`, the budget of stage 1 and what is learnt of costs go by
     these.
@@ -88,31 +96,26 @@ class ConcurrentParser:
         engine: Engine | None = None,
     ) -> None:
         self.parser = PageParser(pair, settings)
-        parse_settings, model = self.parser.settings, pair.target.model
+        self.ask, self.settings = self.parser.ask, self.parser.settings
         self.has_drafts = has_drafts
-        method = _method(parse_settings, has_drafts, self.parser.experience)
-        room = engine_room(model, method, parse_settings, pages_in_flight)
+        model = pair.target.model
+        method = _method(self.settings, has_drafts, self.parser.experience)
+        room = engine_room(model, method, self.settings, pages_in_flight)
         self.pages_in_flight = room.pages_in_flight
         self.engine = engine or Engine(
             model, method, max_rows=room.rows, pages=room.pages, prefix_caching=False
         )
-        self._engine = SharedEngine(self.engine, method, set(self.parser.eos))
+        self._queue = EngineQueue(self.engine, method, set(self.parser.eos))
         self._numbers = itertools.count()
         self._is_closed = False
         # Tokenizers and processors are for one thread: all pages' own work is done in this one.
+        self._work = ThreadPoolExecutor(1, "pages")
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(self.pages_in_flight)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pages", daemon=True)
+        # A daemon: a forward that hangs must not keep the program from ending.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._thread.start()
-
-    @property
-    def ask(self) -> Any:
-        """Returns the target's prompts and output formats."""
-        return self.parser.ask
-
-    @property
-    def settings(self) -> ParseSettings:
-        return self.parser.settings
+        asyncio.run_coroutine_threadsafe(self._queue.run(), self._loop)
 
     def submit(self, page: Page, draft: PageDraft | Late | None = None) -> Future[ParsedPage]:
         """Begin a page; for callers without an event loop.
@@ -136,10 +139,10 @@ class ConcurrentParser:
         return asyncio.run_coroutine_threadsafe(page_run, self._loop)
 
     async def _parse(self, page: Page, draft: PageDraft | Late | None, number: int) -> ParsedPage:
-        """Parse a page in the pages' thread, once fewer than `pages_in_flight` are under way."""
+        """Parse a page, once fewer than `pages_in_flight` are under way."""
         try:
             async with self._slots:
-                decoder = SharedDecoder(self._engine, float(number))
+                decoder = SharedDecoder(self._queue, self._work, float(number))
                 return await self.parser.parse(page, draft, decoder)
         except asyncio.CancelledError:
             if self._is_closed:
@@ -150,55 +153,24 @@ class ConcurrentParser:
         """Parse a page beside others; as a call of `PageParser`, which raises the same."""
         return await asyncio.wrap_future(self.submit(page, draft))
 
-    async def run(
-        self, pages: Iterable[Page | PageWithDraft] | AsyncIterable[Page | PageWithDraft]
-    ) -> AsyncIterator[ParsedPage]:
-        """Parse pages, and yield each as it ends; whichever ends first comes first.
-
-        A page that fails is yielded with the status FAILED and the reason; others go on. No more
-        pages are taken than are under way.
-
-        Args:
-            pages: with their drafts, or without.
-        """
-        coming, under_way = _async(pages), dict[asyncio.Future[ParsedPage], Page]()
-        is_more = True
-        try:
-            while is_more or under_way:
-                while is_more and len(under_way) < self.pages_in_flight:
-                    try:
-                        item = await anext(coming)
-                    except StopAsyncIteration:
-                        is_more = False
-                        break
-                    page, draft = (item, None) if isinstance(item, Page) else item
-                    under_way[asyncio.wrap_future(self.submit(page, draft))] = page
-                if not under_way:
-                    return
-                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for future in done:
-                    yield _result(future, under_way.pop(future))
-        finally:
-            for future in under_way:
-                future.cancel()
-
     def close(self) -> None:
-        """End all pages that are under way, with an error each, and the engine's thread."""
+        """End all pages that are under way, with an error each, and the threads."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._engine.close()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._work.shutdown()
 
     async def _end(self) -> None:
-        """End the pages that are still under way."""
-        pages = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in pages:
+        """End the pages that are still under way, and the engine's turns."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*pages, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.engine.close()
 
     def __enter__(self) -> ConcurrentParser:
         return self
@@ -210,6 +182,243 @@ class ConcurrentParser:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@dataclass(eq=False)
+class QueuedRequest:
+    """Holds a request of a page until its rows have left the engine.
+
+    Attributes:
+        request: of several rows, if these are to be prefilled together.
+        decoder: of the page.
+        future: its result, or what went wrong.
+        listener, rows: while it is in the engine.
+        is_alone: it is decoded with nothing beside it.
+        seconds_before: that the engine spent on it before it was begun anew.
+    """
+
+    request: DecodeRequest
+    decoder: SharedDecoder
+    future: asyncio.Future[DecodeResult]
+    listener: RowListener | None = None
+    rows: Request | None = None
+    is_alone: bool = False
+    seconds_before: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """That the engine has spent on it."""
+        rows = self.rows
+        spent = 0.0 if rows is None else rows.prefill_seconds + rows.round_seconds
+        return self.seconds_before + spent
+
+    def finish(self, result: DecodeResult | Exception) -> None:
+        if self.future.done():  # it was cancelled
+            return
+        if isinstance(result, Exception):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+    def result(self) -> DecodeResult:
+        """Returns what its rows generated, once these have ended."""
+        rows, listener = self.rows, self.listener
+        assert rows is not None
+        assert rows.tokens is not None
+        assert listener is not None
+        tokens = sum(map(len, rows.tokens))
+        stats = Stats(
+            mode=rows.mode,
+            method=rows.method.name,
+            rows=rows.rows,
+            tokens=tokens,
+            decode_tokens=tokens - rows.rows,
+            nfe=max(map(len, listener.accepted)),
+            acceptance_histogram=Counter(
+                count for accepted in listener.accepted for count in accepted[1:]
+            ),
+            num_draft_tokens=rows.num_draft_tokens,
+        )
+        stats.seconds["prefill"] = rows.prefill_seconds
+        stats.seconds["verify"] = rows.round_seconds
+        return DecodeResult(listener.finished(), stats)
+
+
+class EngineQueue:
+    """Gives the requests of many pages to one engine and takes its steps, all in one event loop.
+
+    What can't share rounds is decoded with nothing beside it, once all that was begun before has
+    ended: a request with a sparse prefill, one that is longer than the engine has pages for, and
+    one for which memory ran out beside others.
+
+    Args:
+        engine: used by the loop's thread alone from now on.
+        method: how its rows are decoded; requests that come without drafts join them, too.
+        eos: ids that end a text.
+    """
+
+    def __init__(self, engine: Engine, method: Method, eos: set[int]) -> None:
+        self.engine, self.method, self.eos = engine, method, eos
+        self._waiting: deque[QueuedRequest] = deque()  # not begun, in order
+        self._running: dict[Request, QueuedRequest] = {}
+        self._has_work = asyncio.Event()
+
+    async def decode(self, entry: QueuedRequest) -> DecodeResult:
+        """Returns the result of a request; where it is cancelled, it leaves the engine.
+
+        Raises:
+            Exception: what went wrong with it.
+        """
+        self._waiting.append(entry)
+        self._has_work.set()
+        try:
+            return await entry.future
+        except asyncio.CancelledError:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+            if entry.rows is not None and self._running.pop(entry.rows, None) is not None:
+                self.engine.cancel(entry.rows)
+            raise
+
+    async def run(self) -> None:
+        """Take steps of the engine as long as there is anything to do; ends with the loop."""
+        while True:
+            await self._has_work.wait()
+            try:
+                self._begin()
+                if not self.engine.is_idle:
+                    for request in self.engine.step():
+                        self._end(request)
+            except Exception as error:  # of the engine itself: all that it holds ends with it
+                for entry in self._running.values():
+                    entry.finish(error)
+                self._running.clear()
+                self.engine.close()
+            if self.engine.is_idle and not self._waiting:
+                self._has_work.clear()
+            await asyncio.sleep(0)  # pages have their turn
+
+    def _begin(self) -> None:
+        """Give the engine what waits, up to what has to be decoded alone."""
+        while self._waiting:
+            entry = self._waiting[0]
+            is_alone = entry.is_alone or not self._may_share(entry.request)
+            if is_alone and self._running:
+                return
+            self._waiting.popleft()
+            try:
+                if is_alone:
+                    result = decode_alone(entry.request, self.engine.model, self.eos)
+                    entry.seconds_before += result.stats.total_seconds
+                    entry.finish(result)
+                    return
+                self._add(entry)
+            except Exception as error:
+                entry.finish(error)
+
+    def _may_share(self, request: DecodeRequest) -> bool:
+        if request.prefill is not None or self.engine.longest is None:
+            return request.prefill is None
+        rows, width = request.inputs["input_ids"].shape
+        length = width + max(request.limits)
+        needed = rows * -(-(length + self.method.largest_block()) // manager.PAGE)
+        return length <= self.engine.longest and needed <= self.engine.pages
+
+    def _add(self, entry: QueuedRequest) -> None:
+        request, method = entry.request, self.method
+        if isinstance(method, HSD):  # of such a kind that its row may join others
+            drafts = [[]] if request.drafts is None else request.drafts
+            method = HSD(drafts, **request.verification)
+        entry.listener = listener = RowListener(
+            request.limits, request.repetition, self.eos, request.seconds, request.budget,
+            entry.decoder.clock,
+        )  # fmt: skip
+        entry.rows = self.engine.add_request(
+            request.inputs, method=method, priority=entry.decoder.priority, **listener.options
+        )
+        self._running[entry.rows] = entry
+
+    def _end(self, rows: Request) -> None:
+        """The rows of a request have left the engine."""
+        entry = self._running.pop(rows, None)
+        if entry is None:
+            return
+        error = rows.error
+        if error is not None and is_out_of_memory(error):
+            entry.seconds_before, entry.rows = entry.seconds, None
+            entry.is_alone = True  # others may have been what was too much
+            self._waiting.appendleft(entry)
+        else:
+            entry.finish(entry.result() if error is None else error)
+
+
+class SharedDecoder(PageDecoder):
+    """Decodes what one page asks for beside others.
+
+    A page's seconds are its share of what the engine did, and its own work.
+
+    Args:
+        queue: of all pages.
+        work: the thread of pages' own work.
+        priority: of the page; those with less of it go first.
+    """
+
+    max_rows = CROPS
+
+    def __init__(self, queue: EngineQueue, work: ThreadPoolExecutor, priority: float) -> None:
+        super().__init__(queue.engine.model, queue.eos)
+        self.queue, self.priority = queue, priority
+        self._work, self._spent = work, 0.0
+        self._requests: list[QueuedRequest] = []
+
+    def clock(self) -> float:
+        return self._spent + sum(entry.seconds for entry in self._requests)
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        def timed() -> T:
+            began = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                self._spent += time.perf_counter() - began
+
+        return await asyncio.get_running_loop().run_in_executor(self._work, timed)
+
+    async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
+        loop = asyncio.get_running_loop()
+        entries = [QueuedRequest(request, self, loop.create_future()) for request in requests]
+        self._requests += entries
+        tasks = [asyncio.ensure_future(self.queue.decode(entry)) for entry in entries]
+        try:
+            return await asyncio.gather(*tasks)
+        except Exception:
+            for task in tasks:  # the others leave the engine with the first that failed
+                task.cancel()
+            raise
+
+    async def wait(self, late: Late) -> PageDraft | None:
+        """Wait for the page's draft in a thread of its own."""
+        return await asyncio.wrap_future(in_thread(late, "draft"))
+
+
+def in_thread(call: Callable[[], T], name: str) -> Future[T]:
+    """Call a function in a daemon thread: one that hangs must not keep the program from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            # What is no `Exception`, such as the end of a program, would end the event loop.
+            is_usual = isinstance(error, Exception)
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error if is_usual else SoonerError(f"{name}: {error!r}"))
+            return
+        if future.set_running_or_notify_cancel():
+            future.set_result(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 @dataclass(frozen=True)
@@ -294,23 +503,3 @@ def _method(
         return Autoregressive()
     shared = experience if settings.acceptance_threshold == 1 else None
     return HSD([[]], **settings.verification, experience=shared)
-
-
-def _result(future: asyncio.Future[ParsedPage], page: Page) -> ParsedPage:
-    try:
-        return future.result()
-    except Exception as error:
-        is_known = isinstance(error, SoonerError)
-        reason = " ".join((str(error) if is_known else f"{type(error).__name__}: {error}").split())
-        return ParsedPage(page.source.name, page.number, FAILED, reason[:300], size=page.size)
-
-
-async def _async(
-    pages: Iterable[Page | PageWithDraft] | AsyncIterable[Page | PageWithDraft],
-) -> AsyncIterator[Page | PageWithDraft]:
-    if isinstance(pages, AsyncIterable):
-        async for page in pages:
-            yield page
-        return
-    for page in pages:
-        yield page

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import torch
 from transformers import StoppingCriteriaList
 
+from ...documents import PageDraft
 from ...engine.rows import RowWatch
 from ...engine.stats.run import Stats
 from ...generation import generate
-from ...methods import Method
+from ...methods import HSD, Autoregressive, Method
 from ..prefill import Prefill
-from .budget import StageBudget
-from .result import BUDGET, LENGTH, REPETITION, TIME, StageStats
+from .result import BUDGET, LENGTH, REPETITION, TIME, Late, StageStats
+from .stages import StageBudget
+
+T = TypeVar("T")
+
+Drafts: TypeAlias = list[Any]
+"""The drafts of each row, as `HSD` takes them."""
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds that were spent on a page so far."""
 
 LONGEST = 256
 
@@ -110,7 +122,7 @@ class RowListener(RowWatch):
         eos: set[int],
         seconds: float | None = None,
         budget: StageBudget | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Clock = time.perf_counter,
     ) -> None:
         self.output = [DecodedRow() for _ in limits]
         self.accepted: list[list[int]] = [[] for _ in limits]
@@ -209,6 +221,108 @@ def decode_rows(
     listener = RowListener(limit, period, eos, seconds, budget)
     made = generate(model, inputs, method, prefill=prefill, **listener.options)
     return listener.finished(), made.stats
+
+
+@dataclass(frozen=True)
+class DecodeRequest:
+    """Rows of a page to be decoded greedily.
+
+    Attributes:
+        stage: `regions` or `page`.
+        inputs: what the processor returned, `input_ids [rows, width]`.
+        limits, repetition: of each row, see `RowListener`.
+        drafts: of each row; `None` decodes plainly.
+        verification: options of `HSD`.
+        prefill: a sparse one; the model's own by default.
+        seconds, budget: see `RowListener`.
+    """
+
+    stage: str
+    inputs: Mapping[str, Any] = field(repr=False)
+    limits: Sequence[int]
+    repetition: Sequence[int]
+    drafts: Drafts | None = field(default=None, repr=False)
+    verification: Mapping[str, Any] = field(default_factory=dict)
+    prefill: Prefill | None = None
+    seconds: float | None = None
+    budget: StageBudget | None = None
+
+
+@dataclass(frozen=True)
+class DecodeResult:
+    """The rows of a request as they were decoded, and the figures of that."""
+
+    rows: list[DecodedRow]
+    stats: Stats
+
+
+class PageDecoder:
+    """Decodes what one page asks for, with nothing beside it; never suspends.
+
+    Args:
+        model: loaded.
+        eos: ids that end a text.
+
+    Attributes:
+        max_rows: of a request; what could be a larger batch is several. `None` is any.
+    """
+
+    max_rows: int | None = None
+
+    def __init__(self, model: Any, eos: set[int]) -> None:
+        self.model, self.eos = model, eos
+
+    def clock(self) -> float:
+        """Returns the page's own seconds, by which times, budgets and costs are counted."""
+        return time.perf_counter()
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Returns what a function returns that does the page's own work."""
+        return function(*args)
+
+    async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
+        """Decode requests, side by side where that is possible."""
+        try:
+            return [decode_alone(request, self.model, self.eos) for request in requests]
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they hold what was allocated
+            raise
+
+    async def wait(self, late: Late) -> PageDraft | None:
+        """Wait for the page's draft."""
+        return late()
+
+
+def decode_alone(request: DecodeRequest, model: Any, eos: set[int]) -> DecodeResult:
+    """Decode one request, with nothing beside it."""
+    drafts = request.drafts
+    method = Autoregressive() if drafts is None else HSD(drafts, **request.verification)
+    rows, stats = decode_rows(
+        model, request.inputs, method, request.limits, request.repetition, eos,
+        request.prefill, request.seconds, request.budget,
+    )  # fmt: skip
+    return DecodeResult(rows, stats)
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Returns what a coroutine returns that never suspends, without an event loop.
+
+    Raises:
+        Exception: what it raised.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        return ended.value
+    coroutine.close()
+    raise AssertionError("the coroutine waits for an event loop")
+
+
+def release() -> None:
+    """Give back memory that nothing refers to any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def figures(stats: Stats, outputs: Sequence[DecodedRow], mode: str) -> StageStats:

@@ -1,25 +1,47 @@
-"""`PageParser`: parses a page with drafts that are verified on regions, then on the whole page."""
+"""`PageParser`: parses a page with drafts that are verified on regions, then on the whole page.
+
+The way of a page: its draft is waited for, the processor makes the model's inputs, stage 1 reads
+the regions that the drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of
+that as drafts (`contexts`), and the answer is read (`answers`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from ...documents import Page, PageDraft
 from ...engine.stats.run import APPROXIMATE, EXACT, Stats
+from ...errors import MemoryRanOutError, is_out_of_memory
 from ...methods.aligned import Experience
 from ..loading import ModelPair
 from ..prefill import build_prefill
 from ..settings import CaptionSettings
-from .answers import Reading, described, read
-from .budget import FIRST, MIN_FORWARDS, PageCost, PageCosts, StageBudget
-from .decoder import DecodeRequest, Drafts, PageDecoder, SingleDecoder, run_now
-from .decoding import DecodedRow, combined, eos_ids, figures
-from .drafting import Drafting
-from .effort import Effort, NotSmallerError, with_less
+from .answers import Reading, described, read, region_markdown
+from .contexts import (
+    Piece,
+    decoded,
+    page_drafts,
+    pieces_of,
+    region_pieces,
+    with_region_texts,
+)
+from .decoding import (
+    DecodedRow,
+    DecodeRequest,
+    DecodeResult,
+    PageDecoder,
+    combined,
+    eos_ids,
+    figures,
+    release,
+    run_now,
+)
 from .forms import FamilyPrompts
 from .habits import ask_of, known_ask
 from .model_inputs import Cells, cells_of, message_of, picture_inputs, room_for, seen_size
@@ -32,11 +54,52 @@ from .result import (
     TIME,
     Late,
     ParsedPage,
+    ParsedRegion,
     StageStats,
     parsed_region,
 )
 from .settings import ParseSettings
-from .stages import BOTH, PAGE, StageChoice
+from .stages import BOTH, PAGE, PageCost, StageBudget, StageChoice
+
+NO_DRAFT = PageDraft([])
+
+SCALES = (0.7, 0.5, 0.35)
+"""Sides of the smaller pictures that are tried where memory ran out, as shares: each has half of
+the pixels of the one before it."""
+
+
+@dataclass
+class _Work:
+    """A page under way.
+
+    Attributes:
+        page: its picture.
+        draft: what drafters say of it; empty for nothing.
+        decoder: of the page.
+        waited: seconds until the draft was there.
+        notes: what went wrong.
+        verified: what stage 1 made of `pieces`.
+    """
+
+    page: Page
+    draft: PageDraft
+    decoder: PageDecoder
+    waited: float
+    notes: list[str]
+    pieces: list[Piece] = field(default_factory=list)
+    verified: Verified = field(default_factory=Verified)
+
+    @property
+    def letters(self) -> int:
+        """How many were drafted, the best draft of each region."""
+        return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
+
+    @property
+    def drafter(self) -> str:
+        """By whose name `HSD` keeps what it learns of the page's drafts; empty for nobody's."""
+        name = self.draft.drafter
+        # Where stage 1 read something, most drafts are the target's own.
+        return f"{name}, read on crops" if name and self.verified.runs else name
 
 
 @dataclass(frozen=True)
@@ -77,8 +140,7 @@ class PageParser:
 
     def __init__(self, pair: ModelPair, settings: ParseSettings | None = None) -> None:
         self.pair, self.target = pair, pair.target
-        self.settings = settings or ParseSettings()
-        parse_settings = self.settings
+        self.settings = parse_settings = settings or ParseSettings()
         kind = getattr(pair.target.model.config, "model_type", "")
         known = known_ask(pair.target.name, kind, parse_settings.family)
         self.ask = ask_of(
@@ -93,23 +155,24 @@ class PageParser:
         self.experience = Experience()
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
         self.regions = RegionStage(self.target, parse_settings, self.ask, Experience())
-        self.choice, self.costs = StageChoice(), PageCosts()
+        self.choice = StageChoice()
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         """Parse a page.
 
         Args:
             page: its picture.
-            draft: what drafters say of it, or a function that waits for that: it is called once the
-                page is prefilled. Without, and where it is empty, the page is decoded plainly.
+            draft: what drafters say of it, or a function that waits for that. Without, and where it
+                is empty, the page is decoded plainly.
 
-        If memory runs out, the page is tried again with less (`effort.py`), noted in its result.
+        If memory runs out, the page is tried again with less, noted in its result: without stage 1,
+        then as smaller pictures, whose results are *approximate*.
 
         Raises:
             MemoryRanOutError: the least was too much.
             SoonerError: the page does not fit the model.
         """
-        return run_now(self.parse(page, draft, SingleDecoder(self.target.model, set(self.eos))))
+        return run_now(self.parse(page, draft, PageDecoder(self.target.model, set(self.eos))))
 
     async def parse(
         self, page: Page, draft: PageDraft | Late | None, decoder: PageDecoder
@@ -119,55 +182,27 @@ class PageParser:
         Several pages may be under way, in one thread.
         """
         stages = self._stages(is_drafted=draft is not None)
-        widths: list[int] = []  # tokens of the prompts that were tried
-        has_regions = stages != PAGE and draft is not None
-
-        async def attempt(effort: Effort) -> ParsedPage:
-            regions = self.regions if effort.regions and stages != PAGE else None
-            drafting = Drafting(
-                page, draft, self.ask, regions, self.target.tokenizer, self.eos, decoder
-            )
-            return await self._attempt(drafting, stages, effort, widths)
-
-        return await with_less(attempt, has_regions)
-
-    async def _attempt(
-        self, drafting: Drafting, stages: str, effort: Effort, widths: list[int]
-    ) -> ParsedPage:
-        """Parse a page, however much memory that takes.
-
-        Args:
-            widths: tokens of the prompts that memory did not suffice for; this one's is added.
-
-        Raises:
-            NotSmallerError: a smaller picture makes no shorter prompt.
-        """
-        page = drafting.page
-        drafting.notes += effort.report(page)
-        if stages == "regions" and drafting.regions is not None:
-            await drafting.first_stage(self._see(page, effort).cells)
-            if drafting.verified.output:
-                return self._assembled(drafting)
-            drafting.regions = None
-            drafting.notes.append("no regions to parse; the page was parsed as a whole")
-        seen = self._see(page, effort)
-        if effort.scale < 1 and widths and seen.width >= min(widths):
-            raise NotSmallerError
-        widths.append(seen.width)
-        parsed = await self._page(drafting, seen)
-        if effort.scale < 1:
-            parsed = replace(parsed, mode=APPROXIMATE)
-        return parsed
-
-    def _learn(self, drafting: Drafting, parsed: ParsedPage, slot_seconds: float) -> None:
-        """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
-        last = parsed.last
-        way = BOTH if drafting.verified.runs else PAGE
-        if not parsed.counts_for_speed:
-            self.choice.add(way, 0, 0.0)
-            return
-        self.choice.add(way, last.tokens, parsed.seconds["regions"] + last.decode_seconds)
-        self.costs.add(PageCost(drafting.letters, last.steps, last.decode_seconds, slot_seconds))
+        began = time.perf_counter()
+        result = (await decoder.wait(draft) if callable(draft) else draft) or NO_DRAFT
+        waited = time.perf_counter() - began
+        has_regions = stages != PAGE and bool(result.regions)
+        less = PAGE if has_regions else stages
+        efforts = [(stages, 1.0), *([(PAGE, 1.0)] if has_regions else [])]
+        reason = ""
+        for way, scale in [*efforts, *((less, scale) for scale in SCALES)]:
+            notes = _notes(page, result, has_regions and way == PAGE, scale)
+            work = _Work(page, result, decoder, waited, notes)
+            try:
+                return await self._attempt(work, way, scale)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+            release()  # outside of the handler: the error's frames held what was allocated
+        raise MemoryRanOutError(
+            f"memory ran out, even at {SCALES[-1]:.0%} of the page's width ({reason}); lower --dpi "
+            "or --max-new-tokens, or use a smaller model"
+        )
 
     def _stages(self, is_drafted: bool) -> str:
         """Returns which stages this page goes through."""
@@ -178,9 +213,27 @@ class PageParser:
             return BOTH
         return self.choice.pick()
 
-    def _see(self, page: Page, effort: Effort) -> _Seen:
+    async def _attempt(self, work: _Work, stages: str, scale: float) -> ParsedPage:
+        """Parse a page, however much memory that takes."""
+        call = work.decoder.call
+        seen = await call(self._see, work.page, scale)
+        if stages != PAGE and work.draft.regions:
+            await self._read_regions(work, seen, is_result=stages == "regions")
+        if stages == "regions":
+            if work.verified.output:
+                return await call(self._assembled, work)
+            work.notes.append("no regions to parse; the page was parsed as a whole")
+        request = await call(self._request, work, seen)
+        (result,) = await work.decoder.decode([request])
+        parsed = await call(self._parsed, work, seen, request, result)
+        return replace(parsed, mode=APPROXIMATE) if scale < 1 else parsed
+
+    def _see(self, page: Page, scale: float) -> _Seen:
         began = time.perf_counter()
-        target, picture = self.target, effort.picture(page)
+        target, picture = self.target, page.picture
+        if scale < 1:
+            whole = Image.fromarray(picture)
+            picture = np.array(whole.resize(_scaled(page, scale), Image.Resampling.LANCZOS))
         inputs = picture_inputs(
             target.processor, [picture], self.ask.page, target.model, self.ask.template
         )
@@ -188,52 +241,67 @@ class PageParser:
         took = time.perf_counter() - began
         return _Seen(inputs, seen_size(target.model, inputs), cells, took)
 
-    async def _page(self, drafting: Drafting, seen: _Seen) -> ParsedPage:
+    async def _read_regions(self, work: _Work, seen: _Seen, is_result: bool) -> None:
+        """Stage 1, within its budget; there is none where what it reads is the result."""
+        settings, clock, budget = self.settings, work.decoder.clock, None
+        if not is_result:
+            is_measured = settings.stages == "auto" and settings.acceptance_threshold == 1
+            budget = (
+                self.choice.budget(work.letters, seen.width, clock)
+                if is_measured
+                else StageBudget.fixed(work.letters)
+            )
+            if not budget.is_enough:
+                return
+        work.pieces = region_pieces(work.draft, self.ask)
+        work.verified = await self.regions(work.page, work.pieces, work.decoder, seen.cells, budget)
+        if work.verified.reason:
+            work.notes.append(f"stage 1 was left out: {work.verified.reason}")
+
+    def _request(self, work: _Work, seen: _Seen) -> DecodeRequest:
         """Returns stage 2: one pass over the page, with what there is as an unordered set of
         drafts.
-
-        Where nothing else is decoded, vision and prefill come first, and what is drafted is waited
-        for behind them; then stage 1 has its turn.
         """
-        page, settings = drafting.page, self.settings
+        settings, form = self.settings, self.ask.form
         limit = room_for(self.target.model, seen.inputs, settings.max_new_tokens)
         caption_settings = CaptionSettings(prefill=settings.prefill)
         prefill = build_prefill(caption_settings, self.pair, seen.inputs)
+        pieces, texts = pieces_of(work.draft, form, seen.size), work.verified.texts
+        pieces = with_region_texts(pieces, texts, self.ask, work.draft, seen.size)
+        drafts = page_drafts(self.target.tokenizer, pieces, form, self.eos) if pieces else []
         # What earlier pages taught chooses the nodes, on which the text depends below 1.
         experience = self.experience if settings.acceptance_threshold == 1 else None
-        request = DecodeRequest(
+        return DecodeRequest(
             PAGE,
             seen.inputs,
             limits=[limit],
             repetition=[settings.repetition],
+            drafts=[drafts] if drafts else None,
             verification={
                 **settings.verification,
                 "experience": experience,
-                "drafter": lambda: drafting.drafter,
+                "drafter": work.drafter,
             },
             prefill=prefill,
             seconds=settings.timeout,
         )
-        if drafting.is_none:
-            pass
-        elif prefill is None:
-            request = replace(request, late=partial(self._drafts, drafting, seen))
-        else:  # a sparse prefill would be stage 1's, too
-            drafts = await self._drafts(drafting, seen, 0.0)
-            request = replace(request, drafts=None if drafting.is_empty else drafts)
-        (result,) = await drafting.decoder.decode([request])
-        await drafting.wait()
+
+    def _parsed(
+        self, work: _Work, seen: _Seen, request: DecodeRequest, result: DecodeResult
+    ) -> ParsedPage:
+        """Returns the page that the target's answer is of."""
+        page, draft, verified = work.page, work.draft, work.verified
+        form, tokenizer = self.ask.form, self.target.tokenizer
         (output,), stats = result.rows, result.stats
         mode = stats.mode  # a short page may have been prefilled densely after all
-        if drafting.is_empty and prefill is None:  # nothing to be tolerant about
+        if request.drafts is None and request.prefill is None:  # nothing to be tolerant about
             mode = EXACT
-        raw = drafting.text(output.tokens)
+        raw = decoded(tokenizer, output.tokens, form, self.eos)
         is_sound = output.sound == len(output.tokens)
-        text = raw if is_sound else drafting.text(output.tokens[: output.sound])
-        draft, verified = drafting.draft, drafting.verified
-        reading = read(text, self.ask.form, draft, page.size, seen.size)
-        status, reason = _judged(output, reading, limit, settings.timeout, self.ask.form)
-        runs = [*verified.runs, stats]
+        sound = output.tokens[: output.sound]
+        text = raw if is_sound else decoded(tokenizer, sound, form, self.eos)
+        reading = read(text, form, draft, page.size, seen.size)
+        status, reason = _judged(output, reading, request, form)
         parsed = ParsedPage(
             source=page.source.name,
             number=page.number,
@@ -241,94 +309,94 @@ class PageParser:
             reason=reason,
             markdown=reading.markdown,
             raw=raw,
-            regions=described(reading, output, raw, self.target.tokenizer, page.size),
+            regions=described(reading, output, raw, tokenizer, page.size),
             size=page.size,
             truncated=output.truncated,
             repaired=reading.repaired,
             drafter=draft.drafter,
-            notes=drafting.notes,
+            notes=work.notes,
             mode=mode,
             stages={
                 **_first_figures(verified),
                 "page": replace(figures(stats, [output], mode), mode=mode),
             },
-            seconds=_seconds(runs, drafting, seen.seconds),
+            seconds=_seconds([*verified.runs, stats], work, seen.seconds),
         )
-        if not drafting.is_empty:
-            prefilled = stats.seconds["vision"] + stats.seconds["prefill"]
-            self._learn(drafting, parsed, prefilled / seen.width)
+        if request.drafts is not None:
+            self._learn(work, parsed, stats, seen.width)
         return parsed
 
-    async def _drafts(self, drafting: Drafting, seen: _Seen, prefilled: float | None) -> Drafts:
-        """The drafts of stage 2, once stage 1 had its turn."""
-        await drafting.wait()
-        budget = self._budget(drafting, seen, prefilled)
-        return [await drafting.groups(seen.size, seen.cells, budget)]
+    def _learn(self, work: _Work, parsed: ParsedPage, stats: Stats, width: int) -> None:
+        """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
+        last = parsed.last
+        way = BOTH if work.verified.runs else PAGE
+        if not parsed.counts_for_speed:
+            self.choice.add(way, 0, 0.0)
+            return
+        slot = (stats.seconds["vision"] + stats.seconds["prefill"]) / width
+        cost = PageCost(work.letters, last.steps, last.decode_seconds, slot)
+        took = parsed.seconds["regions"] + last.decode_seconds
+        self.choice.add(way, last.tokens, took, cost)
 
-    def _budget(
-        self, drafting: Drafting, seen: _Seen, prefilled: float | None
-    ) -> StageBudget | None:
-        """Returns what stage 1 may spend on a page: no more than the page alone is expected to
-        cost.
-
-        Where it is not asked for by name, that is a share of what the cheapest of recent pages
-        cost, until it has been seen to pay. Below threshold 1 the text depends on it, so that
-        neither the clock nor earlier pages may influence it.
-
-        Args:
-            prefilled: seconds that the page's prefill took, 0 for unknown; `None`: it is still to
-                come, and will take what recent pages' did.
-        """
-        if drafting.regions is None:
-            return None
-        letters, settings, clock = drafting.letters, self.settings, drafting.decoder.clock
-        if settings.acceptance_threshold < 1:
-            return StageBudget(max(round(FIRST * letters), MIN_FORWARDS), clock=clock)
-        slot = self.costs.slot_seconds if prefilled is None else prefilled / seen.width
-        prefilled = slot * seen.width
-        if settings.stages == "auto":
-            cost, share = self.costs.minimum(letters), self.choice.share
-            seconds = share * (prefilled + cost.seconds)
-            return StageBudget(int(share * cost.forwards), seconds, slot, clock=clock)
-        cost = self.costs.usual(letters)
-        limit = prefilled + cost.seconds if cost.seconds else None
-        return StageBudget(max(cost.forwards, MIN_FORWARDS), limit, slot, clock=clock)
-
-    def _assembled(self, drafting: Drafting) -> ParsedPage:
+    def _assembled(self, work: _Work) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
-        page, draft = drafting.page, drafting.draft
-        pieces, verified = drafting.pieces, drafting.verified
-        regions, shares, blocks = [], [], ""
+        page, verified = work.page, work.verified
+        regions, blocks = list[ParsedRegion](), ""
         cut = [output.truncated for output in verified.output.values() if output.truncated]
-        for piece in pieces:
+        for piece in work.pieces:
             output = verified.output.get(piece.place)
-            tokens = None if output is None else output.tokens[: output.sound]
-            text = drafting.region_text(piece, tokens)
+            text, share = self._region_text(piece, output), None
             if text:
                 blocks += text + (piece.end or "\n")
-                regions.append(replace(piece.region, drafts=[text]))
-                shares.append(
-                    sum(output.drafted) / len(output.drafted) if output and output.drafted else None
-                )
+                if output is not None and output.drafted:
+                    share = sum(output.drafted) / len(output.drafted)
+                region = replace(piece.region, drafts=[text])
+                regions.append(parsed_region(region, len(regions), page.size, share))
         return ParsedPage(
             source=page.source.name,
             number=page.number,
             status=PARTIAL if cut else SUCCESS,
-            reason=f"{len(cut)} of {len(pieces)} regions did not come to an end" if cut else "",
+            reason=f"{len(cut)} of {len(work.pieces)} regions did not come to an end"
+            if cut
+            else "",
             markdown=blocks,
             raw=blocks,
-            regions=[
-                parsed_region(region, order, page.size, share)
-                for order, (region, share) in enumerate(zip(regions, shares, strict=True))
-            ],
+            regions=regions,
             size=page.size,
             truncated=cut[0] if cut else None,
-            drafter=draft.drafter,
-            notes=drafting.notes,
+            drafter=work.draft.drafter,
+            notes=work.notes,
             mode=APPROXIMATE,
             stages=_first_figures(verified),
-            seconds=_seconds(verified.runs, drafting, 0.0),
+            seconds=_seconds(verified.runs, work, 0.0),
         )
+
+    def _region_text(self, piece: Piece, output: DecodedRow | None) -> str:
+        """Returns what the target wrote about a region's crop, as Markdown; else its draft."""
+        form, text = self.ask.about(piece.region).form, piece.texts[0]
+        if output is not None:
+            tokens = output.tokens[: output.sound]
+            text = decoded(self.target.tokenizer, tokens, form, self.eos)
+        return region_markdown(text, form, piece.region)
+
+
+def _scaled(page: Page, scale: float) -> tuple[int, int]:
+    width, height = (max(round(side * scale), 1) for side in page.size)
+    return width, height
+
+
+def _notes(page: Page, draft: PageDraft, is_without_regions: bool, scale: float) -> list[str]:
+    """Returns what a page's record says of its drafter, and of what memory did not suffice for."""
+    notes = []
+    if draft.reason:
+        how = "" if draft.regions else "; decoded plainly"
+        notes.append(f"drafter {draft.drafter or 'none'}: {draft.reason}{how}")
+    if is_without_regions:
+        notes.append("memory ran out: regions were not read on their own")
+    if scale < 1:
+        width, height = _scaled(page, scale)
+        notes.append(f"memory ran out: the page was read at {width} x {height} px")
+    return notes
 
 
 def _first_figures(verified: Verified) -> dict[str, StageStats]:
@@ -336,10 +404,10 @@ def _first_figures(verified: Verified) -> dict[str, StageStats]:
     return {"regions": combined(verified.runs)} if verified.runs else {}
 
 
-def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dict[str, float]:
-    verified = drafting.verified
+def _seconds(runs: Sequence[Stats], work: _Work, processor: float) -> dict[str, float]:
+    verified = work.verified
     return {
-        "wait": drafting.waited,
+        "wait": work.waited,
         "processor": processor + verified.seconds["processor"],
         "vision": sum(run.seconds["vision"] for run in runs),
         "prefill": sum(run.seconds["prefill"] for run in runs),
@@ -349,15 +417,16 @@ def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dic
 
 
 def _judged(
-    output: DecodedRow, reading: Reading, limit: int, seconds: float | None, form: str
+    output: DecodedRow, reading: Reading, request: DecodeRequest, form: str
 ) -> tuple[str, str]:
     """Returns status and reason."""
     if output.truncated == REPETITION:
         return PARTIAL, f"stopped after {len(output.tokens)} tokens: the text repeats itself"
     if output.truncated == LENGTH:
-        return PARTIAL, f"cut after {limit} tokens; raise --max-new-tokens"
+        return PARTIAL, f"cut after {request.limits[0]} tokens; raise --max-new-tokens"
     if output.truncated == TIME:
-        return PARTIAL, f"cut after {len(output.tokens)} tokens and {seconds:g} s; raise --timeout"
+        after = f"{len(output.tokens)} tokens and {request.seconds:g} s"
+        return PARTIAL, f"cut after {after}; raise --timeout"
     if reading.repaired:
         what = "valid JSON" if form.startswith("dots") else f"valid '{form}'"
         return PARTIAL, f"the answer is no {what}; it was read as far as possible"

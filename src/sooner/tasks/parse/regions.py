@@ -9,19 +9,17 @@ from typing import Any
 
 from ...documents import Page, Region
 from ...documents.page import Picture
+from ...documents.regions import FORMULA
 from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned import Experience
-from .budget import StageBudget
-from .contexts import Piece, decoded, region_drafts
-from .crops import Crop, Part, affordable, apart, batches, together, unsure
-from .decoder import DecodeRequest, PageDecoder
-from .decoding import DecodedRow, eos_ids
-from .effort import release
+from .contexts import Ids, Piece, decoded, region_drafts
+from .decoding import DecodedRow, DecodeRequest, PageDecoder, eos_ids, release
 from .forms import FamilyPrompts
 from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
 from .settings import ParseSettings
+from .stages import StageBudget
 
 SIDE = 28
 """Pixels of a visual token's side, where the processor does not say."""
@@ -29,13 +27,68 @@ SIDE = 28
 PREFILL = 0.5
 """Share of the seconds of a budget that prefills may take; the rest is for decoding."""
 
+MIN_SIDE, MAX_ASPECT = 8, 100.0
+"""Crops that are smaller, or longer by far than wide, are refused by processors."""
+
+PADDED = 1.5
+"""Prompt tokens of a batch with its padding, in prompt tokens of its crops, at most."""
+
+UNKNOWN = 0.5
+"""Confidence that a region counts for of which the drafter says none."""
+
+TIMES, SPARE, EMPTY = 2, 8, 16
+"""New tokens at most on a crop: `TIMES` those of its draft, and `SPARE` more; `EMPTY` without a
+draft."""
+
+RESULT_SPARE = 32
+"""Further tokens where the output is the result, not a draft of the page."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A crop of the page and its drafts, as the target gets them.
+
+    Attributes:
+        piece: what it shows.
+        picture: `[height, width, 3]` uint8.
+        drafts: token ids of its drafts; may be empty.
+        slots: prompt tokens, by the size of the picture.
+    """
+
+    piece: Piece
+    picture: Picture
+    drafts: list[Ids]
+    slots: int
+
+    @property
+    def length(self) -> int:
+        """Returns tokens of its longest draft."""
+        return max(map(len, self.drafts), default=0)
+
+    def limit(self, is_result: bool = False) -> int:
+        """Returns most new tokens: a multiple of the longest draft, which is only about right."""
+        if is_result:
+            return TIMES * self.length + RESULT_SPARE
+        return TIMES * self.length + SPARE if self.length else EMPTY
+
+    @property
+    def confidence(self) -> float:
+        confidence = self.piece.region.confidence
+        return UNKNOWN if confidence is None else confidence
+
+    def repetition(self, limit: int, is_result: bool = False) -> int:
+        """Returns tokens that may repeat a period: no more than it was expected to say. 0
+        for any.
+        """
+        return limit if is_result or not limit else min(limit, self.length + SPARE)
+
 
 @dataclass
 class Verified:
     """Holds results of stage 1.
 
     Attributes:
-        output: of pieces that were read on crops of their own, by `Piece.place`.
+        output: of pieces that were read, by `Piece.place`.
         texts: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
         runs: figures of the batches.
         seconds: of everything; `processor` that of making inputs.
@@ -82,17 +135,14 @@ class RegionStage:
             cells: the target's raster over the page, along which regions are cut out of it as the
                 target sees it; without, they get a margin.
             budget: that all batches together may spend. Only regions that the drafter is unsure of
-                are looked at then, tiny neighbours on one crop. Without, what the target reads is
-                the result: every region, each on its own.
+                are looked at then. Without, what the target reads is the result: every region.
         """
         began = decoder.clock()
         done = Verified()
-        if budget is None:
-            parts = apart(pieces, page)
-        else:
+        if budget is not None:
             budget.begin()
-            parts = together(unsure(pieces, self.settings.sure), page)
-        crops = self._crops(page, parts, cells)
+            pieces = unsure(pieces, self.settings.sure)
+        crops = await decoder.call(self._crops, page, pieces, cells)
         if budget is not None and budget.seconds is not None:
             crops = affordable(crops, PREFILL * budget.seconds, budget.slot_seconds)
         try:
@@ -105,15 +155,21 @@ class RegionStage:
         done.seconds["regions"] = decoder.clock() - began
         return done
 
-    def _crops(self, page: Page, parts: Sequence[Part], cells: Cells | None) -> list[Crop]:
+    def _crops(self, page: Page, pieces: Sequence[Piece], cells: Cells | None) -> list[Crop]:
         seen = page.picture if cells is None else cells.picture(page)
         side = SIDE if cells is None else cells.side
         crops = []
-        for part in parts:
-            picture = self._cut(page, part.region, cells, seen)
-            slots = self._words(part.piece) + picture.shape[0] * picture.shape[1] // side**2
-            drafts = region_drafts(self.target.tokenizer, part.piece, self.eos)
-            crops.append(Crop(part, picture, drafts, slots))
+        for piece in pieces:
+            bbox = piece.region.bbox
+            if bbox is None or not is_worth_a_look(piece.region, page):
+                continue
+            if cells is None:
+                picture = page.crop(bbox, self.settings.margin)
+            else:
+                picture = cells.crop(seen, bbox, page.size)
+            slots = self._words(piece) + picture.shape[0] * picture.shape[1] // side**2
+            drafts = region_drafts(self.target.tokenizer, piece, self.eos)
+            crops.append(Crop(piece, picture, drafts, slots))
         return crops
 
     def _words(self, piece: Piece) -> int:
@@ -126,12 +182,6 @@ class RegionStage:
 
     def _prompt(self, piece: Piece) -> str:
         return (piece.question or self.ask.about(piece.region)).prompt
-
-    def _cut(self, page: Page, region: Region, cells: Cells | None, seen: Picture) -> Picture:
-        assert region.bbox is not None
-        if cells is None:
-            return page.crop(region.bbox, self.settings.margin)
-        return cells.crop(seen, region.bbox, page.size)
 
     async def _verify(
         self,
@@ -168,22 +218,21 @@ class RegionStage:
         began = time.perf_counter()
         size = decoder.max_rows or len(crops)
         rows = [crops[start : start + size] for start in range(0, len(crops), size)]
-        requests = [self._request(item, budget) for item in rows]
+        requests = [await decoder.call(self._request, item, budget) for item in rows]
         done.seconds["processor"] += time.perf_counter() - began
         results = await decoder.decode(requests)
         done.runs += [item.stats for item in results]
         if budget is not None:
             budget.spent += max(item.stats.nfe for item in results)
-        decoded = [item for result in results for item in result.rows]
-        for crop, item in zip(crops, decoded, strict=True):
-            self._keep(crop, item, done)
+        for crop, row in zip(crops, [row for item in results for row in item.rows], strict=True):
+            await decoder.call(self._keep, crop, row, done)
 
     def _request(self, crops: Sequence[Crop], budget: StageBudget | None) -> DecodeRequest:
         settings, is_result = self.settings, budget is None
         inputs = picture_inputs(
             self.target.processor,
             [crop.picture for crop in crops],
-            [self._prompt(crop.part.piece) for crop in crops],
+            [self._prompt(crop.piece) for crop in crops],
             self.target.model,
             self.ask.template,
         )
@@ -202,11 +251,70 @@ class RegionStage:
         )
 
     def _keep(self, crop: Crop, output: DecodedRow, done: Verified) -> None:
-        pieces = crop.part.pieces
-        if len(pieces) == 1:
-            done.output[pieces[0].place] = output
+        piece = crop.piece
+        done.output[piece.place] = output
         if output.truncated in (None, BUDGET):
-            form = self.ask.about(pieces[0].region).form
+            form = self.ask.about(piece.region).form
             text = decoded(self.target.tokenizer, output.tokens, form, self.eos)
-            texts = crop.part.split(text)
-            done.texts.update({place: text for place, text in texts.items() if text})
+            if text:
+                done.texts[piece.place] = text
+
+
+def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
+    """Returns the regions that the drafter is not sure of, or of which drafters say different
+    things.
+
+    A formula is never sure: confidence is about its characters, not its structure.
+    """
+    return [
+        piece
+        for piece in pieces
+        if len(piece.texts) > 1
+        or piece.region.confidence is None
+        or piece.region.confidence <= sure
+        or piece.region.label == FORMULA
+    ]
+
+
+def affordable(crops: Sequence[Crop], seconds: float, slot_seconds: float) -> list[Crop]:
+    """Returns the regions that a prefill of so many seconds has room for, the least sure ones
+    first.
+    """
+    selected, left = [], seconds
+    for crop in sorted(crops, key=lambda crop: crop.confidence):
+        left -= crop.slots * slot_seconds
+        if left < 0:
+            break
+        selected.append(crop)
+    return selected
+
+
+def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
+    """Returns crops of similar size together, so that little of a batch is padding.
+
+    Args:
+        rows: of a batch, at most.
+    """
+    result: list[list[Crop]] = []
+    real = 0
+    for crop in sorted(crops, key=lambda crop: -crop.slots):  # the first of a batch is the widest
+        now = result[-1] if result else []
+        is_full = len(now) == rows
+        if not now or is_full or (len(now) + 1) * now[0].slots > PADDED * (real + crop.slots):
+            result.append([])
+            real = 0
+        result[-1].append(crop)
+        real += crop.slots
+    return result
+
+
+def is_worth_a_look(region: Region, page: Page) -> bool:
+    """Returns whether a region has a box on the page that a processor will take."""
+    if region.bbox is None:
+        return False
+    x0, y0, x1, y1 = region.bbox
+    across = min(x1, page.width) - max(x0, 0.0)
+    down = min(y1, page.height) - max(y0, 0.0)
+    if min(across, down) < MIN_SIDE:
+        return False
+    return max(across, down) <= MAX_ASPECT * min(across, down)

@@ -55,15 +55,16 @@ class PageRun(TimedRun):
         """What the run spent on drafts: a draft model, or stage 1, and alignment."""
         if self.stats is None:
             return 0.0
-        return self.stats.seconds["draft"] + self.stats.seconds["draft_prefill"]
+        crops = sum(region.total_seconds for region in self.regions)
+        return crops + self.stats.seconds["draft"] + self.stats.seconds["draft_prefill"]
 
     @property
     def drafting_seconds(self) -> float:
         """The part of that which is outside all decoding loops."""
         if self.stats is None:
             return 0.0
-        within = sum(region.decode_seconds for region in self.regions)
-        return max(self.stats.seconds["draft_prefill"] - within, 0.0)
+        crops = sum(region.total_seconds - region.decode_seconds for region in self.regions)
+        return crops + self.stats.seconds["draft_prefill"]
 
     def is_same(self, other: PageRun) -> bool:
         """Whether both have the same ids; of a runaway, the same text."""
@@ -151,7 +152,7 @@ class ParseModels:
                 began = time.perf_counter()
                 parsed = parser(sheet.page, draft)
                 seconds = time.perf_counter() - began
-            tokens, stats = calls[-1]  # regions come to their end within it
+            tokens, stats = calls[-1]  # behind those of regions
             is_stopped = parsed.truncated not in (None, LENGTH)
             return PageRun(
                 [] if is_stopped else [tokens[0]],
