@@ -1,6 +1,6 @@
 """A run of `RayJob` with a parser that waits; started by tests as a process of its own.
 
-    python stub_run.py DOCUMENTS OUT ADDRESS SECONDS [KILLER [PAGES_AT_ONCE]]
+    python stub_run.py DOCUMENTS OUT ADDRESS SECONDS [KILLER]
 
 A page's text is a hash of its pixels. A document that is called KILLER ends the process that parses
 it. At the end counts lie in `counts.json`,
@@ -23,9 +23,9 @@ import psutil
 
 from sooner.documents import Page, PageDraft, find_documents
 from sooner.ray import RayJob
-from sooner.ray.pipeline import Pipeline
 from sooner.tasks.parse.delivery import Delivery
 from sooner.tasks.parse.forms import FamilyPrompts
+from sooner.tasks.parse.output import ParseOutput
 from sooner.tasks.parse.result import Counts, ParsedPage
 
 SETTINGS = "0123456789abcdef"
@@ -56,18 +56,17 @@ class Memory:
             self.report.append((counts.done, psutil.Process().memory_info().rss))
 
 
-def make_job(
-    documents: str, out: str, address: str, seconds: float, killer: str = "", at_once: str = "1"
-) -> RayJob:
-    pipeline = Pipeline(
-        Delivery(out, ("md", "json", "html"), overlay=False),
-        SETTINGS,
+def make_job(documents: str, out: str, address: str, seconds: float, killer: str = "") -> RayJob:
+    return RayJob(
+        find_documents([documents]),
+        [documents],
+        ParseOutput(Delivery(out, ("md", "json", "html"), overlay=False), SETTINGS),
         drafter="none",
+        address=address,
+        parsers=2,
         pages_in_flight=2,
-        pages_at_once=int(at_once),
         load=lambda: Waiting(seconds, killer),
     )
-    return RayJob(find_documents([documents]), [documents], pipeline, address, parsers=2)
 
 
 if __name__ == "__main__":
@@ -75,6 +74,5 @@ if __name__ == "__main__":
     job = make_job(documents, out, address, float(seconds), *rest)
     job.on_page = memory = Memory()
     done = job.run()
-    report = {**dataclasses.asdict(done), "starved": job.starvation.pages, "memory": job.memory}
-    report["driver"] = memory.report
+    report = {**dataclasses.asdict(done), "driver": memory.report}
     Path(out, "counts.json").write_text(json.dumps(report))

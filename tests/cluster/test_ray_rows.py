@@ -15,12 +15,9 @@ pytest.importorskip("ray.data")
 from ray.data import DataContext
 from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeOption
 
-from sooner.documents import PageDraft, Region
 from sooner.ray import OCR, Parser, Write
 from sooner.ray.pressure import configured
-from sooner.ray.rows import batch_of, draft_of, draft_to_text, rows_of
-from sooner.storage import open_store
-from sooner.tasks.parse.page_records import PageRecords
+from sooner.ray.stages import batch_of, rows_of
 
 
 def test_a_batch_of_arrays_is_rows_of_plain_values() -> None:
@@ -30,13 +27,6 @@ def test_a_batch_of_arrays_is_rows_of_plain_values() -> None:
     assert {type(value) for row in rows for value in row.values()} == {str, int}
     assert batch_of(rows) == {"path": ["a", "b"], "page": [1, 2]}
     assert batch_of([]) == {}
-
-
-def test_a_draft_comes_back_as_it_was() -> None:
-    draft = PageDraft([Region((0.1, 0.2, 3.5, 4.25), drafts=["ä", "b"])], 0.1, "ocr", (5, 6), "why")
-    assert draft_of({"draft": draft_to_text(draft)}) == draft
-    assert draft_of({"draft": draft_to_text(None)}) is None
-    assert draft_of({}) is None
 
 
 @pytest.mark.parametrize(("rows_a_block", "count"), [(1, 16), (16, 1)])
@@ -82,7 +72,6 @@ def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None
     assert "parsed" not in written
     assert (tmp_path / "out" / "a.png.md").read_text().strip() == "One paragraph."
     assert not (tmp_path / "out" / "broken.png.md").exists()
-    assert PageRecords(open_store(tmp_path / "out"))
     Write(str(tmp_path / "plain"), overlay=False)(result)  # which reads no page
     assert (tmp_path / "plain" / "a.png.md").read_bytes() == (
         tmp_path / "out" / "a.png.md"

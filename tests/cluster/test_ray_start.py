@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from sooner.errors import SoonerError
@@ -23,11 +18,10 @@ LATE = "The current node timed out during startup.\nThis could happen."
 
 
 class FailingRay:
-    """`ray` whose `init` fails so many times, and leaves a process behind each time.
+    """`ray` whose `init` fails so many times.
 
     Attributes:
         folders: that it was told to start in.
-        processes: that it left.
         ends: calls of `shutdown`.
         told: mode and token, as they were when the environment was read last.
     """
@@ -35,7 +29,6 @@ class FailingRay:
     def __init__(self, fails: int, error: type[BaseException] = RuntimeError) -> None:
         self.fails, self.error = fails, error
         self.folders: list[Path] = []
-        self.processes: list[subprocess.Popen[bytes]] = []
         self.ends, self.report = 0, ("", "")
         self._raylet = SimpleNamespace(
             Config=SimpleNamespace(initialize=self._read),
@@ -55,8 +48,6 @@ class FailingRay:
         folder = Path(options.get("_temp_dir", "/none"))
         self.folders.append(folder)
         if len(self.folders) <= self.fails:
-            wait = "import time; time.sleep(60)"
-            self.processes.append(subprocess.Popen([sys.executable, "-c", wait, f"{folder}/log"]))
             raise self.error(LATE)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray's own goes before Python's
 
@@ -81,49 +72,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, *args: Any) -> FailingRay:
     return ray
 
 
-def none_runs(ray: FailingRay) -> bool:
-    return not any(
-        psutil.pid_exists(process.pid) and process.poll() is None for process in ray.processes
-    )
-
-
-def none_is_left(ray: FailingRay) -> bool:
-    """Whether its processes and folders go; a killed process may take a moment."""
-    for _ in range(100):
-        if none_runs(ray) and not any(folder.exists() for folder in ray.folders):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def test_a_start_that_fails_once_is_tried_again_in_a_new_folder(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_start_that_fails_is_reported_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = failing(monkeypatch, 1)
-    with caplog.at_level(logging.INFO, "sooner"), cluster.connected() as connection:
-        assert connection.is_managed
-        assert len(set(ray.folders)) == 2
-        assert ray.folders[1].is_dir()
-        assert none_runs(ray)
-        ends = ray.ends
-    assert ray.ends == ends + 1
-    assert none_is_left(ray)
-    (line,) = caplog.messages
-    assert line == (
-        "ray did not start, and is started once more: The current node timed out during startup. "
-        "This could happen."
-    )
-
-
-def test_a_start_that_fails_twice_is_reported_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = failing(monkeypatch, 2)
     pattern = (
         r"^ray could not be started on this machine: The current .*happen; --debug shows more$"
     )
     with pytest.raises(SoonerError, match=pattern), cluster.connected():
         raise AssertionError("connected")
-    assert len(ray.folders) == 2
-    assert none_is_left(ray)
+    assert not any(folder.exists() for folder in ray.folders)
 
 
 @pytest.fixture

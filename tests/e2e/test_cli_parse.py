@@ -129,7 +129,7 @@ def test_a_shard_is_a_part(run: Run, tree: Path, tmp_path: Path, how: list[objec
     out = tmp_path / "out"
     for number in (1, 2):
         assert run("parse", tree, "-o", out, *how, "--shard", f"{number}/2").code == 0
-    again = run("parse", tree, "-o", out, *how, "--no-leases")
+    again = run("parse", tree, "-o", out, *how)
     assert "0 of 0 pages parsed, 4 done before" in again.err
 
 
@@ -157,7 +157,6 @@ def test_a_terminal_shows_a_bar(
         (["--longest", "0"], "longest is 0"),
         (["--threads", "0"], "threads is 0"),
         (["--shard", "3/2"], "shard is '3/2'; write it as 1/8 to 8/8"),
-        (["--lease", "0"], "lease is 0"),
         (["--model", "./nowhere"], "does not exist"),
     ],
 )

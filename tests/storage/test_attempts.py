@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -70,69 +69,3 @@ def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
         os.utime(path, (time.time() - 120,) * 2)
     assert attempts.count("a") == 5
     assert attempts.reason("a") == "3 processes died at it; it is set aside"
-
-
-@EVERYWHERE
-def test_a_key_that_somebody_is_at_is_left_alone(any_store: Store) -> None:
-    attempts = Attempts(any_store)
-    first = attempts.take("a/b", "one")
-    assert first is not None
-    assert attempts.take("a/b", "two") is None
-    assert attempts.take("a/c") is not None
-    name, deaths = first
-    assert deaths == 0
-    attempts.renew(name)
-    assert attempts.take("a/b") is None
-    attempts.end(name)
-    assert attempts.take("a/b") is not None
-
-
-@EVERYWHERE
-def test_of_many_takers_at_once_no_two_get_a_key(any_store: Store) -> None:
-    """Whoever finds others beside his own record gives way, and somebody gets it in the end."""
-    begin, changing = threading.Barrier(4), threading.Lock()
-    at_work, most, rounds = [0], [0], [0] * 4
-
-    def work(number: int) -> None:
-        attempts = Attempts(any_store)
-        begin.wait()
-        while not rounds[number]:
-            result = attempts.take("key", f"{number}")
-            if result is None:
-                time.sleep(0.003 * (number + 1))
-                continue
-            with changing:
-                at_work[0] += 1
-                most[0] = max(most[0], at_work[0])
-            time.sleep(0.01)
-            with changing:
-                at_work[0] -= 1
-            rounds[number] += 1
-            attempts.end(result[0])
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert (rounds, most) == ([1] * 4, [1])
-    assert list(any_store.names()) == []
-
-
-def test_what_a_process_had_that_is_no_more_is_free(tmp_path: Path) -> None:
-    """At once on the same machine, and after the lease where the process is on another one."""
-    code = "import sys; from sooner.storage import Attempts, open_store; "
-    code += "assert Attempts(open_store(sys.argv[1])).take('a/b', 'gone')"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-    store = open_store(tmp_path)
-    attempts = Attempts(store)
-    result = attempts.take("a/b", lease=9e9)
-    assert result is not None
-    assert result[1] == 1
-    elsewhere = {"owner": "w", "host": "elsewhere", "place": "elsewhere", "process": 1}
-    store.write(".sooner/attempts/c/1.json", json.dumps(elsewhere).encode())
-    os.utime(tmp_path / ".sooner/attempts/c/1.json", (time.time() - 120,) * 2)
-    assert attempts.take("c", lease=600) is None
-    result = attempts.take("c", lease=60)
-    assert result is not None
-    assert result[1] == 0  # it is no death before `lasts` seconds

@@ -11,7 +11,7 @@ from typing import Any
 
 from sooner.documents import Page
 from sooner.tasks.parse import Delivery, ParsedPage
-from sooner.tasks.parse.plan import Intake
+from sooner.tasks.parse.output import Intake
 from tasks.drafting import EchoParser, SayNumber
 from tasks.parse_jobs import job, run
 from tasks.parse_workers import FORMATS
@@ -59,7 +59,7 @@ def work_and_die(
     source: Path, out: Path | str, deaths: int = DEATHS, begun: Connection | None = None
 ) -> None:
     """A run that says when it begins."""
-    options = {"delivery": Delivery(out, FORMATS), "attempts": deaths, "lease": 2.0}
+    options = {"delivery": Delivery(out, FORMATS), "attempts": deaths}
     parse_job = job(source, Path("unused"), SayNumber(), **options)
     if begun is not None:
         begun.send_bytes(b"begun")

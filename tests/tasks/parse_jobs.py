@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from sooner.documents import Resolution, find_documents
 from sooner.documents.drafters import PageDrafter
-from sooner.tasks.parse import Delivery, ParseJob
-from sooner.tasks.parse.manifest import NAME
-from sooner.tasks.parse.plan import Intake
+from sooner.tasks.parse import Delivery, ParseJob, ParseOutput
+from sooner.tasks.parse.output import Intake
+from sooner.tasks.parse.records import NAME
 from tasks.drafting import EchoParser
 
 SMALL = Intake(resolution=Resolution(dpi=72))
 
 
 def job(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> ParseJob:
-    defaults = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
-    return ParseJob(find_documents([source]), drafter=drafter, **{**defaults, **options})
+    output = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
+    for name in {field.name for field in fields(ParseOutput)} & options.keys():
+        output[name] = options.pop(name)
+    return ParseJob(find_documents([source]), ParseOutput(**output), drafter, **options)
 
 
 def run(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> EchoParser:

@@ -14,8 +14,8 @@ from PIL import Image
 from sooner.documents import PageRange
 from sooner.storage import StorageError
 from sooner.tasks.parse import Delivery
-from sooner.tasks.parse.manifest import NAME
-from sooner.tasks.parse.plan import Intake
+from sooner.tasks.parse.output import Intake
+from sooner.tasks.parse.records import NAME
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import SMALL, job, listing, records, run
 

@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 from sooner.storage import open_store
-from sooner.tasks.parse.manifest import HOME as ENTRIES
-from sooner.tasks.parse.manifest import NAME
-from sooner.tasks.parse.page_records import ASIDE, HOME
+from sooner.tasks.parse.records import ASIDE, DOCUMENTS, NAME, PAGES
 from storage.s3_server import S3Server
 from tasks.drafting import EchoParser, SayNumber
 from tasks.parse_deaths import DEATHS, work_and_die
@@ -98,11 +96,11 @@ def kill_at_random(
 def forget_half(out: Path | str, chance: random.Random) -> None:
     """Take away half of the pages that a worker parsed, and what is known of documents' files."""
     store = open_store(out)
-    pages = sorted(info.name for info in store.names(f"{HOME}/"))
+    pages = sorted(info.name for info in store.names(f"{PAGES}/"))
     for name in pages:
         if not name.endswith(ASIDE) and chance.random() < 0.5:
             store.remove(name)
-    for entry in [*store.names(f"{ENTRIES}/")]:
+    for entry in [*store.names(f"{DOCUMENTS}/")]:
         store.remove(entry.name)
 
 

@@ -1,8 +1,7 @@
-"""One output folder, several processes: pages are shared, and what kills is set aside."""
+"""One output folder, several processes: shards, and pages that kill are set aside."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -34,25 +33,6 @@ def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, b
     assert len(work(source, out, 0.0)) == PAGES
     assert left_over(out) == []
     return outputs(out)
-
-
-def test_leases_share_the_work(source: Path, tmp_path: Path) -> None:
-    """Each page is parsed by one of two, whose pages interleave; what one has in hand when the
-    other is through is waited for."""
-    out = tmp_path / "out"
-    pages: list[list[int]] = [[], []]
-
-    def take_part(number: int) -> None:
-        pages[number] = work(source, out, 0.05)
-
-    threads = [threading.Thread(target=take_part, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert len(pages[0]) + len(pages[1]) == PAGES
-    assert min(len(pages[0]), len(pages[1])) > 2
-    assert left_over(out) == []
 
 
 def test_a_page_that_kills_its_process_is_set_aside_after_three(tmp_path: Path) -> None:
@@ -120,7 +100,7 @@ def test_two_processes_on_everything_make_the_same(
 ) -> None:
     """Attempts save work and nothing else."""
     out = tmp_path / "out"
-    both = [start(source, out, lease=None), start(source, out, lease=None)]
+    both = [start(source, out), start(source, out)]
     for process in both:
         process.join(120)
         assert process.exitcode == 0

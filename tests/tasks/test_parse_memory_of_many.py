@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sooner.documents import find_documents
-from sooner.tasks.parse import Delivery, ParseJob
+from sooner.tasks.parse import Delivery, ParseJob, ParseOutput
 from tasks.drafting import EchoParser, picture
 from tasks.parse_jobs import SMALL
 
@@ -61,10 +61,7 @@ class Weighs(EchoParser):
 def run(source: Path, out: Path, parser: Weighs) -> ParseJob:
     parse_job = ParseJob(
         find_documents([source]),
-        Delivery(out, ("md",), overlay=False),
-        "s",
-        intake=SMALL,
-        workers=1,
+        ParseOutput(Delivery(out, ("md",), overlay=False), "s", SMALL),
     )
     parse_job.run(lambda: parser)
     return parse_job

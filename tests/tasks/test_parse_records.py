@@ -10,8 +10,8 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.storage import open_store
-from sooner.tasks.parse import DRAFT, FAILED, ParsedPage, ParsedRegion, StageStats
-from sooner.tasks.parse.page_records import HOME, PageRecord, PageRecords
+from sooner.tasks.parse import FAILED, ParsedPage, ParsedRegion, StageStats
+from sooner.tasks.parse.records import PAGES, PageRecord, PageRecords
 from tasks.parse_jobs import listing
 
 WHOLE = ParsedPage(
@@ -51,12 +51,12 @@ def test_a_page_is_the_same_after_json() -> None:
 
 def test_records_are_the_same_after_a_store(tmp_path: Path) -> None:
     page_records = PageRecords(open_store(tmp_path))
-    record = PageRecord(WHOLE, "i" * 64, "s" * 16, {"png": "12"})
+    record = PageRecord(WHOLE, "i" * 64, "s" * 16)
     page_records.write(record)
     read = page_records.read(record.input_hash, record.settings_hash, 3)
     assert read == replace(record, page=replace(WHOLE, source=""))  # a document has many places
     assert listing(tmp_path) == []
-    name = f"{HOME}/{'i' * 64}/{'s' * 16}/000003.json"
+    name = f"{PAGES}/{'i' * 64}/{'s' * 16}/000003.json"
     assert (tmp_path / name).is_file()
     (tmp_path / name).write_text("{}")
     with pytest.raises(SoonerError, match=r"is no record of a page; remove it") as caught:
@@ -66,20 +66,15 @@ def test_records_are_the_same_after_a_store(tmp_path: Path) -> None:
 
 def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
     page_records = PageRecords(open_store(tmp_path))
-    for status in ("SUCCESS", FAILED, DRAFT):
+    for status in ("SUCCESS", FAILED):
         page_records.write(PageRecord(replace(WHOLE, status=status), "i", "s"))
     page_records.write(PageRecord(replace(WHOLE, status=FAILED, number=4), "i", "s", is_aside=True))
     page_records.write(PageRecord(replace(WHOLE, status=FAILED, number=5), "i", "t"))
     assert page_records.read("i", "s", 3).page.status == "SUCCESS"
-    by_settings = page_records.of("i")
-    assert sorted(by_settings) == ["s", "t"]
-    assert (by_settings["s"].done, set(by_settings["s"].aside), by_settings["s"].numbers) == (
-        {3},
-        {4},
-        {3, 4},
-    )
-    assert set(by_settings["t"].failed) == {5}
-    page_records.forget("i/s/000003", [".json"])
-    assert page_records.read("i", "s", 3).page.status == DRAFT
-    assert page_records.of("unknown") == {}
+    done = page_records.of("i", "s")
+    assert (done.parsed, done.aside, done.numbers) == ({3}, {4}, {3, 4})
+    assert page_records.of("i", "t").failed == {5}
+    page_records.forget("i/s/000003", ".json")
+    assert page_records.read("i", "s", 3).page.status == FAILED
+    assert page_records.of("unknown", "s").numbers == set()
     assert page_records.read("i", "s", 9) is None

@@ -117,19 +117,6 @@ def test_a_run_goes_on_where_the_last_was_broken_off(tree: Path, tmp_path: Path)
     assert listing(out) == listing(tmp_path / "one")
 
 
-def test_a_run_that_has_ended_claims_nothing_more(tree: Path, tmp_path: Path) -> None:
-    """A thread of it may still be reading; what it claimed, the next run would wait for."""
-    ended, later = (job(tree, tmp_path / "out", SayNumber()) for _ in range(2))
-    pages = ended.source.pages()
-    work, page = next(pages)
-    task = work.task(page.number)
-    assert later.claims.begin(task) is None
-    ended.claims.close()
-    assert [*pages] == []
-    assert ended.claims.begin(task) is None
-    assert later.claims.begin(task) == 0
-
-
 def test_a_job_over_a_shared_engine_writes_what_serial_pages_do(tree: Path, tmp_path: Path) -> None:
     (tree / "broken.pdf").unlink()
     pair, settings = qwen3_vl(), ParseSettings(max_new_tokens=8, nodes=4)
@@ -166,7 +153,7 @@ def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
     out, beside = tmp_path / "out", dict[str, int]()
     run_before = job(tree, out, SayNumber())
     (long,) = (one for one in run_before.documents if one.path.name == "2.pdf")
-    key = run_before.source._opened(long, is_first=True).task(4).key
+    key = run_before.output.plan(long).task(4).key
     record = {**this_process().report(), "started": "before this process"}
     run_before.store.write(f".sooner/attempts/{key}/1.json", json.dumps(record).encode())
 

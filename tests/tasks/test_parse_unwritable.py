@@ -114,8 +114,9 @@ def test_pages_whose_records_can_not_be_written_fail_and_are_tried_again(
     source, out = documents(tmp_path / "in", "z.pdf"), tmp_path / "out"
     with monkeypatch.context() as patch:
         refusing(patch, f"/pages/{sha256(source / 'b.pdf')}/", errno.EPERM)
-        failed, _ = outcome(source, out)
-        assert [*failed] == [("b.pdf", 1), ("b.pdf", 2)]
+        _, lines = outcome(source, out)
+        failed = [(line["document"], line["page"]) for line in lines if line["status"] == FAILED]
+        assert failed == [("b.pdf", 1), ("b.pdf", 2)]
         assert (out / "z.pdf.md").exists()
         assert not (out / "b.pdf.md").exists()
     assert run(source, out, SayNumber()).report == [1, 2]

@@ -10,7 +10,7 @@ import pytest
 
 from sooner.documents import find_documents
 from sooner.storage import open_store
-from sooner.tasks.parse import Delivery, ParseJob
+from sooner.tasks.parse import Delivery, ParseJob, ParseOutput
 from tasks.drafting import EchoParser, SayNumber
 from tasks.parse_jobs import SMALL
 from tasks.parse_workers import FORMATS, outputs, tree, work
@@ -36,7 +36,8 @@ def copied(source: Path) -> str:
 
 
 def parse(url: str, out: Path | str, parser: EchoParser | None = None) -> ParseJob:
-    parse_job = ParseJob(find_documents([url]), Delivery(out, FORMATS), "s", SMALL, SayNumber())
+    output = ParseOutput(Delivery(out, FORMATS), "s", SMALL)
+    parse_job = ParseJob(find_documents([url]), output, SayNumber())
     parse_job.run(lambda: parser or EchoParser())
     return parse_job
 
@@ -77,7 +78,8 @@ def test_a_document_that_is_gone_has_failed(tmp_path: Path, temp_dir: Path) -> N
     body = store.read("0.pdf")
     store.remove("0.pdf")
     store.remove("sub/again.pdf")
-    parse_job = ParseJob(documents, Delivery(tmp_path / "out", FORMATS), "s", SMALL, SayNumber())
+    output = ParseOutput(Delivery(tmp_path / "out", FORMATS), "s", SMALL)
+    parse_job = ParseJob(documents, output, SayNumber())
     parse_job.run(EchoParser)
     assert (parse_job.counts.failed, parse_job.counts.done) == (2, 3 + 1)
     line = next(

@@ -126,7 +126,6 @@ def _run(job: ParseJob | RayJob, request: ParseOptions, display: Display) -> Non
 
     if not isinstance(job, ParseJob):
         job.run()
-        display.line(job.starvation.report(), "")
         return
     try:
         job.run(lambda: request.load(display, processes_of(job.drafter)))

@@ -45,14 +45,12 @@ class ParseOptions(options.SingleModel):
         pages_in_flight: pages that are decoded at once, in shared forwards; 1 on CPUs, and on GPUs
             as many as memory suffices for, 16 at most.
         shard: the I-th of N parts of the documents, by their places.
-        lease: for so long other runs leave pages alone that this one has in hand.
-        leases: share pages between runs; without, each run does them all.
         dpi: resolution of the pages' pictures: 200, or the model's own size.
         longest: pixels of their longer side, instead of `dpi`.
         password: of encrypted PDFs.
         overlay: a picture of each page's regions.
         figures: regions that are cut out of their pages as PNG files, and shown where they stand.
-        furniture: page headers and footers in documents' Markdown, HTML and olmOCR lines.
+        furniture: page headers and footers in documents' Markdown and HTML.
         compare: decode each page plainly too: speed-up and parity.
         ray: on Ray: here if no address follows, or on the cluster at HOST:PORT or auto; pip install
             'sooner[ray]'.
@@ -71,16 +69,12 @@ class ParseOptions(options.SingleModel):
     settings: Annotated[
         ParseSettings, Fields(without=("region_rows", "reference_window", "repetition"))
     ] = field(default_factory=ParseSettings)
-    formats: str = option(
-        "md,json", metavar="md,json,html,docling,olmocr,parquet", names=("--format",)
-    )
+    formats: str = option("md,json", metavar="md,json,html,docling,parquet", names=("--format",))
     resume: bool = option(True, names=("--resume/--fresh",))
     on_error: str = option("skip", known=("skip", "stop"), metavar="skip|stop")
     workers: int = option(1, 0)
     pages_in_flight: int | None = option(None, 1)
     shard: str | None = option(None, metavar="I/N")
-    lease: float = option(600.0, 0, above=True, metavar="SECONDS")
-    leases: bool = True
     dpi: float | None = option(None, metavar="N")
     longest: int | None = None
     password: str | None = None
@@ -105,7 +99,7 @@ class ParseOptions(options.SingleModel):
         from ..tasks.parse.formats import check_formats
         from ..tasks.parse.formats.figures import check_figures
         from ..tasks.parse.identity import parser_name, settings_hash
-        from ..tasks.parse.plan import Intake
+        from ..tasks.parse.output import Intake, ParseOutput
         from ..tasks.parse.result import DRAFTED
         from ..tasks.parse.sharing import DocumentShard
 
@@ -123,28 +117,23 @@ class ParseOptions(options.SingleModel):
             drafter_hash(self.drafter, self.language),
             intake.resolution,
         )
+        delivery = Delivery(
+            self.output,
+            check_formats(self.formats),
+            self.overlay,
+            check_figures(self.figures),
+            self.furniture,
+        )
         return ParseJob(
             documents=documents,
-            delivery=Delivery(
-                self.output,
-                check_formats(self.formats),
-                self.overlay,
-                check_figures(self.figures),
-                self.furniture,
-            ),
-            settings_hash=hashed,
-            intake=intake,
+            output=ParseOutput(delivery, hashed, intake, fresh=not self.resume, debug=self.debug),
             drafter=drafter,
             workers=self.workers,
-            fresh=not self.resume,
             stop_on_error=self.on_error == "stop",
             compare=self.compare,
-            drafts_only=self.model is None,
             notes_of=self._foreign(name),
             on_page=on_page,
-            debug=self.debug,
             shard=None if self.shard is None else DocumentShard.parse(self.shard),
-            lease=self.lease if self.leases else None,
         )
 
     def _drafter(self) -> PageDrafter | None:

@@ -36,14 +36,14 @@ def ray_job(
     """
     address = options.check_ray(request.ray, "behind which folders are not this machine's")
     from ..ray import RayJob
+    from ..ray.job import RayModel
     from ..ray.parser import IN_FLIGHT
-    from ..ray.pipeline import Pipeline, RayModel
     from ..tasks.parse.drafters import TIMEOUT
 
     if request.compare:
         raise SoonerError("--compare times one process on one machine; leave --ray out")
     job = job or request.job(on_page)
-    documents, part = job.documents, job.shard
+    documents, part, delivery = job.documents, job.shard, job.output.delivery
     if part is not None:
         documents = [item for item in documents if part.has(item.place.as_posix())]
     model = None
@@ -58,20 +58,18 @@ def ray_job(
     return RayJob(
         documents=[_absolute(item) for item in documents],
         inputs=[_named(str(item)) for item in request.inputs or []],
-        pipeline=Pipeline(
-            delivery=replace(job.delivery, folder=_named(str(job.delivery.folder))),
-            settings_hash=job.settings_hash,
-            model=model,
-            settings=request.settings,
-            intake=job.intake,
-            drafter=request.drafter,
-            timeout=request.settings.timeout or TIMEOUT,
-            pages_in_flight=request.in_flight or IN_FLIGHT,
-            fresh=job.fresh,
-            notes_of=job.notes_of,
+        output=replace(
+            job.output,
+            delivery=replace(delivery, folder=_named(str(delivery.folder))),
         ),
+        model=model,
+        settings=request.settings,
+        drafter=request.drafter,
+        timeout=request.settings.timeout or TIMEOUT,
         address=address,
         parsers=request.actors,
+        pages_in_flight=request.in_flight or IN_FLIGHT,
+        notes_of=job.notes_of,
         stop_on_error=job.stop_on_error,
         on_page=on_page,
         debug=request.debug,

@@ -7,10 +7,10 @@
     ... )
 
 `OCR` drafts pages, `Parser` verifies them over one continuous engine, `Write` puts them into a
-folder of results; `rows` says what their rows hold. `RayJob` is all of it (`sooner parse --ray`):
-`planning` makes rows of documents, `shares` says what each stage may take of the cluster, `nodes`
-checks every machine before a model is loaded, `cluster` connects, and `pressure` keeps what is
-queued small. Names are imported on first use.
+folder of results; `stages` says what their rows hold. `RayJob` is all of it (`sooner parse --ray`):
+`shares` says what each stage may take of the cluster, `nodes` checks every machine before a model
+is loaded, `cluster` connects, and `pressure` keeps what is queued small. Names are imported on
+first use.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .job import RayJob
-    from .ocr import OCRStage as OCR  # noqa: N814
     from .parser import ParserStage as Parser
-    from .write import WriteStage as Write
+    from .stages import OCRStage as OCR  # noqa: N814
+    from .stages import WriteStage as Write
 
 _HOME = {
-    "OCR": ("ocr", "OCRStage"),
+    "OCR": ("stages", "OCRStage"),
     "Parser": ("parser", "ParserStage"),
     "RayJob": ("job", "RayJob"),
-    "Write": ("write", "WriteStage"),
+    "Write": ("stages", "WriteStage"),
 }
 
 __all__ = ["OCR", "Parser", "RayJob", "Write"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import os
 import secrets
@@ -13,16 +12,13 @@ import socket
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError
-from ..storage.attempts import WorkerProcess, this_process
 from .shares import RayNode
 
 LOCAL = "local"
@@ -55,18 +51,6 @@ MAX_LETTERS = 16
 may have 107.
 """
 
-PREFIX = "sooner-"
-"""The beginning of the name of a local cluster's folder."""
-
-DRIVER = "driver.json"
-"""In that folder: the process that started the cluster, and removes it at the end of a run."""
-
-STARTS = 2
-"""Tries to start a local cluster: Ray gives a node 30 s, too little where all cores are busy."""
-
-LINGER_SECONDS = 3600.0
-"""That the folder of a driver that was killed is kept, for whoever wants Ray's logs of it."""
-
 MIN_STORE = 80 * MEGABYTE
 """Ray takes no store below 75 MB."""
 
@@ -83,8 +67,6 @@ SETTINGS = {
 """Variables of this process and of what it starts: usage is reported to nobody."""
 
 MISSING = "ray is not installed; pip install 'sooner[ray]'"
-
-logger = logging.getLogger("sooner")
 
 
 def import_ray(debug: bool = False) -> Any:
@@ -159,17 +141,19 @@ def connected(
             os.environ.update(environment or {})
             left.callback(lambda: [os.environ.pop(name, None) for name in environment or ()])
             _with_token(ray, left, address)
-            _start(ray, left, partial(local_options, pages_in_flight, cpus), quiet, debug)
+            folder = tempfile.mkdtemp(prefix="sooner-", dir=_short_folder())
+            left.callback(shutil.rmtree, folder, ignore_errors=True)
+            options = local_options(pages_in_flight, cpus, folder)
         else:
             _check_reachable(address)
             _with_token(ray, left, address)
-            options: dict[str, Any] = {"address": address, **_node_address(address)}
+            options = {"address": address, **_node_address(address)}
             if environment:
                 options["runtime_env"] = {"env_vars": dict(environment)}
-            try:
-                _init(ray, options | quiet, debug)
-            except Exception as error:
-                raise SoonerError(_explain(address, error)) from error
+        try:
+            _init(ray, options | quiet, debug)
+        except Exception as error:
+            raise SoonerError(_explain(address, error)) from error
         left.callback(_shutdown, ray, debug)
         yield RayCluster(address, _nodes(ray), address == LOCAL)
 
@@ -219,38 +203,6 @@ def _read_settings(ray: Any, without: Collection[str] = ()) -> None:
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _start(
-    ray: Any,
-    left: ExitStack,
-    options: Callable[[str], dict[str, Any]],
-    quiet: dict[str, Any],
-    debug: bool,
-) -> None:
-    """Start a cluster of this machine, once more if that fails.
-
-    Args:
-        left: is told to remove the folders.
-        options: of `ray.init` for a cluster in a folder.
-        quiet: more of them.
-
-    Raises:
-        SoonerError: it fails again.
-    """
-    for more in reversed(range(STARTS)):
-        folder = driver_folder()
-        left.callback(shutil.rmtree, folder, ignore_errors=True)
-        try:
-            _init(ray, options(folder) | quiet, debug)
-            return
-        except BaseException as error:
-            _end_processes(folder)
-            if not isinstance(error, Exception):
-                raise
-            if not more:
-                raise SoonerError(_explain(LOCAL, error)) from error
-            logger.info("ray did not start, and is started once more: %s", _error_line(error))
-
-
 def _init(ray: Any, options: dict[str, Any], debug: bool) -> None:
     on_term = signal.getsignal(signal.SIGTERM)
     try:
@@ -270,20 +222,6 @@ def _init(ray: Any, options: dict[str, Any], debug: bool) -> None:
 def _shutdown(ray: Any, debug: bool) -> None:
     with hushed(debug):
         ray.shutdown()
-
-
-def _end_processes(folder: str) -> None:
-    """End what a start that failed left behind: Ray forgets a node that did not come up in time,
-    whose processes would go on as long as this one."""
-    import psutil
-
-    processes = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if any(folder in part for part in process.cmdline()):
-                process.kill()
-                processes.append(process)
-    psutil.wait_procs(processes, 5)
 
 
 @contextmanager
@@ -327,21 +265,6 @@ def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[s
     if shared_memory() < store + store // 10:
         options["_plasma_directory"] = folder  # slower, and rows are small
     return options
-
-
-def driver_folder() -> str:
-    """Returns a new folder for a local cluster; those that drivers left behind when they were
-    killed go.
-    """
-    home = _short_folder()
-    for path in home.glob(f"{PREFIX}*/{DRIVER}"):
-        with suppress(OSError, ValueError, TypeError, AttributeError):  # another user's, or no JSON
-            is_old = time.time() - path.stat().st_mtime > LINGER_SECONDS
-            if is_old and WorkerProcess.of(json.loads(path.read_text())).is_alive() is False:
-                shutil.rmtree(path.parent, ignore_errors=True)
-    folder = tempfile.mkdtemp(prefix=PREFIX, dir=home)
-    Path(folder, DRIVER).write_text(json.dumps(this_process().report()))
-    return folder
 
 
 def _short_folder() -> Path:

@@ -1,115 +1,117 @@
-"""`RayJob`: documents into a folder of results, by all machines of a cluster."""
+"""`RayJob`: documents into a folder of results by all machines of a cluster.
+
+`sooner parse --ray` is: plan → draft → parse → write, each a stage of Ray Data (`stages`,
+`parser`), and a driver that counts pages and has documents finished behind their last ones.
+"""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..documents import Document
 from ..errors import SoonerError
-from ..tasks.parse.manifest import Line, Manifest
-from ..tasks.parse.page_records import PageTask
-from ..tasks.parse.result import FAILED, PARTIAL, Counts
+from ..storage import Store, open_store
+from ..tasks.parse.drafters import TIMEOUT
+from ..tasks.parse.output import ParseOutput
+from ..tasks.parse.records import Line, PageTask
+from ..tasks.parse.result import FAILED, Counts
+from ..tasks.parse.settings import ParseSettings
 from .cluster import LOCAL, connected
 from .nodes import check_nodes
-from .pipeline import Pipeline
-from .planning import write_list, write_rest
-from .rows import Row, is_page, rows_of
+from .parser import IN_FLIGHT, ParserStage
 from .shares import Shares
+from .stages import OCRStage, PlanStage, Row, WriteStage, finish_document, is_page, rows_of
 
-FINISHING = 16
-"""Documents whose files are written at once, behind their last pages."""
+RUNS = ".sooner/runs"
+
+PLANNED = 16
+"""Documents that are planned by one task, so that a task is worth its overhead."""
+
+WAITING = 16
+"""Pages that may wait behind a stage, besides those that are under way."""
+
+AHEAD, WRITING = 2, 4
+"""Pages that a drafter, and a writer, is given at once: the next one waits beside it."""
 
 ROUNDS = 20
 """How often what was lost with machines is done again."""
 
-LOOK = 1.0
-"""Seconds between two looks at the object stores."""
-
 RAISED = re.compile(r"(?!ray\.)[A-Za-z_][\w.]*(Error|Exception)\b")
 """A traceback's last line, if the error is not Ray's own."""
 
-OnPage = Callable[[Line, Counts], None]
 
+@dataclass(frozen=True)
+class RayModel:
+    """What `ParserStage` loads on every node; its arguments."""
 
-@dataclass
-class Starvation:
-    """Counts what the parsers waited for.
-
-    Attributes:
-        pages: seconds in which a parser had no page at all, its loading left out.
-        busy: seconds from when all actors are up to the last page, times parsers.
-    """
-
-    pages: float = 0.0
-    busy: float = 0.0
-
-    @property
-    def share(self) -> float:
-        return min(self.pages / self.busy, 1.0) if self.busy else 0.0
-
-    def report(self) -> str:
-        """Returns lines for the end of a run."""
-        return (
-            f"parsers waited for pages {self.pages:.1f} s of {self.busy:.1f} s ({self.share:.0%})"
-        )
+    model: str
+    device: str = "auto"
+    dtype: str = "auto"
+    trust_remote_code: bool = False
+    threads: int | None = None
 
 
 @dataclass
 class RayJob:
-    """Parses documents on Ray: plan, draft, parse and write are stages of Ray Data.
+    """Parses documents on Ray.
 
     What `ParseJob` does in one process, page objects included, so a run can be killed anywhere and
-    the same command, with Ray or without, goes on where it was. Stages are the classes of this
-    package; rows have no pixels. A page whose process died three times is set aside.
+    the same command, with Ray or without, goes on where it was. A page whose process died three
+    times is set aside.
 
     Attributes:
         documents: what, from `sooner.documents.find_documents`, whole paths.
         inputs: where these were found; each machine must see them.
-        pipeline: how, and where to.
+        output: where to, of which settings, and which pages.
+        model: `None` takes drafts as they are.
+        settings: how pages are parsed.
+        drafter, timeout: as `OCRStage` takes them.
         address: of a cluster, see `cluster.connected`.
-        parsers, drafters: actors; by default as many as `Shares.plan` says.
+        parsers: actors that parse; by default as many as `Shares.plan` says.
+        pages_in_flight: pages under way at once in each.
+        notes_of: notes for the pages of a document.
+        load: makes another parser than that of `model`.
         stop_on_error: end at the first page that fails.
         on_page: told about each page.
         debug: let Ray and the actors print.
-        counts, starvation: of the run so far.
-        memory: most bytes of the object stores that were in use at once, by Ray's figures.
-        longest: pages of the longest document so far.
+        counts: of the run so far.
     """
 
     documents: Sequence[Document]
     inputs: Sequence[str]
-    pipeline: Pipeline
+    output: ParseOutput
+    model: RayModel | None = None
+    settings: ParseSettings | None = None
+    drafter: str = "auto"
+    timeout: float = TIMEOUT
     address: str = LOCAL
     parsers: int | None = None
-    drafters: int | None = None
+    pages_in_flight: int = IN_FLIGHT
+    notes_of: Callable[[Path], list[str]] | None = None
+    load: Callable[[], Any] | None = None
     stop_on_error: bool = False
-    on_page: OnPage | None = None
+    on_page: Callable[[Line, Counts], None] | None = None
     debug: bool = False
     counts: Counts = field(default_factory=Counts)
-    starvation: Starvation = field(default_factory=Starvation)
-    memory: int = 0
-    longest: int = 0
 
     def __post_init__(self) -> None:
-        delivery = self.pipeline.delivery
-        self.store = delivery.store
+        delivery = self.output.delivery
+        self.store, self.manifest = delivery.store, self.output.manifest
         for document in self.documents[:1]:
             if delivery.is_in_place_of(document):
                 delivery.check(document)
         self.store.check()
         self.counts.documents = len(self.documents)
-        self.manifest = Manifest(self.store)
-        self._open: dict[int, _Open] = {}
-        self._looked = 0.0
-        self._expected = 0  # pages of the documents that were opened
-        self._finishing: dict[Any, int] = {}
+        self._longest, self._since = 0, 0.0
+        self._open: dict[int, dict[int, bool]] = {}  # pages by document, and if they have files
 
     def run(self) -> Counts:
         """Do what is left to be done.
@@ -119,174 +121,194 @@ class RayJob:
                 loaded, a folder that can't be written; or, with `stop_on_error`, what is wrong with
                 a page. What is finished is kept.
         """
-        pipeline = self.pipeline
-        limit = pipeline.under_way(self.parsers or 1)
-        with connected(self.address, limit, debug=self.debug) as cluster:
-            drafters = self.drafters if pipeline.has_drafter else 0
-            self.shares = Shares.plan(cluster.nodes, self.parsers, drafters)
-            name = None if pipeline.model is None else pipeline.model.name
-            check_nodes(self.store, self.inputs, name)
+        under_way = (self.parsers or 1) * self.pages_in_flight + 4 * WAITING
+        with connected(self.address, under_way, debug=self.debug) as cluster:
+            shares = Shares.plan(cluster.nodes, self.parsers, self.drafter != "none")
+            check_nodes(self.store, self.inputs, None if self.model is None else self.model.model)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
             listed = write_list(self.store, self.documents)
             self.documents = ()  # this process keeps no list of what may be a million files
             try:
-                self._run_until_done(listed)
+                self._run_until_done(listed, shares)
             finally:
                 with suppress(SoonerError):  # would hide what happened
                     self.store.remove(listed)
                     self.manifest.rebuild()
-        pipeline.intake.check(self.longest)
+        self.output.intake.check(self._longest)
         return self.counts
 
-    def _run_until_done(self, listed: str) -> None:
+    def _run_until_done(self, listed: str, shares: Shares) -> None:
         """Run the pipeline, and again over documents of which rows were lost.
 
         Ray goes on with a task of a lost machine by running it again and leaving out as many rows
         as there were. What is left to be done of documents has changed meanwhile.
         """
         for _ in range(ROUNDS):
-            self._run(listed)
+            try:
+                self._run(listed, shares)
+            except SoonerError:
+                raise
+            except Exception as error:
+                raise _ours(error) from error
             if (left := self._is_done.count(0)) == 0:
                 return
-            write_rest(self.store, listed, self._is_done)
+            lines = self.store.read(listed).splitlines(keepends=True)
+            rest = [line for line in lines if not self._is_done[json.loads(line)[0]]]
+            self.store.write(listed, iter(rest))
             self._open.clear()
         raise SoonerError(
             f"{left} documents did not come to their ends, since machines went again and again; "
             "what is finished is kept, the same command goes on there"
         )
 
-    def _run(self, listed: str) -> None:
-        last = time.monotonic()
-        first: float | None = None
-        try:
-            for batch in self.pipeline.rows(listed, self.shares).iter_batches(
-                batch_size=None, prefetch_batches=0
-            ):
-                for row in rows_of(batch):
-                    last = time.monotonic()
-                    first = first or last  # all actors are up
-                    self.counts.seconds = last - first
-                    self._took(row)
-            self._finish_documents(0)
-        except SoonerError:
-            raise
-        except Exception as error:
-            raise _ours(error) from error
-        finally:
-            self.starvation.busy = self.counts.seconds * self.shares.parsers
+    def _run(self, listed: str, shares: Shares) -> None:
+        self._since = 0.0
+        batches = self._dataset(listed, shares).iter_batches(batch_size=None, prefetch_batches=0)
+        for row in (row for batch in batches for row in rows_of(batch)):
+            self._since = self._since or time.monotonic()  # all actors are up
+            self._took(row)
+
+    def _dataset(self, listed: str, shares: Shares) -> Any:
+        """Returns a dataset of rows that went through all stages; nothing runs before they are
+        asked for."""
+        import ray.data
+        from ray.data import DataContext
+
+        from .pressure import configured
+
+        context = configured(DataContext.get_current().copy(), WAITING)
+        with DataContext.current(context):
+            start = [{"store": str(self.output.delivery.folder), "list": listed}]
+            rows: Any = ray.data.from_items(start)
+            # Another share than planning's, or both would be one task that plans all in turn.
+            rows = rows.flat_map(read_list, num_cpus=shares.light / 2)
+            rows = rows.map_batches(
+                PlanStage(self.output).__call__,
+                batch_size=None,
+                num_cpus=shares.light,
+                compute=ray.data.TaskPoolStrategy(size=max(2, shares.parsers)),
+            )
+            if shares.drafters:
+                rows = rows.map_batches(
+                    OCRStage,
+                    fn_constructor_args=(self.drafter, self.output.intake, self.timeout),
+                    batch_size=None,
+                    num_cpus=shares.heavy,
+                    compute=_pool(shares.drafters, AHEAD),
+                )
+            rows = rows.map_batches(
+                ParserStage,
+                fn_constructor_kwargs={
+                    "settings": self.settings,
+                    "intake": self.output.intake,
+                    "pages_in_flight": self.pages_in_flight,
+                    "attempts": self.output.deaths,
+                    "settings_hash": self.output.settings_hash,
+                    "notes_of": self.notes_of,
+                    "load": self.load,
+                    **({} if self.model is None else asdict(self.model)),
+                },
+                batch_size=None,
+                num_cpus=shares.heavy,
+                num_gpus=shares.gpus or None,
+                compute=_pool(shares.parsers, self.pages_in_flight, self.pages_in_flight),
+            )
+            return rows.map_batches(
+                WriteStage,
+                fn_constructor_kwargs={"output": self.output, "finishes": False},
+                batch_size=None,
+                num_cpus=shares.light,
+                compute=_pool(max(1, shares.parsers // 2), WRITING),
+            )
 
     def _took(self, row: Row) -> None:
-        """Count a row that went through all stages."""
-        data = json.loads(row["told"])
+        """Count a row that went through all stages; rows come in any order, and may come twice."""
+        told = json.loads(row["told"])
+        number, page = int(told["document"]), int(row["page"])
+        self._see(number, told)
         if not is_page(row):
-            self._opened(row, data)
+            self._is_done[number] = True
+        pages = self._open.get(number, {})
+        if self._is_done[number] or page in pages:
             return
-        number = int(data["document"])
-        if self._is_done[number] or number in self._finishing.values():
-            return  # twice, see `_run_until_done`
-        entry = self._open.setdefault(number, _Open())  # rows come in any order
-        if int(row["page"]) in entry.pages:
-            return  # twice as well
+        self._open[number] = pages
         line = json.loads(row["line"])
-        entry.pages[int(row["page"])] = line["status"] != FAILED
-        self.starvation.pages += float(row["starved"])
-        self.manifest.append(line)
-        if time.monotonic() > self._looked + LOOK:
-            self._look_at_memory()
+        pages[page] = bool(line["files"])
         self._count(line)
-        self._close_if_done(number, row)
-        self._check_failure(line)
+        if len(pages) >= told["todo"]:  # its last page
+            del self._open[number]
+            task = PageTask(row["path"], row["place"], row["hash"], self.output.settings_hash, 0)
+            written = [page for page, is_written in pages.items() if is_written]
+            is_done, failed = finish_document(self.output, task, told["of"], written)
+            self._is_done[number] = is_done
+            if failed is not None:
+                self.counts.skip(-1)
+                self._count(failed)
 
-    def _check_failure(self, line: Line) -> None:
+    def _see(self, number: int, told: dict[str, int]) -> None:
+        """Count a document where its first row comes."""
+        if self._is_seen[number]:
+            return
+        self._is_seen[number] = True
+        self._longest = max(self._longest, told["of"])
+        self.counts.opened += 1
+        self.counts.skip(-told["todo"])
+        self.counts.add_pages(told["before"])
+        self.counts.aside += told["aside"]
+
+    def _count(self, line: Line) -> None:
+        now = time.monotonic()
+        self.counts.add(line["status"], now - self._since)
+        self._since = now
+        if self.on_page is not None:
+            self.on_page(line, self.counts)
         if self.stop_on_error and line["status"] == FAILED:
             where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
             raise SoonerError(f"{where}: {line['reason']}")
 
-    def _count(self, line: Line) -> None:
-        counts, status = self.counts, line["status"]
-        counts.failed += status == FAILED
-        counts.done += status != FAILED
-        counts.partial += status == PARTIAL
-        # Pages may come before the row that says how many their document has.
-        counts.total = max(self._expected, counts.done + counts.failed)
-        if self.on_page is not None:
-            self.on_page(line, counts)
 
-    def _look_at_memory(self) -> None:
-        import ray
+def write_list(store: Store, documents: Iterable[Document]) -> str:
+    """Put a run's documents into its store, so that no process has to keep them.
 
-        self._looked = time.monotonic()
-        total = ray.cluster_resources().get("object_store_memory", 0.0)
-        free = ray.available_resources().get("object_store_memory", 0.0)
-        self.memory = max(self.memory, int(total - free))
+    Returns:
+        The name of the list; whoever made it removes it.
 
-    def _opened(self, row: Row, counts: dict[str, int]) -> None:
-        number = counts["document"]
-        self.longest = max(self.longest, counts["of"])
-        if not self._is_seen[number]:
-            self._is_seen[number] = True
-            self.counts.opened += 1
-            self._expected += counts["todo"]
-            self.counts.total = max(self._expected, self.counts.done + self.counts.failed)
-            self.counts.before += counts["before"]
-            self.counts.aside += counts["aside"]
-        if counts["todo"]:
-            entry = self._open.setdefault(number, _Open())
-            entry.of, entry.todo = counts["of"], counts["todo"]
-            self._close_if_done(number, row)
-        else:
-            self._is_done[number] = True
-
-    def _close_if_done(self, number: int, row: Row) -> None:
-        """With the last page of a document its files are written."""
-        entry = self._open[number]
-        if entry.of is None or len(entry.pages) < entry.todo:
-            return
-        del self._open[number]
-        task = PageTask(row["path"], row["place"], row["hash"], self.pipeline.settings_hash, 0)
-        written = [page for page, is_written in entry.pages.items() if is_written]
-        finishing = _finish_task().remote(self.pipeline.finisher(), task, entry.of, written)
-        self._finishing[finishing] = number
-        self._finish_documents(FINISHING)
-
-    def _finish_documents(self, limit: int) -> None:
-        """Wait until no more documents than these are being finished."""
-        import ray
-
-        while len(self._finishing) > limit:
-            (ready,), _ = ray.wait([*self._finishing], num_returns=1)
-            is_done, failed = ray.get(ready)
-            self._is_done[self._finishing.pop(ready)] = is_done
-            if failed is not None:
-                self._expected += 1
-                self.manifest.append(failed)
-                self._count(failed)
-                self._check_failure(failed)
-
-
-@dataclass
-class _Open:
-    """A document that is under way.
-
-    Attributes:
-        of: pages that it has; `None` until that row is there.
-        todo: pages that are to come.
-        pages: those that came, and whether they have files.
+    Raises:
+        StorageError: it can't be written.
     """
+    name = f"{RUNS}/{uuid.uuid4().hex}.jsonl"
+    entries = ([n, item.source, item.place.as_posix()] for n, item in enumerate(documents))
+    store.write(name, (json.dumps(entry).encode() + b"\n" for entry in entries))
+    return name
 
-    of: int | None = None
-    todo: int = 0
-    pages: dict[int, bool] = field(default_factory=dict)
+
+def read_list(row: Row) -> Iterator[Row]:
+    """Yields the documents of a list, some to a row.
+
+    Args:
+        row: `store`, the folder or URL of the results, and `list`, a name there.
+
+    Raises:
+        StorageError: the list can't be read.
+    """
+    lines = open_store(row["store"]).read(row["list"]).splitlines()
+    for start in range(0, len(lines), PLANNED):
+        yield {"documents": b"\n".join(lines[start : start + PLANNED]).decode()}
 
 
-@functools.cache
-def _finish_task() -> Any:
-    """One for all documents: each that is made is sent to every process anew."""
-    import ray
+def _pool(size: int, under_way: int, at_once: int = 1) -> Any:
+    """Returns actors of a stage. Not a pool of one size: an actor whose machine is lost gets the
+    place of one that has nothing to do.
+    """
+    from ray.data import ActorPoolStrategy
 
-    from .write import finish_document
-
-    return ray.remote(num_cpus=0, max_retries=-1)(finish_document)
+    return ActorPoolStrategy(
+        min_size=1,
+        max_size=size,
+        initial_size=size,
+        max_tasks_in_flight_per_actor=under_way,
+        max_concurrent_calls_per_actor=at_once,
+    )
 
 
 def _ours(error: BaseException) -> Exception:

@@ -12,20 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..documents import BrokenPage, Page, PageDraft
 from ..errors import SoonerError, error_line, is_device_fault
-from ..tasks.parse.page_records import page_key
-from ..tasks.parse.plan import Intake
+from ..tasks.parse.output import Intake
+from ..tasks.parse.records import page_key
 from ..tasks.parse.result import FAILED, ParsedPage
 from ..tasks.parse.settings import ParseSettings
-from .rows import Batch, Row, RowReader, batch_of, draft_of, is_page, place_of, rows_of
+from .stages import Batch, Row, RowReader, batch_of, is_page, place_of, rows_of
 
 if TYPE_CHECKING:
     from ..storage.attempts import Attempts
     from ..tasks.parse import DraftParser, PageParser
-    from ..tasks.parse.forms import FamilyPrompts
 
 logger = logging.getLogger("sooner")
 
@@ -34,19 +33,6 @@ FAULT = 70
 
 IN_FLIGHT = 8
 """Pages under way at once in an actor, by default."""
-
-
-class PagesParser(Protocol):
-    """Parses pages, several at a time; `sooner.tasks.parse.ConcurrentParser` is one."""
-
-    @property
-    def ask(self) -> FamilyPrompts:
-        """What the model is asked, and how it writes."""
-        ...
-
-    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
-        """As `PageParser` would, beside other pages."""
-        ...
 
 
 class ParserStage:
@@ -58,7 +44,7 @@ class ParserStage:
         ... )
 
     Rows have `path`, `page` and, if `OCR` was there, `draft`; they get `status`, `markdown`,
-    `parsed`, `of`, `aside` and `starved` (see `rows`). Batches that are under way at once in an
+    `parsed`, `of` and `aside` (see `stages`). Batches that are under way at once in an
     actor share the rounds of its engine, whatever their documents. A batch of one page ends with
     its page; give an actor several of them with `ray.data.ActorPoolStrategy(size=...,
     max_tasks_in_flight_per_actor=8, max_concurrent_calls_per_actor=8)`. What goes wrong with a page
@@ -75,8 +61,9 @@ class ParserStage:
         attempts: where it is recorded that a page was begun, so that one that kills its process is
             set aside; `None` tries for ever.
         settings_hash: names the page there.
-        told_of: notes for the pages of a document.
-        load: makes another parser than that of `model`.
+        notes_of: notes for the pages of a document.
+        load: makes another parser than that of `model`: an object with `ask`, and an async method
+            `parse` as `ConcurrentParser` has.
     """
 
     def __init__(
@@ -93,22 +80,20 @@ class ParserStage:
         attempts: Attempts | None = None,
         settings_hash: str = "",
         notes_of: Callable[[Path], list[str]] | None = None,
-        load: Callable[[], PagesParser] | None = None,
+        load: Callable[[], Any] | None = None,
     ) -> None:
         self.read, self.attempts = RowReader(intake or Intake()), attempts
         self._turns = Turns()
         self.settings_hash, self.notes_of = settings_hash, notes_of
         self._reading = ThreadPoolExecutor(1, "pages")  # pdfium is for one thread
-        self._under_way = 0
-        self._idle_since: float | None = None  # what comes before the first page is a start
         self._broken: SoonerError | None = None
         try:
             if load is not None:
                 self.parser = load()
             elif model is None:
-                self.parser = drafts_parser()
+                self.parser = _drafts_parser()
             else:
-                self.parser = model_parser(
+                self.parser = _model_parser(
                     model, settings, pages_in_flight, device, dtype, trust_remote_code, threads
                 )
         except SoonerError as error:  # an actor that does not come up would be started for ever
@@ -132,18 +117,7 @@ class ParserStage:
 
     async def _row(self, row: Row) -> Row:
         if not is_page(row):
-            return self._report(row, ParsedPage("", -1), 0)
-        starved = 0.0
-        if not self._under_way and self._idle_since is not None:
-            starved = time.monotonic() - self._idle_since
-        self._under_way += 1
-        try:
-            return await self._parse(row, starved)
-        finally:
-            self._under_way -= 1
-            self._idle_since = time.monotonic()
-
-    async def _parse(self, row: Row, starved: float) -> Row:
+            return _report(row, ParsedPage("", -1))
         began = time.perf_counter()
         name, number = place_of(row).as_posix(), int(row["page"])
         key = page_key(row.get("hash") or name, self.settings_hash, number)
@@ -151,17 +125,16 @@ class ParserStage:
         if self.attempts is not None and deaths >= self.attempts.maximum:
             reason = await self._off(self.attempts.reason, key)
             failure = ParsedPage(name, number, FAILED, f"{reason}; --fresh tries it again")
-            return self._report(row, failure, 0, is_aside=True, starved=starved)
+            return _report(row, failure, is_aside=True)
         # Beside others, a page that kills would have them set aside as well.
         async with self._turns.acquire(alone=deaths > 0):
             page, parsed = await self._tried(row, key, f"{name}, page {number}")
         if parsed.status != FAILED:
             notes = [] if self.notes_of is None else self.notes_of(Path(row["path"]))
-            turned = getattr(page, "notes", ())
-            parsed = replace(parsed, notes=[*turned, *notes, *parsed.notes])
+            parsed = replace(parsed, notes=[*getattr(page, "notes", ()), *notes, *parsed.notes])
         seconds = {**parsed.seconds, "e2e": time.perf_counter() - began}
         parsed = replace(parsed, source=name, number=number, seconds=seconds)
-        return self._report(row, parsed, getattr(page, "of", 0), starved=starved)
+        return _report(row, parsed, getattr(page, "of", 0))
 
     async def _tried(self, row: Row, key: str, where: str) -> tuple[Page | BrokenPage, ParsedPage]:
         """Read and parse a page; the attempt is recorded before, and taken away behind it."""
@@ -170,7 +143,9 @@ class ParserStage:
         try:
             page, took = await self._off(self._read, row)
             read = float(row.get("read", 0.0)) + took
-            parsed = await self._parsed(row, page, draft_of(row))
+            text = row.get("draft")
+            draft = PageDraft.from_json(json.loads(text)) if text else None
+            parsed = await self._parsed(row, page, draft)
             return page, replace(parsed, seconds={"read": read, **parsed.seconds})
         finally:
             if attempts is not None and attempt is not None:
@@ -201,22 +176,20 @@ class ParserStage:
         form = self.parser.ask.form
         return replace(parsed, form=form, seconds={**drafter, **parsed.seconds})
 
-    def _report(
-        self, row: Row, parsed: ParsedPage, of: int, is_aside: bool = False, starved: float = 0.0
-    ) -> Row:
-        return {
-            **{name: value for name, value in row.items() if name not in ("draft", "read")},
-            "status": parsed.status,
-            "markdown": parsed.markdown,
-            "parsed": json.dumps(parsed.to_json()),
-            "of": of,
-            "aside": is_aside,
-            "starved": starved,
-        }
-
     async def _off(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call what reads files, in the thread for that."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, call, *args)
+
+
+def _report(row: Row, parsed: ParsedPage, of: int = 0, is_aside: bool = False) -> Row:
+    return {
+        **{name: value for name, value in row.items() if name not in ("draft", "read")},
+        "status": parsed.status,
+        "markdown": parsed.markdown,
+        "parsed": json.dumps(parsed.to_json()),
+        "of": of,
+        "aside": is_aside,
+    }
 
 
 class Turns:
@@ -254,26 +227,22 @@ class SinglePageParser:
     """A parser of one page at a time, behind the interface of one that takes many."""
 
     def __init__(self, parser: PageParser | DraftParser) -> None:
-        self.parser = parser
+        self.parser, self.ask = parser, parser.ask
         self._thread = ThreadPoolExecutor(1, "parser")
-
-    @property
-    def ask(self) -> FamilyPrompts:
-        return self.parser.ask
 
     async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self.parser, page, draft)
 
 
-def drafts_parser() -> PagesParser:
+def _drafts_parser() -> SinglePageParser:
     """Takes drafts as they are; loads nothing."""
     from ..tasks.parse import DraftParser
 
     return SinglePageParser(DraftParser())
 
 
-def model_parser(
+def _model_parser(
     model: str,
     settings: ParseSettings | None,
     pages_in_flight: int,
@@ -281,7 +250,7 @@ def model_parser(
     dtype: str,
     trust_remote_code: bool,
     threads: int | None,
-) -> PagesParser:
+) -> Any:
     """Returns a model with an engine for `pages_in_flight` pages.
 
     Raises:

@@ -46,21 +46,21 @@ class Shares:
 
     @classmethod
     def plan(
-        cls, nodes: Sequence[RayNode], parsers: int | None = None, drafters: int | None = None
+        cls, nodes: Sequence[RayNode], parsers: int | None = None, has_drafter: bool = True
     ) -> Shares:
         """Returns shares that the machines have room for, also when one of several is lost.
 
         Args:
             nodes: of the cluster.
             parsers: by default one for each GPU, or for each machine where there is none.
-            drafters: in all; by default one for each parser.
+            has_drafter: there is a drafter for each parser.
 
         Raises:
             SoonerError: there is no room, and Ray would wait for it for ever.
         """
         cpus, gpus = sum(item.cpus for item in nodes), sum(item.gpus for item in nodes)
         count = parsers or int(gpus) or max(len(nodes), 1)
-        draft_count = count if drafters is None else drafters
+        draft_count = count if has_drafter else 0
         share = 1.0 if gpus else 0.0
         if share and count > gpus:
             raise SoonerError(

@@ -1,4 +1,4 @@
-"""Attempts: what a process has begun: others leave it alone, and what kills is set aside."""
+"""Attempts: what processes have begun, so that what kills them is set aside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import socket
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,15 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import check_number, check_whole
-from .store import MissingObjectError, ObjectInfo, StorageError, Store, check_name
+from .store import MissingObjectError, ObjectInfo, Store, check_name
 
 FOLDER = ".sooner/attempts"
 
 MAX_ATTEMPTS = 3
 """Processes that may die at one thing before it is set aside."""
-
-LOOKS, PAUSE = 5, 0.05
-"""How often who comes first looks whether the others are gone, and seconds between two looks."""
 
 
 class Attempts:
@@ -49,7 +45,7 @@ class Attempts:
         self, store: Store, maximum: int = MAX_ATTEMPTS, lasts: float = 900.0, folder: str = FOLDER
     ) -> None:
         check_whole("attempts", maximum)
-        check_number("lease", lasts, 0, above=True)
+        check_number("lasts", lasts, 0, above=True)
         self.store, self.maximum, self.lasts, self.folder = store, maximum, lasts, folder
 
     def begin(self, key: str, owner: str = "") -> str:
@@ -62,55 +58,9 @@ class Attempts:
             StorageError: it can't be recorded.
         """
         name = f"{self.folder}/{check_name(key)}/{uuid.uuid4().hex}.json"
-        self.renew(name, owner)
-        return name
-
-    def renew(self, attempt: str, owner: str = "") -> None:
-        """Begin the `lasts` seconds of an attempt anew.
-
-        Raises:
-            StorageError: it can't be recorded.
-        """
         record = {"owner": owner, "host": socket.gethostname(), **this_process().report()}
-        self.store.write(attempt, json.dumps(record).encode())
-
-    def take(self, key: str, owner: str = "", lease: float | None = None) -> tuple[str, int] | None:
-        """Record an attempt at a key that nobody else is at.
-
-        Each looks again behind its own record. Of several who come at once the first by name waits
-        until the others, who give way, are gone.
-
-        Args:
-            lease: seconds for which an attempt of another machine keeps others away; `lasts` by
-                default.
-
-        Returns:
-            Its name, for `end`, and how many earlier attempts never ended; `None` if somebody else
-            is at it.
-
-        Raises:
-            StorageError: the store can't be read or written.
-        """
-        seconds = self.lasts if lease is None else lease
-        before = self._of_key(key)
-        if any(self._is_alive(attempt, seconds) for attempt in before):
-            return None
-        name = self.begin(key, owner)
-        try:
-            for _ in range(LOOKS):
-                others = [attempt for attempt in self._of_key(key) if attempt.name != name]
-                rivals = [other.name for other in others if self._is_alive(other, seconds)]
-                if not rivals:
-                    return name, self._dead(before)
-                if min(rivals) < name:
-                    break
-                time.sleep(PAUSE)
-        except StorageError:
-            with suppress(StorageError):
-                self.end(name)
-            raise
-        self.end(name)
-        return None
+        self.store.write(name, json.dumps(record).encode())
+        return name
 
     def end(self, attempt: str) -> None:
         """Take an attempt away, whose process did not die.
@@ -196,16 +146,16 @@ class Attempts:
 
     def _dead(self, attempts: list[ObjectInfo]) -> int:
         """Returns how many of them never ended: their processes died."""
-        return sum(self._is_alive(attempt, self.lasts) is False for attempt in attempts)
+        return sum(self._is_alive(attempt) is False for attempt in attempts)
 
-    def _is_alive(self, attempt: ObjectInfo, seconds: float) -> bool | None:
-        """Returns whether an attempt is under way, of another machine if it is no older than that;
-        `None` if it has ended.
+    def _is_alive(self, attempt: ObjectInfo) -> bool | None:
+        """Returns whether an attempt is under way, of another machine if it is no older than
+        `lasts`; `None` if it has ended.
         """
         with suppress(MissingObjectError):
             is_alive = WorkerProcess.of(self._read(attempt)).is_alive()
             if is_alive is None:
-                is_alive = self.store.now() - attempt.modified <= seconds
+                is_alive = self.store.now() - attempt.modified <= self.lasts
             return is_alive
         return None
 

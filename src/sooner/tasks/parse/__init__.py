@@ -6,9 +6,9 @@
 
 `parser` parses a page, `concurrent` many at once over one engine; `regions` is its first stage,
 `contexts` makes tokens of drafts, `answers` makes a page of what the model wrote, `unverified` of
-what the drafter alone found; `job` takes documents to a folder of results, `plan` says what is left
-to be done, `prefetch` reads and drafts the next page meanwhile. Names are imported on first use:
-those that decode need torch.
+what the drafter alone found; `job` takes documents to a folder of results, whose `output` says
+what is left to be done, `prefetch` reads and drafts the next page meanwhile. Names are imported on
+first use: those that decode need torch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .delivery import Delivery
     from .job import ParseJob
     from .loading import load_parser
+    from .output import ParseOutput
     from .parser import PageParser
     from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
     from .settings import ParseSettings
@@ -36,6 +37,7 @@ _HOME = {
     "DraftParser": "unverified",
     "PageParser": "parser",
     "ParseJob": "job",
+    "ParseOutput": "output",
     "ParseSettings": "settings",
     "ParsedPage": "result",
     "ParsedRegion": "result",
@@ -53,6 +55,7 @@ __all__ = [
     "DraftParser",
     "PageParser",
     "ParseJob",
+    "ParseOutput",
     "ParseSettings",
     "ParsedPage",
     "ParsedRegion",

@@ -11,13 +11,12 @@ from typing import Any, cast
 
 from ...documents import Document, Page
 from ...errors import error_line
-from ...storage import MissingObjectError, ObjectError, StorageError, Store, open_store
+from ...storage import ObjectError, StorageError, Store, open_store
 from ...storage.store import Data, check_name
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
-from .formats.figures import crops, is_figure, named
+from .formats.figures import crops, named
 from .formats.overlay import overlay
-from .manifest import AT_ONCE, Line
-from .page_records import PageRecord, PageTask, digest, public_hash
+from .records import AT_ONCE, Line, PageRecord, PageTask, public_hash
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
@@ -76,8 +75,14 @@ class Delivery:
 
     def files_of(self, place: Path, parsed: ParsedPage) -> list[Path]:
         """Returns files of a page, those of its figures included."""
-        figures = [place / name for name in _names(named(parsed, self.figures))]
+        regions = named(parsed, self.figures).regions
+        figures = [place / region.picture for region in regions if region.picture]
         return [*self.files(place, parsed.number), *figures]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a page's files need its picture."""
+        return bool(self.pictures or self.figures)
 
     def document_files(self, place: Path) -> dict[str, Path]:
         """Returns files of a document below the folder, by format."""
@@ -113,68 +118,61 @@ class Delivery:
         Raises:
             StorageError: the store can't tell.
         """
-        names: list[str] = []
         pages: list[str] = []
         for number, line in lines.items():
             if line["status"] != FAILED:
-                expected = [name.as_posix() for name in self.files(place, number)]
-                if not {*expected} <= {*line["files"]} or line.get("choices", {}) != self.choices:
+                expected = {name.as_posix() for name in self.files(place, number)}
+                if not expected <= {*line["files"]} or line.get("choices", {}) != self.choices:
                     return False
-                if self.figures:
-                    expected += filter(is_figure, line["files"])
-                pages += expected
-                names = [name.as_posix() for name in self.document_files(place).values()]
+                pages += line["files"]
+        names = [name.as_posix() for name in self.document_files(place).values()] if pages else []
         if self.store.local_path() is None:
             there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
             return {*pages} <= there and all(map(self.store.exists, names))
         return all(map(self.store.exists, (*pages, *names)))
 
-    def write_page(self, place: Path, page: Page, parsed: ParsedPage) -> dict[str, str]:
-        """Write a page's files; returns hashes of its pictures, by the ends of their names.
+    def write_page(self, place: Path, page: Page | None, parsed: ParsedPage) -> list[Path]:
+        """Write a page's files, and return them.
 
         Args:
-            page: not looked at where neither `pictures` nor `figures` are wanted.
+            page: its picture; not looked at where neither `pictures` nor `figures` are wanted.
 
         Raises:
             StorageError: one can't be written.
         """
-        drawn, parsed = {}, named(parsed, self.figures)
+        parsed, picture = named(parsed, self.figures), cast("Page", page)
         files: dict[Path, Data] = {}
         for name in self.files(place, parsed.number):
-            if name.suffix == ".png":
-                files[name] = data = overlay(page, parsed)
-                drawn["png"] = digest(data)
-            else:
-                files[name] = render_page(name.suffix[1:], parsed)
-        for figure, data in crops(page, parsed).items():
-            files[place / figure] = data
-            drawn[figure] = digest(data)
+            is_picture = name.suffix == ".png"
+            files[name] = (
+                overlay(picture, parsed) if is_picture else render_page(name.suffix[1:], parsed)
+            )
+        files |= {place / name: data for name, data in crops(picture, parsed).items()}
         self._write(files)
-        return drawn
+        return [*files]
 
     def try_page(
         self, place: Path, page: Page | None, parsed: ParsedPage, debug: bool = False
-    ) -> tuple[ParsedPage, list[Path], dict[str, str]]:
+    ) -> tuple[ParsedPage, list[Path]]:
         """Write a page's files, if that can be done.
 
         Returns:
             The page, FAILED if it can't be put into a file; its files, none where they can't be
-            written, in which case the document fails in the end; hashes of its pictures.
+            written, in which case the document fails in the end.
 
         Raises:
             StorageError: nothing more can be written, of whatever document.
         """
         try:
-            drawn = self.write_page(place, cast("Page", page), parsed)
+            return parsed, self.write_page(place, page, parsed)
         except ObjectError:
-            return parsed, [], {}
+            return parsed, []
         except StorageError:
             raise
         except Exception as error:  # what a format or a picture makes of a page's content
             if debug:
                 raise
-            return replace(parsed, status=FAILED, reason=error_line(error)), [], {}
-        return parsed, self.files_of(place, parsed), drawn
+            return replace(parsed, status=FAILED, reason=error_line(error)), []
 
     def _write(self, files: Mapping[Path, Data]) -> None:
         """Write files, at once where each of them waits for a network."""
@@ -185,33 +183,6 @@ class Delivery:
             names = [name.as_posix() for name in files]
             with ThreadPoolExecutor(min(len(files), AT_ONCE)) as crew:
                 list(crew.map(self.store.write, names, files.values()))
-
-    def mend(self, place: Path, record: PageRecord) -> bool:
-        """Write those texts of a page anew that are not what they should be.
-
-        Returns:
-            Whether its pictures are as they were drawn; else `write_page` is due.
-
-        Raises:
-            StorageError: one can't be read or written.
-        """
-        is_drawn, parsed = True, named(record.page, self.figures)
-        for name in self.files(place, parsed.number):
-            there = self._read(name)
-            if name.suffix == ".png":
-                is_drawn &= there is not None and digest(there) == record.pictures.get("png")
-            elif there != (text := render_page(name.suffix[1:], parsed)):
-                self.store.write(name.as_posix(), text)
-        for figure in _names(parsed):
-            there = self._read(place / figure)
-            is_drawn &= there is not None and digest(there) == record.pictures.get(figure)
-        return is_drawn
-
-    def _read(self, name: Path) -> bytes | None:
-        try:
-            return self.store.read(name.as_posix())
-        except MissingObjectError:
-            return None
 
     def write_document(
         self, place: Path, info: dict[str, Any], pages: Callable[[], Iterable[ParsedPage]]
@@ -230,11 +201,6 @@ class Delivery:
             parsed = (named(page, self.figures) for page in pages())
             files[name] = render_document(format_, parsed, info, self.furniture)
         self._write(files)
-
-
-def _names(parsed: ParsedPage) -> list[str]:
-    """Returns the pictures of a page's figures whose regions are `named`."""
-    return [region.picture for region in parsed.regions if region.picture]
 
 
 def document_info(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:

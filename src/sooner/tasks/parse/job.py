@@ -15,15 +15,12 @@ from ...documents.drafters import PageDrafter
 from ...errors import SoonerError, error_line, is_device_fault
 from ...storage import ObjectError, StorageError
 from .comparison import compare_plain, warm_up
-from .delivery import Delivery, line_of
-from .finishing import Finisher
-from .manifest import Line, Manifest
-from .page_records import PageRecord, PageRecords
+from .output import DocumentWork, ParseOutput
 from .page_source import PageSource
-from .plan import DocumentPlanner, DocumentWork, Intake
 from .prefetch import Drafted, PageStream
+from .records import Line
 from .result import FAILED, Counts, Late, ParsedPage
-from .sharing import ATTEMPTS, LEASE, Claims, DocumentShard
+from .sharing import DocumentShard, PagesUnderWay
 
 if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
@@ -51,23 +48,14 @@ class ParseJob:
 
     Attributes:
         documents: what, from `sooner.documents.find_documents`.
-        delivery: where to.
-        settings_hash: tells results of these settings from others'.
-        intake: which pages, how large.
+        output: where to, of which settings, and which pages.
         drafter: `guarded`; `None` decodes plainly.
-        workers: pages that it is given ahead; 0 is none.
-        fresh: do again what was done before.
+        workers: pages that are read and drafted ahead.
         stop_on_error: end at the first page that fails.
         compare: decode each page plainly too, and tell how much sooner its parsing was.
-        drafts_only: no model verifies anything, so what one verified before is kept (even by
-            `fresh`), whatever its settings were.
         notes_of: notes for the pages of a document, such as that the model never saw its like.
         on_page: called for each page.
-        debug: let unexpected errors through.
         shard: which documents; `None` for all of them.
-        lease: seconds for which pages are left to another machine that has them in hand; `None`
-            leaves nothing to others. That saves work and nothing else.
-        attempts: processes that may die at a page before it is set aside as FAILED; 0 for any.
         counts: pages done so far.
 
     Raises:
@@ -75,55 +63,27 @@ class ParseJob:
     """
 
     documents: Sequence[Document]
-    delivery: Delivery
-    settings_hash: str
-    intake: Intake = field(default_factory=Intake)
+    output: ParseOutput
     drafter: PageDrafter | None = None
     workers: int = 1
-    fresh: bool = False
     stop_on_error: bool = False
     compare: bool = False
-    drafts_only: bool = False
     notes_of: Callable[[Path], list[str]] | None = None
     on_page: OnPage | None = None
-    debug: bool = False
     shard: DocumentShard | None = None
-    lease: float | None = LEASE
-    attempts: int = ATTEMPTS
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
+        delivery = self.output.delivery
         for document in self.documents[:1]:  # the others when their turn comes
-            if self.delivery.is_in_place_of(document):  # as of all others, most likely
-                self.delivery.check(document)
-        self.store = self.delivery.store
+            if delivery.is_in_place_of(document):  # as of all others, most likely
+                delivery.check(document)
+        self.store = delivery.store
         self.store.check()
-        self.records, self.manifest = PageRecords(self.store), Manifest(self.store)
-        self.planner = DocumentPlanner(
-            self.intake,
-            self.records,
-            self.manifest,
-            self.delivery,
-            self.settings_hash,
-            self.fresh,
-            self.drafts_only,
-        )
-        self.finisher = Finisher(
-            self.intake,
-            self.records,
-            self.manifest,
-            self.delivery,
-            self.drafts_only,
-            self.debug,
-        )
-        self.claims = Claims(self.store, self.lease, self.attempts, self.fresh)
+        self.manifest = self.output.manifest
+        self.under_way = PagesUnderWay(self.output.deaths)
         self.source = PageSource(
-            self.documents,
-            self.shard,
-            self.planner,
-            self.claims,
-            self.counts,
-            self.debug,
+            self.documents, self.shard, self.output, self.under_way, self.counts
         )
         self.counts.documents = len(self.source.numbers)
         self._fault: Exception | None = None
@@ -145,23 +105,23 @@ class ParseJob:
         try:
             self._run(load)
         except BaseException:
-            self.claims.close()
+            self.under_way.close()
             with suppress(StorageError):  # which would hide what happened
                 self.manifest.rebuild()
             raise
-        self.claims.close()
+        self.under_way.close()
         self.manifest.rebuild()
         with suppress(StorageError):  # nobody reads what killed writers left
             self.store.sweep()
         if self.shard is None:  # others may have longer documents
-            self.intake.check(self.source.longest)
+            self.output.intake.check(self.source.longest)
         return self.counts
 
     def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
         """Begin pages as they come, as many as the parser takes, and save each that has ended."""
         parser: _Serial | ConcurrentParser | None = None
         under_way: dict[Future[ParsedPage], Drafted[DocumentWork]] = {}
-        stream = PageStream(self.source.pages(), self.drafter, self.workers)
+        stream = PageStream(self.source.pages(), self.drafter, max(self.workers, 1))
         with ExitStack() as stack:
             stack.callback(stream.close)
             stack.callback(lambda: [future.cancel() for future in under_way])
@@ -197,7 +157,7 @@ class ParseJob:
             self._since = time.perf_counter()
             return several
         parser = _Serial(cast("PageParser | DraftParser", loaded))
-        if self.compare and not self.drafts_only:
+        if self.compare:
             warm_up(cast("PageParser", loaded), page)
         self._since = time.perf_counter()
         return parser
@@ -214,11 +174,7 @@ class ParseJob:
             return broken
         assert parser is not None
         assert page is not None
-        if self.drafter is None:
-            return parser.submit(page, None)
-        # Without workers nobody but this thread drafts; a parser of many pages would wait for it.
-        is_here = not self.workers and not isinstance(parser, _Serial)
-        return parser.submit(page, drafted.draft() if is_here else drafted.draft)
+        return parser.submit(page, None if self.drafter is None else drafted.draft)
 
     def _end(
         self,
@@ -244,20 +200,18 @@ class ParseJob:
         problem = work.problem
         if not problem:
             try:
-                self.finisher(work)
+                self.output.finish(work)
                 return
             except ObjectError as error:
                 problem = str(error)
-        line = self.finisher.fail(work, problem)
-        self.manifest.append(line)
         self.counts.skip(-1)
-        self._count(line)
+        self._count(self.output.fail(work, problem))
 
     def _compared(
         self, parser: PageParser | DraftParser, page: Page | BrokenPage | None, parsed: ParsedPage
     ) -> ParsedPage:
         """Returns a page with its text and seconds of plain decoding, unless it failed."""
-        if self.drafts_only or parsed.status == FAILED or not isinstance(page, Page):
+        if parsed.status == FAILED or not isinstance(page, Page):
             return parsed
         return replace(parsed, compared=compare_plain(cast("PageParser", parser), page, parsed))
 
@@ -277,7 +231,7 @@ class ParseJob:
         except SoonerError as error:
             return ParsedPage(name, page.number, FAILED, str(error), size=page.size)
         except Exception as error:
-            if self.debug:
+            if self.output.debug:
                 raise
             self._fault = error if is_device_fault(error) else None
             return ParsedPage(name, page.number, FAILED, error_line(error), size=page.size)
@@ -295,24 +249,14 @@ class ParseJob:
         return parsed.encodable(source=name, form=form, seconds=seconds, notes=notes)
 
     def _keep(self, drafted: Drafted[DocumentWork], parsed: ParsedPage) -> Line:
-        """Write a page's files, then its object: a run that is killed in between does it again."""
-        work, page, files, drawn = drafted.tag, drafted.page, list[Path](), dict[str, str]()
-        task = work.task(parsed.number)
-        if parsed.status != FAILED and isinstance(page, Page):
-            began = time.perf_counter()
-            place = work.document.place
-            parsed, files, drawn = self.delivery.try_page(place, page, parsed, self.debug)
-            work.written |= {parsed.number} if files else set()
-            took = time.perf_counter() - began
-            parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
-        is_aside = parsed.number in work.dying
-        record = PageRecord(parsed, work.input_hash, work.settings_hash, drawn, is_aside)
-        record = self.records.keep(record, self.fresh, self.debug)
-        line = line_of(task, record, files, self.delivery.choices)
-        self.manifest.append(line)
-        is_parsed = record.page.status != FAILED
-        is_settled = is_aside or (parsed.number in work.tried and is_parsed)
-        self.claims.note_saved(task, forget=is_settled)
+        """Save a page that has ended."""
+        work, number = drafted.tag, parsed.number
+        page = drafted.page if isinstance(drafted.page, Page) else None
+        is_aside = number in work.dying
+        line = self.output.keep(work.task(number), page, parsed, is_aside)
+        work.written |= {number} if line["files"] else set()
+        is_settled = is_aside or (number in work.tried and line["status"] != FAILED)
+        self.under_way.end(work.task(number).key, forget=is_settled)
         return line
 
     def _count(self, line: Line) -> None:

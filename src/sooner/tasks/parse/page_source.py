@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...documents import BrokenPage, Document, Page, PageRange, fetched
 from ...errors import SoonerError, error_line
 from ...storage import ObjectError
-from .plan import DocumentPlanner, DocumentWork
+from .output import DocumentWork, ParseOutput
+from .records import key_of
 from .result import Counts
-from .sharing import TICK, WAIT, Claims, DocumentShard
+from .sharing import DocumentShard, PagesUnderWay
+
+Event = tuple[DocumentWork, Page | BrokenPage | None]
+"""A page of a document; `None` behind the last one, where files are to be written."""
 
 
 @dataclass(frozen=True)
@@ -29,133 +33,95 @@ class _InTurn(PageRange):
 
 @dataclass
 class PageSource:
-    """Reads what is left of documents.
-
-    Nothing of a document is kept once the next one is opened.
+    """Reads what is left of documents. Nothing of one is kept once the next one is opened.
 
     Attributes:
         documents: what.
         shard: which of them; `None` for all.
-        planner: says what is left, and which files there are to be.
-        claims: what other runs have in hand is left to them, until the end.
+        output: says what is left.
+        under_way: pages that have not ended.
         counts: of the run; documents that are opened are added.
-        debug: let unexpected errors through.
         longest: pages of the longest document that was opened.
     """
 
     documents: Sequence[Document]
     shard: DocumentShard | None
-    planner: DocumentPlanner
-    claims: Claims
+    output: ParseOutput
+    under_way: PagesUnderWay
     counts: Counts
-    debug: bool = False
+    longest: int = 0
 
     def __post_init__(self) -> None:
-        self.longest, self._began = 0, 0.0
+        self._began = 0.0
         self.numbers: Sequence[int] = range(len(self.documents))
         if self.shard is not None:
             places = (Path(document.place).as_posix() for document in self.documents)
             numbers = (number for number, place in enumerate(places) if self.shard.has(place))
             self.numbers = array("q", numbers)
 
-    def pages(self) -> Iterator[tuple[DocumentWork, Page | BrokenPage | None]]:
-        """Pages to be done, each document opened when the one before it is read. Those that other
-        runs have in hand are looked at again in the end.
+    def pages(self) -> Iterator[Event]:
+        """Pages to be done, each document opened when the one before it is read."""
+        for number in self.numbers:
+            if self.under_way.is_closed:
+                return
+            yield from self._pages_of(self.documents[number])
 
-        `None` stands behind the last page of a document whose files are to be written.
-        """
-        numbers, wait = self.numbers, TICK
-        while numbers:
-            later = array("q")
-            for number in numbers:
-                if self.claims.is_over:
-                    return
-                if not (yield from self._pages_of(self.documents[number], numbers is self.numbers)):
-                    later.append(number)
-            if later:
-                self.claims.wait(wait)  # until the run ends, at most
-            numbers, wait = later, min(1.25 * wait, WAIT)  # so that little is waited in vain
-
-    def _pages_of(
-        self, document: Document, is_first: bool
-    ) -> Generator[tuple[DocumentWork, Page | BrokenPage | None], None, bool]:
-        """Yields pages of a document; returns whether that are all."""
+    def _pages_of(self, document: Document) -> Iterator[Event]:
         # Paths remember what was asked of them: those of a hundred thousand documents must not.
         document = replace(document, path=Path(document.path), place=Path(document.place))
-        if is_first:
-            self.counts.opened += 1
+        self.counts.opened += 1
         try:
             with fetched(document) as local:
-                return (yield from self._read(self._opened(local, is_first)))
+                yield from self._read(self._planned(local))
+            return
         except ObjectError as error:
             problem = str(error)
         except SoonerError:  # which any document would meet
             raise
         except Exception as error:
-            if self.debug:
+            if self.output.debug:
                 raise
             problem = error_line(error)
-        work = DocumentWork.unwritable(document, self.planner.settings_hash, problem)
-        yield work, None
-        return True
+        hashed = key_of("", document.place.as_posix())
+        settings_hash = self.output.settings_hash
+        yield DocumentWork(document, hashed, settings_hash, todo=1, problem=problem), None
 
-    def _read(
-        self, work: DocumentWork
-    ) -> Generator[tuple[DocumentWork, Page | BrokenPage | None], None, bool]:
-        """Yields pages of a document that nobody else has in hand; returns whether that are all."""
-        is_reported, in_other_hands = False, list[int]()
+    def _planned(self, document: Document) -> DocumentWork:
+        work = self.output.plan(document)
+        self.counts.skip(-work.todo)
+        self.longest = max(self.longest, work.of)
+        self.counts.add_pages(work.done)
+        self.counts.aside += work.aside
+        return work
+
+    def _read(self, work: DocumentWork) -> Iterator[Event]:
+        """Yields pages of a document; those that kill are told without being read."""
         for number, reason in work.dying.items():
-            is_reported = True
-            self.claims.sent()
-            message = f"{reason}; --fresh tries it again"
-            yield work, BrokenPage(work.document.path, number, message)
+            yield work, BrokenPage(work.document.path, number, f"{reason}; --fresh tries it again")
         if work.todo > len(work.dying):
-            pages = _InTurn(numbers=self._numbers(work, in_other_hands))
+            pages = _InTurn(numbers=self._numbers(work))
             self._began = time.perf_counter()
-            for page in self.planner.intake.read(work.document, pages):
+            for page in self.output.intake.read(work.document, pages):
                 work.read[page.number] = time.perf_counter() - self._began
-                is_reported = True
-                self.claims.sent()
                 yield work, page
                 if page.number in work.tried:
-                    self.claims.alone()
+                    self.under_way.wait()
                 self._began = time.perf_counter()
-        is_all = not in_other_hands
-        if is_all and (is_reported or not work.is_delivered):
+        if work.todo or not work.is_delivered:
             yield work, None
-        return is_all
 
-    def _numbers(self, work: DocumentWork, in_other_hands: list[int]) -> Iterator[int]:
+    def _numbers(self, work: DocumentWork) -> Iterator[int]:
         """Yields pages that are to be read, an attempt at each recorded before."""
-        planner = self.planner
         for number in work.left:
             if number in work.dying:
                 continue
-            task, deaths = work.task(number), self.claims.begin(work.task(number))
-            if deaths is None:
-                in_other_hands.append(number)
-                self.counts.skip(1)
-                continue
-            if not planner.fresh and planner.records.is_done(task, planner.drafts_only):
-                self.claims.end(task, forget=deaths > 0)  # by another run, or at another place
-                self.counts.skip(1)
+            task = work.task(number)
+            self.under_way.wait(task.key)
+            if not self.output.fresh and self.output.records.is_done(task):
+                self.counts.skip(1)  # by another run, or at another place
                 self.counts.add_pages(1)
                 continue
-            if deaths:
+            if self.under_way.begin(task.key):
                 work.tried.add(number)
-                self.claims.alone()  # what else is in flight may be what kills, or not
             self._began = time.perf_counter()
             yield number
-
-    def _opened(self, document: Document, is_first: bool) -> DocumentWork:
-        self.planner.delivery.check(document)
-        work = self.planner(document, self.claims.opening)
-        self.claims.look(work)
-        if not work.is_delivered:
-            self.planner.manifest.forget(work.place)
-        self.counts.skip(-work.todo)
-        self.longest = max(self.longest, work.of)
-        if is_first:
-            self.counts.add_pages(work.done)
-            self.counts.aside += work.aside
-        return work

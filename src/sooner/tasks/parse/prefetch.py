@@ -26,36 +26,26 @@ class Drafted(Generic[Tag]):
     Args:
         tag: passed through unchanged.
         page: its picture; why there is none; or `None` where the tag alone is to be passed on.
-        drafter: of the page.
-        is_lazy: the draft is computed by the first caller of `draft`.
 
     Attributes:
         waited: seconds for which the consumer waited for the page.
         began: when its parsing began, by `time.perf_counter`.
     """
 
-    def __init__(
-        self,
-        tag: Tag,
-        page: Page | BrokenPage | None,
-        drafter: PageDrafter | None = None,
-        is_lazy: bool = False,
-    ) -> None:
+    def __init__(self, tag: Tag, page: Page | BrokenPage | None) -> None:
         self.tag, self.page = tag, page
         self.waited = self.began = 0.0
-        self._drafter, self._is_lazy = drafter, is_lazy
         self._draft: Future[PageDraft | None] = Future()
 
-    def make(self) -> None:
+    def make(self, drafter: PageDrafter | None) -> None:
         """Compute the draft; what goes wrong is raised by `draft`."""
-        draft, drafter = None, self._drafter
         try:
+            draft = None
             if drafter is not None and isinstance(self.page, Page):
                 draft = drafter(self.page)
+            self._draft.set_result(draft)
         except BaseException as error:
             self._draft.set_exception(error)
-            return
-        self._draft.set_result(draft)
 
     def draft(self) -> PageDraft | None:
         """Returns what was drafted, once it is there; `None` without a drafter or a picture.
@@ -63,8 +53,6 @@ class Drafted(Generic[Tag]):
         Raises:
             Exception: what drafting raised.
         """
-        if self._is_lazy and not self._draft.done():
-            self.make()
         while not self._draft.done():
             wait([self._draft], TICK)
         return self._draft.result()
@@ -80,8 +68,7 @@ class PageStream(Generic[Tag]):
         pages: read in threads of their own, one page at a time.
         drafter: called there too; it should be `guarded`, since an error that it raises comes out
             of `Drafted.draft`.
-        workers: pages that are read and drafted at a time. 0 reads a page when `next` has room for
-            it, and leaves its draft to the caller.
+        workers: pages that are read and drafted at a time.
 
     Attributes:
         notify: for `Future.add_done_callback`.
@@ -98,9 +85,8 @@ class PageStream(Generic[Tag]):
         self.notify = self._events.put
         self._coming: deque[Drafted[Tag] | BaseException | None] = deque()
         self._slots, self._reading = threading.Semaphore(workers), threading.Lock()
-        self._is_ordered = bool(workers)
         self._is_closed = False
-        for number in range(max(workers, 1)):
+        for number in range(workers):
             # Daemons: a drafter that hangs must not keep the program from ending.
             threading.Thread(target=self._work, name=f"pages-{number}", daemon=True).start()
 
@@ -114,9 +100,6 @@ class PageStream(Generic[Tag]):
             Exception: what reading raised.
         """
         began = time.perf_counter()
-        if has_room and not self._is_ordered:
-            self._is_ordered = True
-            self._slots.release()
         while not (has_room and self._coming):
             try:
                 event = self._events.get(timeout=TICK)
@@ -126,9 +109,7 @@ class PageStream(Generic[Tag]):
                 return event
             self._coming.append(event)
         item = self._coming.popleft()
-        if self.workers:
-            self._slots.release()
-        self._is_ordered = bool(self.workers)
+        self._slots.release()
         if isinstance(item, BaseException):
             raise item
         if item is not None:
@@ -138,12 +119,11 @@ class PageStream(Generic[Tag]):
     def close(self) -> None:
         """Read nothing more."""
         self._is_closed = True
-        self._slots.release(max(self.workers, 1))
+        self._slots.release(self.workers)
 
     def _work(self) -> None:
         while (drafted := self._read()) is not None:
-            if self.workers:
-                drafted.make()
+            drafted.make(self.drafter)
 
     def _read(self) -> Drafted[Tag] | None:
         """Read the next page and hand it over, its draft to follow."""
@@ -154,11 +134,10 @@ class PageStream(Generic[Tag]):
                     self.pages.close()  # type: ignore[attr-defined]
                 return None
             try:
-                tag, page = next(self.pages)
+                drafted = Drafted(*next(self.pages))
             except BaseException as error:
                 self.close()
                 self._events.put(None if isinstance(error, StopIteration) else error)
                 return None
-            drafted = Drafted(tag, page, self.drafter, is_lazy=not self.workers)
             self._events.put(drafted)
             return drafted

@@ -11,9 +11,9 @@ from typing import Any
 from sooner.documents import Resolution, find_documents, read_pages
 from sooner.documents.drafters import OCR
 from sooner.documents.page import Page
-from sooner.tasks.parse import Delivery, ParseJob
+from sooner.tasks.parse import Delivery, ParseJob, ParseOutput
 from sooner.tasks.parse.drafters import guard, make_drafter
-from sooner.tasks.parse.plan import Intake
+from sooner.tasks.parse.output import Intake
 
 from ..run import Data, Progress
 from .arms import ParseModels
@@ -76,9 +76,7 @@ def _parse(
             began = time.perf_counter()
             job = ParseJob(
                 documents=find_documents([path]),
-                delivery=Delivery(Path(output), ("md", "json")),
-                settings_hash=arm,
-                intake=intake,
+                output=ParseOutput(Delivery(Path(output), ("md", "json")), arm, intake),
                 drafter=drafter,
                 on_page=note,
             )

@@ -55,7 +55,10 @@ def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
     return replace(
         job,
         documents=[Document(source, Path(place)) for place, source in places],
-        delivery=PredictionFiles(job.delivery.folder, kind=benchmark.kind),
+        output=replace(
+            job.output,
+            delivery=PredictionFiles(job.output.delivery.folder, kind=benchmark.kind),
+        ),
         counts=Counts(),
     )
 

@@ -1,6 +1,6 @@
 """Files of pages and documents, from pages as they were parsed.
 
-A format is a module with functions that write a page and a document; `FORMATS` lists them. A
+A format has a function that writes a document, and mostly one for a page; `FORMATS` lists them. A
 document's file is derived from its pages, so that writing it twice gives the same bytes.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from ....checks import check_choice
 from ....errors import SoonerError
 from ..result import ParsedPage
-from . import html, json, markdown, olmocr
-from .joined_pages import DocumentPage, joined_pages, labelled
+from . import texts
+from .joined_pages import DocumentPage, joined_pages
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,16 @@ def _later(module: str) -> Callable[..., Iterator[bytes]]:
 
 
 FORMATS = {
-    "md": FileFormat("md", markdown.page, markdown.document, joined_pages),
-    "json": FileFormat("json", json.page, json.document),
-    "html": FileFormat("html", html.page, html.document, joined_pages),
+    "md": FileFormat("md", texts.markdown_page, texts.markdown_document, joined_pages),
+    "json": FileFormat("json", texts.json_page, texts.json_document),
+    "html": FileFormat("html", texts.html_page, texts.html_document, joined_pages),
     "docling": FileFormat(
         "docling.json", None, _later("docling"), joined_pages, "docling_core", "docling"
     ),
-    "olmocr": FileFormat("olmocr.jsonl", None, olmocr.document, labelled),
     "parquet": FileFormat("parquet", None, _later("parquet"), None, "pyarrow", "parquet"),
 }
 
-WITH_FURNITURE = ("md", "html", "olmocr")
+WITH_FURNITURE = ("md", "html")
 
 """Formats in which page headers and footers stand in the text, unless they are left out."""
 

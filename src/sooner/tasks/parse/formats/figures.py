@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 KINDS = {"picture": PICTURE, "table": TABLE, "formula": FORMULA}
 
 NAMES = {PICTURE: "figure", TABLE: "table", FORMULA: "formula"}
-
-FILE = re.compile(rf"(?:.*/)?page-\d+-(?:{'|'.join(NAMES.values())})-\d+\.png")
 
 MARGIN = 4
 
@@ -94,11 +91,6 @@ def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
         return None
     x0, y0, x1, y1 = clipped((x0 - MARGIN, y0 - MARGIN, x1 + MARGIN, y1 + MARGIN), *size)
     return int(x0), int(y0), round(x1), round(y1)
-
-
-def is_figure(file: str) -> bool:
-    """Returns whether a file below an output folder is a region's picture, by its name."""
-    return FILE.fullmatch(file) is not None
 
 
 def figure_address(name: str, block: DocumentBlock) -> str:

@@ -26,55 +26,33 @@ ROWS = 256
 """Pages of a row group, which is what a reader holds at a time."""
 
 
-def schema() -> pa.Schema:
-    """Returns columns and their types; `null` stands for what is unknown."""
-    region = pa.struct(
-        [
-            ("order", pa.int32()),
-            ("label", pa.string()),
-            ("level", pa.int32()),
-            ("text", pa.string()),
-            ("bbox", pa.list_(pa.float32())),
-            ("bbox_1000", pa.list_(pa.int32())),
-            ("acceptance", pa.float32()),
-            ("picture", pa.string()),
-        ]
-    )
-    return pa.schema(
-        [
-            ("document", pa.string()),
-            ("page", pa.int32()),
-            ("status", pa.string()),
-            ("reason", pa.string()),
-            ("mode", pa.string()),
-            ("drafter", pa.string()),
-            ("markdown", pa.string()),
-            ("raw", pa.string()),
-            ("form", pa.string()),
-            ("regions", pa.list_(region)),
-            ("width", pa.int32()),
-            ("height", pa.int32()),
-            ("input_hash", pa.string()),
-            ("settings_hash", pa.string()),
-            ("truncated", pa.string()),
-            ("repaired", pa.bool_()),
-            ("notes", pa.list_(pa.string())),
-            ("tokens", pa.int32()),
-            ("steps", pa.int32()),
-            ("mean_acceptance_length", pa.float32()),
-            ("aal", pa.float32()),
-            ("tokens_per_second", pa.float32()),
-            ("seconds", pa.struct([(name, pa.float32()) for name in TIMES])),
-        ]
-    )
+INT, FLOAT, TEXT = pa.int32(), pa.float32(), pa.string()
+
+REGION = {
+    "order": INT, "label": TEXT, "level": INT, "text": TEXT, "bbox": pa.list_(FLOAT),
+    "bbox_1000": pa.list_(INT), "acceptance": FLOAT, "picture": TEXT,
+}  # fmt: skip
+
+SCHEMA = pa.schema(
+    {
+        "document": TEXT, "page": INT, "status": TEXT, "reason": TEXT, "mode": TEXT,
+        "drafter": TEXT, "markdown": TEXT, "raw": TEXT, "form": TEXT,
+        "regions": pa.list_(pa.struct(REGION)), "width": INT, "height": INT,
+        "input_hash": TEXT, "settings_hash": TEXT, "truncated": TEXT, "repaired": pa.bool_(),
+        "notes": pa.list_(TEXT), "tokens": INT, "steps": INT, "mean_acceptance_length": FLOAT,
+        "aal": FLOAT, "tokens_per_second": FLOAT,
+        "seconds": pa.struct(dict.fromkeys(TIMES, FLOAT)),
+    }
+)  # fmt: skip
+"""Columns and their types; `null` stands for what is unknown."""
 
 
 def document(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[bytes]:
-    buffer, columns = io.BytesIO(), schema()
-    with pq.ParquetWriter(buffer, columns) as writer:
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, SCHEMA) as writer:
         left = _rows(pages, info)
         while rows := list(islice(left, ROWS)):
-            writer.write_table(pa.Table.from_pylist(rows, columns))
+            writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
     yield buffer.getvalue()
 
 

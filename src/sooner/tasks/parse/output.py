@@ -1,0 +1,354 @@
+"""`ParseOutput`: what is left to be done of documents, and what becomes of their pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from ...documents import (
+    BrokenPage,
+    Document,
+    Page,
+    PageRange,
+    Resolution,
+    fetched,
+    read_pages,
+)
+from ...documents.inputs import PICTURES
+from ...documents.pages import count_frames
+from ...documents.pdf import count_pdf_pages
+from ...errors import SoonerError, error_line
+from ...storage import Attempts, ObjectError, StorageError
+from ...storage.attempts import MAX_ATTEMPTS
+from ..identity import sha256
+from .delivery import Delivery, document_info, line_of
+from .records import (
+    BROKEN,
+    DocumentEntry,
+    DonePages,
+    Line,
+    Manifest,
+    PageRecord,
+    PageRecords,
+    PageTask,
+    key_of,
+    page_key,
+)
+from .result import FAILED, ParsedPage
+
+IN_MEMORY = 64
+"""Pages of a document that are read once for all of its files."""
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Which pages of documents are read, and how; see `read_pages`."""
+
+    pages: PageRange = field(default_factory=PageRange)
+    resolution: Resolution = field(default_factory=Resolution)
+    password: str | None = None
+
+    def read(self, document: Document, pages: PageRange) -> Iterator[Page | BrokenPage]:
+        """Yields pages of a document that is `fetched`."""
+        if document.problem:
+            return iter([BrokenPage(document.path, 0, document.problem)])
+        return read_pages(document.path, pages, self.resolution, self.password)
+
+    def check(self, longest: int) -> None:
+        """Refuse pages that no document has.
+
+        Args:
+            longest: pages of the longest document; 0 if none could be opened.
+
+        Raises:
+            SoonerError: names them.
+        """
+        missing = self.pages.missing(longest) if longest else ""
+        if missing:
+            raise SoonerError(
+                f"no document has page {missing}: the longest has {longest}; give other --pages"
+            )
+
+    def count(self, path: Path) -> int:
+        """Returns pages of a document; 0 if it can't be opened."""
+        if path.suffix.lower() in PICTURES:
+            return count_frames(path)
+        return count_pdf_pages(path, self.password)
+
+
+@dataclass
+class DocumentWork:
+    """Holds a document and its pages.
+
+    Attributes:
+        document: what.
+        input_hash: of the file's content, or what stands for it; see `key_of`.
+        settings_hash: of how.
+        of: pages that it has.
+        numbers: pages that are wanted.
+        left: those of them that are to be done now.
+        todo: pages to be done; at least 1 where what is wrong with the document is to be told.
+        done: how many were done before.
+        aside: how many of the others are not tried again.
+        dying: pages to be set aside now, with the reason; 0 for the document as a whole.
+        tried: pages at which a process died.
+        problem: why nothing of it can be written.
+        is_delivered: its files are there, and are what they should be.
+        written: pages whose files are known to be there.
+        read: seconds that reading each of its pages took, by number, so far.
+        under_way: pages of it that have been read and have not ended.
+        is_read: all that is to be done of it has been read.
+    """
+
+    document: Document
+    input_hash: str
+    settings_hash: str
+    of: int = 0
+    numbers: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    todo: int = 0
+    done: int = 0
+    aside: int = 0
+    dying: dict[int, str] = field(default_factory=dict)
+    tried: set[int] = field(default_factory=set)
+    problem: str = ""
+    is_delivered: bool = False
+    written: set[int] = field(default_factory=set)
+    read: dict[int, float] = field(default_factory=dict)
+    under_way: int = 0
+    is_read: bool = False
+
+    @property
+    def place(self) -> str:
+        return self.document.place.as_posix()
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_read and not self.under_way
+
+    def task(self, number: int) -> PageTask:
+        return PageTask(
+            self.document.source, self.place, self.input_hash, self.settings_hash, number
+        )
+
+
+@dataclass(frozen=True)
+class ParseOutput:
+    """The results of some settings in an output folder.
+
+    Attributes:
+        delivery: which files, and where.
+        settings_hash: tells results of these settings from others'.
+        intake: which pages of documents, and how they are read.
+        fresh: what was done before is done again.
+        attempts: processes that may die at a page before it is set aside as FAILED; 0 for any.
+        debug: let unexpected errors through.
+    """
+
+    delivery: Delivery
+    settings_hash: str
+    intake: Intake = field(default_factory=Intake)
+    fresh: bool = False
+    attempts: int = MAX_ATTEMPTS
+    debug: bool = False
+
+    @cached_property
+    def records(self) -> PageRecords:
+        return PageRecords(self.delivery.store)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest(self.delivery.store)
+
+    @cached_property
+    def deaths(self) -> Attempts:
+        """The attempts at pages, which stay where processes died."""
+        return Attempts(self.delivery.store, self.attempts or 2**31)
+
+    def plan(self, document: Document) -> DocumentWork:
+        """Returns what is to be done of a document, which is hashed, and opened if it is not known.
+
+        Raises:
+            ObjectError: its files can't be written.
+            StorageError: the results can't be read.
+        """
+        self.delivery.check(document)
+        work = self._planned(document)
+        if not work.is_delivered:
+            self.manifest.forget(work.place)
+        return work
+
+    def _planned(self, document: Document) -> DocumentWork:
+        place = document.place.as_posix()
+        hashed = key_of(_hash(document.path), place)
+        work = DocumentWork(document, hashed, self.settings_hash)
+        entry = self.manifest.entry(place)
+        is_known = entry is not None and entry.input_hash == hashed
+        if entry is not None and is_known and not self.fresh and self._holds(entry, work):
+            return work
+        prefix = page_key(hashed, self.settings_hash, 0).rpartition("/")[0] + "/"
+        if self.fresh:
+            for key in self.deaths.keys(prefix):
+                self.deaths.forget(key)
+        done = DonePages() if self.fresh else self.records.of(hashed, self.settings_hash)
+        if 0 in done.aside:
+            work.aside = 1
+            return work
+        reasons = self.deaths.set_aside(prefix)
+        dying = {int(key.rpartition("/")[2]): reason for key, reason in reasons.items()}
+        if 0 in dying:
+            work.dying, work.todo = {0: dying[0]}, 1
+            return work
+        if entry is not None and is_known:
+            work.of = entry.of
+        if not work.of:
+            with self.deaths.trying(work.task(0).key):
+                work.of = self.intake.count(document.path)
+        work.numbers = self.intake.pages.select(work.of)
+        wanted = {*work.numbers}
+        parsed = done.parsed & wanted
+        aside = (done.aside - parsed) & wanted
+        # What is wrong with the document as a whole comes to light only where it is read.
+        is_sound = work.of > 0 and 0 not in done.failed
+        if 0 in done.failed:
+            self.records.forget(work.task(0).key, BROKEN)
+        work.done, work.aside = len(parsed), len(aside)
+        work.left = [number for number in work.numbers if number not in parsed | aside]
+        work.dying = {number: dying[number] for number in work.left if number in dying}
+        work.todo = len(work.left) + (not is_sound)
+        work.is_delivered = is_sound and not work.numbers  # what others wanted of it stays
+        return work
+
+    def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
+        """Returns whether an entry's files are those that this run would write; then it says the
+        rest.
+        """
+        lines = {line["page"]: line for line in entry.lines}
+        numbers = self.intake.pages.select(entry.of)
+        is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
+        is_whole = numbers and lines.keys() >= {*numbers}
+        if not is_shut and (not is_whole or 0 in lines):
+            return False
+        for line in lines.values():
+            is_final = line["status"] != FAILED or line["set_aside"]
+            if line["settings_hash"] != self.settings_hash or not is_final:
+                return False
+        if not self.delivery.has(work.document.place, lines):
+            return False
+        work.of, work.numbers, work.is_delivered = entry.of, numbers, True
+        work.aside = sum(line["status"] == FAILED for line in entry.lines)
+        work.done = len(numbers) - work.aside * (not is_shut)
+        return True
+
+    def keep(
+        self, task: PageTask, page: Page | None, parsed: ParsedPage, is_aside: bool = False
+    ) -> Line:
+        """Write a page's files, then its object: a run that is killed in between does it again.
+
+        Args:
+            task: which page.
+            page: its picture; `None` where its files need none (`Delivery.is_drawn`).
+            parsed: what became of it.
+            is_aside: it failed, and is not tried again.
+
+        Returns:
+            Its line in the manifest, without files where these can't be written.
+
+        Raises:
+            StorageError: nothing more can be written, of whatever page.
+        """
+        files = list[Path]()
+        if parsed.status != FAILED:
+            began = time.perf_counter()
+            parsed, files = self.delivery.try_page(Path(task.place), page, parsed, self.debug)
+            took = time.perf_counter() - began
+            parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
+        record = PageRecord(parsed, task.input_hash, task.settings_hash, is_aside)
+        record = self.records.keep(record, self.fresh, self.debug)
+        return line_of(task, record, files, self.delivery.choices)
+
+    def finish(self, work: DocumentWork) -> bool:
+        """Derive a document's files from the objects of its pages, whoever parsed them, if no page
+        is still to come. Several may do so at once: the files have the same bytes.
+
+        Returns:
+            Whether none is: what is missing is being done by somebody else.
+
+        Raises:
+            ObjectError: a file of this document can't be written, or its pages can't be put into
+                one.
+            StorageError: nothing more can be written, of whatever document.
+        """
+        try:
+            return self._finish(work)
+        except StorageError:
+            raise
+        except Exception as error:  # what a format or a picture makes of a page's content
+            if self.debug:
+                raise
+            raise ObjectError(error_line(error)) from error
+
+    def fail(self, work: DocumentWork, problem: str) -> Line:
+        """Record that a document's files can't be written; returns its line.
+
+        What it holds may be parsed at another place, so nothing is recorded with the content.
+        """
+        task = replace(work.task(0), input_hash=key_of("", work.place))
+        failed = ParsedPage(work.place, 0, FAILED, problem)
+        record = PageRecord(failed, task.input_hash, task.settings_hash)
+        line = line_of(task, record, [], self.delivery.choices)
+        self.manifest.write(DocumentEntry(work.place, task.input_hash, 0, [line]))
+        return line
+
+    def _finish(self, work: DocumentWork) -> bool:
+        place, lines = work.document.place, list[Line]()
+        done = self.records.of(work.input_hash, work.settings_hash)
+        if not {*work.numbers} <= done.numbers and 0 not in done.numbers:
+            return False
+
+        @lru_cache(IN_MEMORY)
+        def read(number: int) -> PageRecord | None:
+            record = self.records.read(work.input_hash, work.settings_hash, number)
+            return record and replace(record, page=replace(record.page, source=work.place))
+
+        def pages() -> Iterator[ParsedPage]:
+            records = map(read, sorted(done.parsed))
+            return (record.page for record in records if record is not None)
+
+        for page in self._pictures(work, sorted(done.parsed - work.written)):
+            if (record := read(page if isinstance(page, int) else page.number)) is not None:
+                picture = None if isinstance(page, int) else page
+                self.delivery.write_page(place, picture, record.page)
+        work.written |= done.parsed
+        for number in sorted(done.numbers):
+            if (record := read(number)) is not None:  # else it is to be done again
+                is_parsed = record.page.status != FAILED
+                files = self.delivery.files_of(place, record.page) if is_parsed else []
+                lines.append(line_of(work.task(number), record, files, self.delivery.choices))
+        if done.parsed:
+            info = document_info(work.task(0), lines)
+            self.delivery.write_document(place, info, pages)
+        self.manifest.write(DocumentEntry(work.place, work.input_hash, work.of, lines))
+        return True
+
+    def _pictures(self, work: DocumentWork, numbers: list[int]) -> Iterator[Page | int]:
+        """Yields pages as they are read again, since only the document has the pixels; numbers
+        where no file needs these."""
+        if not self.delivery.is_drawn or not numbers:
+            yield from numbers
+            return
+        page_range = PageRange(tuple((number, number) for number in numbers))
+        with fetched(work.document) as local:
+            for page in self.intake.read(local, page_range):
+                if isinstance(page, Page):
+                    yield page
+
+
+def _hash(path: Path) -> str:
+    try:
+        return sha256(path)
+    except SoonerError:
+        return ""

@@ -1,0 +1,351 @@
+"""What an output folder keeps: an object a page, an entry a document, and the manifest of these.
+
+A page's object stands under its document's content and the settings, so two writers of one name
+write the same page, and whoever is last changes nothing but times. Everything else (files of pages
+and documents, entries, `manifest.jsonl`) is derived from these objects, by anybody, as often as
+wanted. As long as a document's entry is there, its files are what the entry says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+from ...errors import error_line
+from ...io import read_line, to_line
+from ...storage import MissingObjectError, ObjectError, StorageError, Store
+from ...storage.store import is_unicode
+from .result import FAILED, ParsedPage
+
+PAGES, DOCUMENTS = ".sooner/pages", ".sooner/documents"
+NAME = "manifest.jsonl"
+
+PARSED, ASIDE, BROKEN = ENDS = (".json", ".aside.json", ".failed.json")
+"""How names of pages' objects end: of those that were parsed, that are not tried again, and that
+failed. A page may have several; the first of them counts."""
+
+END = ".json"
+LONGEST = 255
+"""Bytes of the longest name of a file or folder on common file systems."""
+
+AT_ONCE = 16
+"""Objects that are read or written at once where each takes a network's time."""
+
+UNREADABLE = "unreadable-"
+"""Begins what stands for the hash of a file that can't be read."""
+
+Line = dict[str, Any]
+"""What the manifest says of a page; see `delivery.line_of`."""
+
+
+@dataclass(frozen=True)
+class PageTask:
+    """A page to be parsed: all that another process needs to know of it; no pixels.
+
+    Attributes:
+        path: file or URL of its document.
+        place: of the document in the results, with `/`.
+        input_hash: of the document's content; see `key_of`.
+        settings_hash: of how.
+        number: from 1; 0 for the document as a whole, which can't be read.
+    """
+
+    path: str
+    place: str
+    input_hash: str
+    settings_hash: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        """Names the page in a store: the same for every place of this content."""
+        return page_key(self.input_hash, self.settings_hash, self.number)
+
+
+def page_key(input_hash: str, settings_hash: str, number: int) -> str:
+    return f"{input_hash}/{settings_hash}/{number:06d}"
+
+
+def key_of(input_hash: str, place: str) -> str:
+    """Returns a document's hash; a name of its own where its file can't be read, so that it has
+    none.
+    """
+    return input_hash or UNREADABLE + digest_of_place(place)
+
+
+def digest_of_place(place: str) -> str:
+    """Returns a hash of a document's place, which may be no Unicode."""
+    return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def public_hash(input_hash: str) -> str:
+    """As it is told to people: nothing for a file that can't be read."""
+    return "" if input_hash.startswith(UNREADABLE) else input_hash
+
+
+@dataclass(frozen=True)
+class PageRecord:
+    """Holds what became of a page.
+
+    Attributes:
+        page: as it was parsed, or FAILED; its `source` is left out of the object: a document may
+            lie at many places.
+        input_hash, settings_hash: as in `PageTask`.
+        is_aside: it failed, and is not tried again.
+    """
+
+    page: ParsedPage
+    input_hash: str
+    settings_hash: str
+    is_aside: bool = False
+
+    @property
+    def key(self) -> str:
+        return page_key(self.input_hash, self.settings_hash, self.page.number)
+
+    @property
+    def end(self) -> str:
+        """Returns how its object's name ends."""
+        if self.page.status != FAILED:
+            return PARSED
+        return ASIDE if self.is_aside else BROKEN
+
+    def to_bytes(self) -> bytes:
+        data = {
+            "input_hash": self.input_hash,
+            "settings_hash": self.settings_hash,
+            "is_aside": self.is_aside,
+            "page": replace(self.page, source="").to_json(),
+        }
+        return json.dumps(data, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PageRecord:
+        """Returns the record of these bytes.
+
+        Raises:
+            ValueError, KeyError, TypeError: they are none.
+        """
+        record = json.loads(data)
+        return cls(
+            ParsedPage.from_json(record["page"]),
+            str(record["input_hash"]),
+            str(record["settings_hash"]),
+            bool(record["is_aside"]),
+        )
+
+
+@dataclass
+class DonePages:
+    """Numbers of the pages of a document that have objects, of some settings.
+
+    Attributes:
+        parsed: pages with a text.
+        aside: pages that are not tried again.
+        failed: pages that are.
+    """
+
+    parsed: set[int] = field(default_factory=set)
+    aside: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+
+    @property
+    def numbers(self) -> set[int]:
+        return self.parsed | self.aside | self.failed
+
+
+class PageRecords:
+    """Holds the objects of pages in a store.
+
+    Args:
+        store: of the results.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def write(self, record: PageRecord) -> None:
+        """Keep a page. A failure never takes the place of what was parsed.
+
+        Raises:
+            StorageError: it can't be written.
+        """
+        self.store.write(f"{PAGES}/{record.key}{record.end}", record.to_bytes())
+
+    def keep(self, record: PageRecord, is_fresh: bool = False, debug: bool = False) -> PageRecord:
+        """Keep a page as `write` does, if its record can be written.
+
+        Args:
+            is_fresh: what was known before shall not hide what is known now.
+            debug: let unexpected errors through.
+
+        Returns:
+            The record; or one of the same page that FAILED, which is tried again.
+
+        Raises:
+            StorageError: nothing more can be written, of whatever page.
+        """
+        try:
+            self.write(record)
+            if is_fresh:
+                self.forget(record.key, *(end for end in ENDS if end != record.end))
+            return record
+        except ObjectError as error:
+            reason = str(error)
+        except StorageError:
+            raise
+        except Exception as error:  # such as numbers that JSON does not know
+            if debug:
+                raise
+            reason = error_line(error)
+        failed = ParsedPage(record.page.source, record.page.number, FAILED, reason)
+        record = replace(record, page=failed)
+        with suppress(ObjectError):
+            self.write(record)
+        return record
+
+    def read(self, input_hash: str, settings_hash: str, number: int) -> PageRecord | None:
+        """Returns what became of a page; `None` if nothing did.
+
+        Raises:
+            StorageError: the store can't be read, or holds something else under this name.
+        """
+        for end in ENDS:
+            name = f"{PAGES}/{page_key(input_hash, settings_hash, number)}{end}"
+            try:
+                data = self.store.read(name)
+            except MissingObjectError:
+                continue
+            try:
+                return PageRecord.from_bytes(data)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ObjectError(
+                    f"object '{self.store.url(name)}' is no record of a page; remove it, and the "
+                    "page is parsed again"
+                ) from error
+        return None
+
+    def is_done(self, task: PageTask) -> bool:
+        """Returns whether a page was parsed by now."""
+        return self.store.exists(f"{PAGES}/{task.key}{PARSED}")
+
+    def forget(self, key: str, *ends: str) -> None:
+        """Take away what became of a page; see `page_key`."""
+        for end in ends or ENDS:
+            self.store.remove(f"{PAGES}/{key}{end}")
+
+    def of(self, input_hash: str, settings_hash: str) -> DonePages:
+        """Returns what is kept of a document.
+
+        Raises:
+            StorageError: the store can't be listed.
+        """
+        done = DonePages()
+        by_end = dict(zip(ENDS, (done.parsed, done.aside, done.failed), strict=True))
+        folder = f"{PAGES}/{input_hash}/{settings_hash}/"
+        for info in self.store.names(folder):
+            digits, dot, end = info.name.removeprefix(folder).partition(".")
+            if digits.isdigit() and dot + end in by_end:
+                by_end[dot + end].add(int(digits))
+        return done
+
+
+@dataclass(frozen=True)
+class DocumentEntry:
+    """A document whose files are all there.
+
+    Attributes:
+        place: where they are.
+        input_hash: of the content that they are of.
+        of: pages that it has.
+        lines: of its pages, in order.
+    """
+
+    place: str
+    input_hash: str
+    of: int
+    lines: list[Line]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> DocumentEntry | None:
+        record = read_line(data)
+        try:
+            return None if record is None else cls(**record)
+        except TypeError:  # of a later version
+            return None
+
+
+class Manifest:
+    """Holds the entries and the manifest of an output folder.
+
+    Args:
+        store: of the results.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def entry(self, place: str) -> DocumentEntry | None:
+        """Returns what is known of a document's files; `None` if they may be anything.
+
+        Raises:
+            StorageError: the store can't be read.
+        """
+        try:
+            return DocumentEntry.from_bytes(self.store.read(_entry_name(place)))
+        except MissingObjectError:
+            return None
+
+    def lines(self, place: str) -> list[Line]:
+        """Returns the manifest's lines of the pages of a document whose files are there."""
+        entry = self.entry(place)
+        return [] if entry is None else entry.lines
+
+    def write(self, entry: DocumentEntry) -> None:
+        self.store.write(_entry_name(entry.place), to_line(asdict(entry)))
+
+    def forget(self, place: str) -> None:
+        """A document's files are about to change."""
+        self.store.remove(_entry_name(place))
+
+    def rebuild(self) -> None:
+        """Put the manifest together from the entries, a line a page, by document and page; one
+        that says just this is left alone.
+
+        Raises:
+            StorageError: it can't be written.
+        """
+        if not self._holds(self._all_lines()):
+            self.store.write(NAME, self._all_lines())
+
+    def _all_lines(self) -> Iterator[bytes]:
+        names = self.store.names(f"{DOCUMENTS}/")
+        keys = sorted(info.name.removeprefix(f"{DOCUMENTS}/").removesuffix(END) for info in names)
+        with ThreadPoolExecutor(AT_ONCE) as crew:  # each may wait for a network
+            for start in range(0, len(keys), 4 * AT_ONCE):
+                for lines in crew.map(self.lines, keys[start : start + 4 * AT_ONCE]):
+                    yield from map(to_line, lines)
+
+    def _holds(self, lines: Iterator[bytes]) -> bool:
+        """Returns whether a local manifest says just this."""
+        path = self.store.local_path(NAME)
+        if path is None or not path.is_file():
+            return False
+        with open(path, "rb") as file:
+            return all(first == other for first, other in zip_longest(file, lines))
+
+
+def _entry_name(place: str) -> str:
+    """Returns what an entry is called: its document's place, or a hash of one that is no name for a
+    file with an ending more.
+    """
+    longest = LONGEST - len(END)
+    if is_unicode(place) and all(len(part.encode()) <= longest for part in place.split("/")):
+        return f"{DOCUMENTS}/{place}{END}"
+    return f"{DOCUMENTS}/unnamed-{digest_of_place(place)}{END}"
