@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -74,22 +73,6 @@ def test_tiles_spill_nothing_and_two_fit_a_multiprocessor(
     if dim <= 128:
         assert split.registers * split.warps * 32 <= 32768, split
         assert split.shared + 1024 <= SHARED[arch] / 2, split
-
-
-def test_the_merge_loads_all_parts_at_once() -> None:
-    merge = launched(128, 1)[1]
-    assert merge.name == "merge_kernel"
-    assert merge.spilled == 0, merge
-    assert "bra" not in merge.ptx, "a loop, whose loads wait for one another"
-
-
-@pytest.mark.parametrize("dim", [128, 256])
-def test_pages_are_loaded_ahead_as_slots_are(dim: int) -> None:
-    """As many steps are in shared memory, and a step waits for its own loads alone."""
-    plain, paged = (launched(dim, 4, paged=paged)[0] for paged in (False, True))
-    assert 0 <= paged.shared - plain.shared < 64  # pages' numbers
-    waits = re.findall(r"cp\.async\.wait_group\s+(\d+)", paged.ptx)
-    assert any(int(count) for count in waits), waits
 
 
 def test_a_single_kernel_serves_all_numbers_of_rows_entries_and_slots() -> None:

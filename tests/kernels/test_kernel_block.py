@@ -73,12 +73,3 @@ def test_pages_are_read_where_the_table_points() -> None:
     plain = case([300, 40], 5, tree=True)
     example.block = example.block._replace(page_table=table)
     assert torch.equal(run(example), run(plain))
-
-
-@pytest.mark.parametrize("programs", [1, 4, 32, 4096])
-def test_splits_fill_the_gpu_and_do_not_depend_on_lengths(programs: int) -> None:
-    splits = kernel.splits_for(programs, 32768, 132)
-    assert splits & (splits - 1) == 0
-    assert 1 <= splits <= kernel.MAX_SPLITS
-    assert splits * programs <= max(2 * 132, programs)
-    assert kernel.splits_for(1, 200, 132) == 1

@@ -64,17 +64,6 @@ def test_greedy_requests_go_on_where_they_were(family: str, name: str) -> None:
         assert interrupted(family, kind, name, options, (1, 6, 11)) == expected, kind
 
 
-@pytest.mark.parametrize("name", ["plain", "prompt-lookup"])
-def test_drawn_requests_draw_what_they_would_have_drawn(name: str) -> None:
-    options = {
-        "max_new_tokens": NEW, "do_sample": True, "top_k": 20, "seed": 5, "eos_token_id": None,
-    }  # fmt: skip
-    expected = whole("qwen2_5_vl", "image", name, options)
-    assert interrupted("qwen2_5_vl", "image", name, options, (4, 9)) == expected
-    other = whole("qwen2_5_vl", "image", name, {**options, "seed": 6})
-    assert other != expected
-
-
 @pytest.mark.parametrize(
     ("family", "name"),
     [(family, "plain") for family in tiny.FAMILIES]

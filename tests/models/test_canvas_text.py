@@ -126,35 +126,3 @@ def test_a_picture_inside_of_a_text_equals_plain_decoding(rows: int, window: int
     expected = interleaved(rows, 34)
     assert written(Autoregressive(), rows).tokens == expected
     assert written(CoupledJacobi(jacobi_window=window), rows).tokens == expected
-
-
-def test_only_the_picture_is_decoded_by_jacobi() -> None:
-    """Row 0: 3 words and the mark, 17 places (the last is the target's own), 13 words."""
-    generator = written(CoupledJacobi(jacobi_window=5), 1)
-    plain, stats = written(Autoregressive(), 1).stats, generator.stats
-    assert plain.num_draft_tokens == 0
-    assert stats.num_draft_tokens > 0
-    assert stats.num_accepted_draft_tokens > 0
-    drafted: list[int] = []
-    model, inputs = tiny.chameleon(), tiny.inputs("chameleon", 1)
-    begins = LogitsProcessorList([Begins(inputs["input_ids"].shape[1], WORDS[:1])])
-    generated: list[int] = []
-
-    def watch(row: int, tokens: list[int], count: int) -> None:
-        drafted.extend(range(len(generated), len(generated) + count))
-        generated.extend(tokens)
-
-    sooner.generate(
-        model,
-        inputs,
-        CoupledJacobi(jacobi_window=5),
-        max_new_tokens=34,
-        do_sample=False,
-        eos_token_id=None,
-        logits_processor=begins,
-        on_tokens=watch,
-    )
-    assert drafted, "something should be accepted"
-    assert set(drafted) <= set(range(4, 4 + 16)), "drafts stand on codes alone"
-    codes = {place for place, token in enumerate(generated) if 4 <= token < 28}
-    assert codes == set(range(4, 20))
