@@ -52,23 +52,9 @@ def mllama_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]
     return inputs
 
 
-def idefics_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Tokens see the last picture in front of them."""
-    span = [words.VISION_START, words.IMAGE, words.VISION_START]
-    inputs, _ = words.prompts(kind, rows, seed, lambda item: span)
-    there = views(kind, rows)  # [rows, pictures]
-    spots = (inputs["input_ids"] == words.IMAGE).long().cumsum(1)  # [rows, width]
-    pixels = words.pixels(*there.shape, 3, SIDE, SIDE, seed=seed)
-    inputs["pixel_values"] = pixels * there[..., None, None, None]
-    inputs["image_attention_mask"] = (
-        spots[..., None] == torch.arange(1, there.shape[1] + 1)
-    ).long()  # [rows, width, pictures]
-    return inputs
-
-
 def evolla_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """What stands for a picture is a protein."""
-    inputs = words.prompts("text", rows, seed, lambda item: [])[0]
+    inputs = words.texts(model, kind, rows, seed)
     if kind != "text":
         draws = words.generator(seed)
         inputs["protein_input_ids"] = torch.randint(5, 20, (rows, 6), generator=draws)
@@ -125,7 +111,7 @@ SPECIES = (
             cross_layer_interval=2,
             **{**TEXT, "num_hidden_layers": 4},
         ),
-        idefics_inputs,
+        words.texts,
         ("image", "images"),
         "cross",
         refused="fails its self-check",

@@ -103,22 +103,6 @@ def queried(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
-def newlines(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is two crops side by side, and the whole, each line with its end, and a mark; of
-    several each is the whole alone."""
-    crops = 2 if kind == "image" else 0
-    tokens = 2 * (2 + 1) + 1 + (2 * (4 + 1) if crops else 0)
-    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * tokens)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed)
-        inputs["num_local_patches"] = [crops] * len(items)
-        inputs["patches_grid"] = [[2, 1] if crops else [1, 1]] * len(items)
-    if crops:
-        many = crops * len(items)
-        inputs["pixel_values_local"] = words.pixels(many, 3, PAGE, PAGE, seed=seed + 1)
-    return inputs
-
-
 def tile_rows(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A picture is one line of two tiles, and a small one of the whole; rows are filled up."""
     tile = [words.IMAGE] * 4
@@ -151,7 +135,7 @@ SPECIES = (
     Species("qianfan_ocr", qianfan_ocr, three_tiles, kinds=PICTURES),
     Species("deepseek_ocr2", deepseek_ocr2, queried, kinds=PICTURES, spread=0.3),
     Species(
-        "unlimited_ocr", unlimited_ocr, newlines, kinds=PICTURES, group="sliding",
+        "unlimited_ocr", unlimited_ocr, words.texts, kinds=PICTURES, group="sliding",
         refused="has reference_sliding_attention layers",
     ),
     Species("granite_docling", granite_docling, tile_rows, kinds=PICTURES, spread=0.2),

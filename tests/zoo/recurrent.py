@@ -87,21 +87,6 @@ NEMOTRON: dict[str, Any] = {
 }  # fmt: skip
 
 
-def inkling_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Pictures of 2 x 2 patches of 8 pixels; each patch is a token."""
-    span = words.framed(words.IMAGE, 4)
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        patches = 4 * len(items)
-        if model.config.model_type == "inkling2":
-            inputs["pixel_values"] = words.pixels(patches, 8, 8, 3, seed=seed)
-            inputs["image_grid_thw"] = torch.tensor([[1, 2, 2]] * len(items))
-        else:  # twice the same, as if it were time
-            still = words.pixels(patches, 1, 8, 8, 3, seed=seed)
-            inputs["pixel_values"] = still.expand(-1, 2, -1, -1, -1).contiguous()
-    return inputs
-
-
 def routed_in_fp32(build: Callable[[], Any]) -> Callable[[], Any]:
     """Routers that compute in fp32 keep their weights in it when the model turns to fp64."""
 
@@ -170,14 +155,14 @@ SPECIES = (
     species("nemotron_h_omni", "", nemotron_inputs, **NEMOTRON),
     species("minimax_m3_vl", "has minimax_m3_sparse layers", muse_inputs, True, **MINIMAX),
     species(
-        "inkling_mm_model", "has hybrid/hybrid_sliding layers", inkling_inputs,
+        "inkling_mm_model", "has hybrid/hybrid_sliding layers", words.texts,
         text_config={**INKLING, "logits_mup_width_multiplier": 1.0},
         vision_config={"patch_size": 8, "n_layers": 5, "text_hidden_size": 32},
         audio_config={"n_mel_bins": 4, "mel_vocab_size": 8, "text_hidden_size": 32},
         image_token_id=words.IMAGE, audio_token_id=words.AUDIO,
     ),
     species(
-        "inkling2", "has hybrid/hybrid_sliding layers", inkling_inputs,
+        "inkling2", "has hybrid/hybrid_sliding layers", words.texts,
         text_config={**INKLING, "n_layers_per_attn_res_block": 2, "log_scaling_n_floor": 16},
         vision_config={
             **VISION, "patch_size": 4, "posemb_grid_size": 4, "projection_hidden_dim": 32,

@@ -63,6 +63,11 @@ def prompts(
     return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}, items
 
 
+def texts(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """Prompts of words, and all that is needed of types that are refused before they read."""
+    return prompts("text", rows, seed, lambda item: [])[0]
+
+
 def types_of(ids: torch.Tensor) -> torch.Tensor:
     """`mm_token_type_ids`: 1 for pictures, 2 for videos."""
     return (ids == IMAGE).long() + 2 * (ids == VIDEO).long()
