@@ -347,7 +347,6 @@ def generate_with_stats(
     generator: torch.Generator | None = None,
     end: int | None = None,
     guidance: float = 1.0,
-    requests: Sequence[int] | None = None,
 ) -> tuple[Tensor, Stats]:
     """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache, and
     the run's statistics.
@@ -364,7 +363,6 @@ def generate_with_stats(
         params,
         generator=generator,
         guidance=guidance,
-        requests=requests,
     )
     if rule is not None:
         session.rule = rule
