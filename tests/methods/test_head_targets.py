@@ -194,6 +194,14 @@ def test_a_changed_norm_is_refused(family: str) -> None:
         weight.data /= 1.02
 
 
+def test_a_head_that_kept_no_samples_of_its_target_is_refused() -> None:
+    """As sooner 0.1 wrote them."""
+    head = EagleHead.for_target(tiny.model("llama"))
+    del head.config.target["matrices"]
+    with pytest.raises(sooner.SoonerError, match="samples of its matrices are missing"):
+        head.check(adapt(tiny.model("llama")))
+
+
 def test_what_is_no_weight_shows_in_the_logits_of_the_probe() -> None:
     model = copy.deepcopy(tiny.model("llama"))
     for layer in layers(model):
@@ -250,3 +258,15 @@ def test_the_bundled_head_knows_its_target(caplog: pytest.LogCaptureFixture) -> 
     policy.head.check(policy.adapter)
     assert not caplog.text
     assert json.dumps(policy.head.config.target).count("layers.") > 100
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_lora_of_an_int8_target_is_refused_too(family: str) -> None:
+    head, model = tiny.head(family), in_eight_bits(tiny.model(family))
+    assert not is_refused(head, model)
+    for number, layer in enumerate(layers(model)):
+        module = matrices(layer)[number % 3]
+        before = module.weight.data
+        module.weight.data = before + low_rank(before, 0.03, number)
+        assert is_refused(head, model), f"layer {number}"
+        module.weight.data = before
