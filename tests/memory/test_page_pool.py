@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sooner.engine.cache import SlotCache
 from sooner.engine.memory.paged import PagedCache, PageStores
-from sooner.engine.memory.pages import PageName, PagePool
-from sooner.engine.memory.prefix import Prefix
+from sooner.engine.memory.pages import PageName, PagePool, Prefix
 from sooner.engine.memory.row_pages import RowMemory, RowPages
 from sooner.errors import MemoryRanOutError
 

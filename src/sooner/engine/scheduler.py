@@ -15,10 +15,9 @@ from ..methods.base import as_method
 from .loop import Decoding, OnTokens
 from .memory.free_memory import out_of_memory
 from .pacing import TokenPace, size_of
-from .prefilling import Prefiller, close_batch
-from .request import Ending, Request, RequestOptions
+from .request import Ending, PreemptedRow, Request, RequestOptions
 from .rows import Reason
-from .running import RunningBatch
+from .running import Prefiller, RunningBatch, close_batch
 
 if TYPE_CHECKING:
     from ..options import GenerateOptions
@@ -447,8 +446,6 @@ class Engine:
         batch = self.batch
         assert batch is not None
         if request is self.prefilling:
-            from .memory.preempted import PreemptedRow  # by an engine that counts pages
-
             self.prefilling = None
             rows = request.stop_prefill()
             request.preempt(PreemptedRow.of(rows, 0, request.preempted))

@@ -22,7 +22,7 @@ from .controller import RoundCost
 from .draft_length import DraftLength
 
 if TYPE_CHECKING:
-    from .lookup_drafts import LookupDrafts
+    from .prompt_lookup import LookupDrafts
 
 
 class PromptMemory(Protocol):
@@ -112,7 +112,7 @@ class ChainDrafter(Drafter):
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
         if self.looks_up:
-            from .lookup_drafts import LookupDrafts  # not if every row is drafted for
+            from .prompt_lookup import LookupDrafts  # not if every row is drafted for
 
             prompts = self.context.rows.prompts
             self.lookup = LookupDrafts(

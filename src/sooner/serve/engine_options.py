@@ -81,7 +81,7 @@ class GrammarProcessor(LogitsProcessor):
         return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
 
     def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
-        """Returns which nodes of a draft may stand there; see `methods.forbidden_tokens`."""
+        """Returns which nodes of a draft may stand there; see `methods.prompt_lookup`."""
         masks = self.grammar.masks(tokens, parents)
         paths: list[tuple[int, ...]] = [()]
         for token, parent in zip(tokens, parents, strict=True):

@@ -14,10 +14,8 @@ from ..cache import SlotCache
 from ..interface import Drafter, Prompt
 from ..loop import Decoding, Session
 from ..runner import ModelRunner
-from .features import VisualFeatures
-from .media import MediaItem
-from .pages import PageName, PagePool
-from .prefix import Prefix
+from .media import MediaItem, VisualFeatures
+from .pages import PageName, PagePool, Prefix
 from .row_pages import Content, RowPages, fill_pages, read_page
 
 DRAFT_FEATURES = 64 << 20

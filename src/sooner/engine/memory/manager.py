@@ -16,11 +16,9 @@ from ..interface import Drafter
 from ..loop import Session
 from ..runner import is_split
 from .batch_slots import BatchSlots
-from .features import VisualFeatures
-from .media import MediaItem, media_of
+from .media import MediaItem, VisualFeatures, media_of
 from .paged import PagedCache, PageStores
-from .pages import PagePool
-from .prefix import Prefix
+from .pages import PagePool, Prefix
 from .row_pages import PageCopies, RowMemory, RowPages, fill_pages
 
 FEATURES = 256 << 20

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .pages import PagePool
-from .prefix import Prefix
+from .pages import PagePool, Prefix
 
 if TYPE_CHECKING:
     from ..cache import SlotCache

@@ -11,7 +11,7 @@ from ...engine.interface import Drafter, Outcome
 from ...engine.tree import ROOT, Tree
 from ...errors import UnsupportedError
 from ..context import Context
-from ..forbidden_tokens import allowed_nodes
+from ..prompt_lookup import allowed_nodes
 from .alignment import Alignment, Cursor
 from .nodes import NodeCount
 
