@@ -11,10 +11,20 @@ from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.cpu import Fused
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex
-from sooner.sparse.patterns import AShape, Grid, HeadPattern
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    Strided,
+    StridedFixed,
+    TriShape,
+    TwoDBoundary,
+    VerticalSlash,
+)
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 from sparse.contexts import states
-from sparse.test_sparse_reference import PATTERNS
 
 SPANS = st.lists(
     st.tuples(
@@ -90,6 +100,29 @@ def test_backends_compute_exactly_the_pairs_of_an_index(kind: str, data: st.Data
     getattr(Fused(), kind)(row, plane, index, picked, made)
     getattr(Reference(), kind)(row, plane, index, picked, expected)
     same(made, expected)
+
+
+PATTERNS: list[HeadPattern] = [
+    Dense(),
+    AShape(40, 500),
+    TriShape(30, 200, bottom=100),
+    VerticalSlash(60, 80),
+    Grid("frame"),
+    Grid("auto", hline=False),
+    Grid(3, 1),
+    Grid(1, 0),
+    Grid(300, 7, slash=False, sink=20, local=90),
+    Strided(),
+    StridedFixed("frame"),
+    QBoundary({"video": Grid("frame"), "text": VerticalSlash(50, 90)}),
+    TwoDBoundary(
+        {
+            "video:video": Grid("frame", vline=False),
+            "text:video": AShape(30, 80),
+            "video:text": Grid(2, 1),
+        }
+    ),
+]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
