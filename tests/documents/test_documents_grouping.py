@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sooner.documents import Line
 from sooner.documents.drafters.ocr import with_bullets
 from sooner.documents.grouping import Area, regions_of
-from sooner.documents.lines import blocks_of, is_formula, table_text
+from sooner.documents.lines import blocks_of, table_text
 from sooner.documents.regions import around
 
 
@@ -47,20 +47,6 @@ def test_a_layout_box_gives_its_lines_a_label() -> None:
         ("Text", ["alone"]),
     ]
     assert regions[1].bbox == (5, 45, 100, 65)
-
-
-def test_two_tables_in_a_layout_box_stay_two() -> None:
-    """But rows of uneven distance, and a lone row, are of one table."""
-
-    def table(*tops: float) -> list[str]:
-        rows = [[line(f"a{top:.0f}", 10, top), line(f"b{top:.0f}", 90, top)] for top in tops]
-        cells = [cell for row in rows for cell in row]
-        area = Area((5, 5, 150, tops[-1] + 12), "Table", 0.9)
-        return [region.drafts[0] for region in regions_of(cells, (300, 400), [area])]
-
-    assert table(10, 24, 38, 66, 80) == ["a10\tb10\na24\tb24\na38\tb38", "a66\tb66\na80\tb80"]
-    assert len(table(10, 24, 38, 56, 70)) == 1
-    assert len(table(10, 24, 38, 66)) == 1
 
 
 def test_a_table_is_seen_without_a_layout() -> None:
@@ -121,16 +107,6 @@ def test_a_short_last_line_stays_with_its_paragraph() -> None:
     rows = ["words that go from the left edge to the right one"] * 2 + ["a short end"]
     page = [line(text, 10, 50 + 14 * n) for n, text in enumerate([*rows, *rows, *rows])]
     assert len(regions_of(page, (300, 400))) == 1
-
-
-def test_formulas_are_known_by_their_signs() -> None:
-    pieces = [line("65 +", 60, 100), line("c", 110, 100), line("= p", 140, 100)]
-    text = line("words above it, as many as a line has", 10, 60)
-    regions = regions_of([text, *pieces, line("words below", 10, 114)], (300, 400))
-    assert [(region.label, region.drafts[0]) for region in regions][1] == ("Formula", "65 + c = p")
-    assert is_formula("f(x) = sin x + 3.5")
-    assert not is_formula("a = the area")
-    assert not is_formula("12 34 56")
 
 
 def test_marks_of_lists_are_put_in_front_of_their_items() -> None:

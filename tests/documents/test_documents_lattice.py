@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from sooner.documents import Line
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("reportlab")
+pytest.importorskip("pypdfium2")
+
+from reportlab.lib.pagesizes import A4
+from reportlab.lib.styles import getSampleStyleSheet
+from reportlab.platypus import LongTable, Paragraph, SimpleDocTemplate
+
+from sooner.documents import Line, Resolution, read_pages
+from sooner.documents.drafters import TextLayer
+from sooner.documents.lattice import drawn_tables, rules_of
 from sooner.documents.regions import Box
-from sooner.documents.ruled import drawn_tables
 from sooner.documents.tables import Cell, read_table
+from sooner.tasks.parse.formats import render_document
+from sooner.tasks.parse.unverified import DraftParser
+from tasks.pages_of import INFO
 
 SIZE = (1000, 1400)
 XS, YS = (100, 300, 500, 700), (200, 240, 280, 320)
@@ -73,3 +88,29 @@ def test_boxes_on_a_page_are_no_table() -> None:
     assert drawn_tables(few, frame, SIZE)[1] == few
     long = [Line("word " * 200, CELLS[0].bbox, 15.0), *CELLS[1:]]
     assert drawn_tables(long, drawn(), SIZE) == ([], long)
+
+
+def test_parts_of_a_rule_are_joined_and_areas_are_none() -> None:
+    parts: list[Box] = [(left, 200, left + 200, 202) for left in (100, 301, 502)]
+    assert rules_of([*parts, (100, 300, 700, 302)], SIZE) == [
+        (100, 200, 702, 202), (100, 300, 700, 302)
+    ]  # fmt: skip
+    assert rules_of([(100, 200, 900, 260), (100, 200, 104, 203)], SIZE) == []  # an area, a dot
+
+
+def test_a_long_table_of_a_pdf_has_each_row_once(tmp_path: Path) -> None:
+    """Cells of one to three lines, over several pages with the head on each of them."""
+    style = getSampleStyleSheet()["Normal"]
+    meanings = [f"meaning {n} " + "of many words " * (1 + n % 7) for n in range(60)]
+    rows = [[f"option-{n}", Paragraph(text, style)] for n, text in enumerate(meanings)]
+    path = tmp_path / "options.pdf"
+    look = [("GRID", (0, 0), (-1, -1), 0.5, "black"), ("VALIGN", (0, 0), (-1, -1), "TOP")]
+    table = LongTable([["Name", "What it means"], *rows], [120, 200], repeatRows=1, style=look)
+    SimpleDocTemplate(str(path), pagesize=A4).build([table])
+    drafter, parser = TextLayer(), DraftParser()
+    pages = [parser(page, drafter(page)) for page in read_pages(path, None, Resolution(dpi=72))]
+    assert len(pages) >= 3
+    text = b"".join(render_document("md", pages, INFO)).decode()
+    cells = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]
+    assert cells[0] == ["Name", "What it means"]
+    assert cells[2:] == [[f"option-{n}", meaning.strip()] for n, meaning in enumerate(meanings)]

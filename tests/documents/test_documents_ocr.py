@@ -91,27 +91,15 @@ def test_tiny_and_narrow_pages_are_no_reason_to_fail(ocr: OCR) -> None:
 
 
 def test_it_travels_to_another_process(ocr: OCR) -> None:
-    there = pickle.loads(pickle.dumps(OCR(threads=2, longest=700, upside_down=True)))
-    assert (there.threads, there.longest, there.upside_down) == (2, 700, True)
+    there = pickle.loads(pickle.dumps(OCR(threads=2, longest=700)))
+    assert (there.threads, there.longest) == (2, 700)
     assert there.layout.threads == 2
     assert pickle.loads(pickle.dumps(OCR(layout=False))).layout is None
 
 
 def test_options_out_of_range_are_refused() -> None:
-    with pytest.raises(SoonerError, match="squeeze is 0"):
-        OCR(squeeze=0)
     with pytest.raises(SoonerError, match="threads is 0"):
         OCR(threads=0)
-
-
-@pytest.mark.slow
-def test_a_squeezed_page_has_its_boxes_where_they_were(scan: Page) -> None:
-    full, squeezed = OCR(longest=960).lines(scan), OCR(longest=960, squeeze=0.9).lines(scan)
-    places = {line.text: line.bbox for line in squeezed}
-    same = [line for line in full if line.text in places]
-    assert len(same) > 0.8 * len(full)
-    for line in same:
-        assert np.abs(np.subtract(line.bbox, places[line.text])).max() < 12
 
 
 def test_a_missing_package_is_reported_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,95 +84,6 @@ def test_pp_structure_v3_with_sizes_and_orders_from_its_service(tmp_path: Path) 
     assert draft.regions[1].bbox == (0, 0, 200, 80)
 
 
-CONTENT_LIST: list[dict[str, Any]] = [
-    {"type": "text", "text": "Title ", "text_level": 1, "bbox": [100, 50, 900, 100],
-     "page_idx": 0},
-    {"type": "text", "text": "Words. ", "bbox": [100, 110, 900, 200], "page_idx": 0},
-    {"type": "equation", "text": "$$\nE = 1\n$$", "text_format": "latex",
-     "bbox": [100, 210, 900, 300], "page_idx": 0},
-    {"type": "table", "table_caption": ["Table 1 "], "table_footnote": ["note"],
-     "table_body": "<table><tr><td>a</td></tr></table>", "bbox": [100, 310, 900, 400],
-     "page_idx": 0},
-    {"type": "image", "img_path": "images/x.jpg", "image_caption": ["Fig. 1"],
-     "image_footnote": [], "bbox": [100, 410, 900, 500], "page_idx": 0},
-    {"type": "list", "sub_type": "text", "list_items": ["one", "2. two"],
-     "bbox": [100, 510, 900, 600], "page_idx": 0},
-    {"type": "code", "sub_type": "code", "code_caption": [], "code_body": "x = 1\n y",
-     "bbox": [100, 610, 900, 700], "page_idx": 0},
-    {"type": "page_number", "text": "2", "bbox": [1, 2, 3, 4], "page_idx": 1},
-]  # fmt: skip
-
-
-def test_mineru_content_list(tmp_path: Path) -> None:
-    save(tmp_path / "paper/auto/paper_content_list.json", CONTENT_LIST)
-    draft = SavedJson(tmp_path)(page())
-    assert output(draft) == [
-        ("Title", (20, 20, 180, 40), ["Title"]),
-        ("Text", (20, 44, 180, 80), ["Words."]),
-        ("Formula", (20, 84, 180, 120), ["$$\nE = 1\n$$"]),
-        ("Caption", None, ["Table 1"]),
-        ("Table", (20, 124, 180, 160), ["<table><tr><td>a</td></tr></table>"]),
-        ("Footnote", None, ["note"]),
-        ("Picture", (20, 164, 180, 200), []),
-        ("Caption", None, ["Fig. 1"]),
-        ("List-item", (20, 204, 180, 240), ["- one\n2. two"]),
-        ("Text", (20, 244, 180, 280), ["```\nx = 1\n y\n```"]),
-    ]
-    assert output(SavedJson(tmp_path)(page(number=2))) == [("Page-footer", (0, 1, 1, 2), ["2"])]
-
-
-def test_an_older_content_list_has_no_boxes(tmp_path: Path) -> None:
-    old = [{"type": "text", "text": "Abstract ", "text_level": 2, "page_idx": 0}]
-    draft = SavedJson(save(tmp_path / "paper_content_list.json", old))(page())
-    assert output(draft) == [("Section-header", None, ["Abstract"])]
-    assert draft.regions[0].level == 2
-
-
-def lines(*texts: str, kind: str = "text") -> list[dict[str, Any]]:
-    return [{"bbox": [0, 0, 9, 9], "spans": [{"type": kind, "content": text}]} for text in texts]
-
-
-def test_mineru_middle(tmp_path: Path) -> None:
-    formula = {"type": "inline_equation", "content": "x^2"}
-    where, stop = ({"type": "text", "content": text} for text in ("where", "."))
-    mixed = [*lines("Two lines ", "of text"), {"spans": [where, formula, stop]}]
-    html = {"type": "table", "html": "<table><tr><td>a</td></tr></table>"}
-    blocks = [
-        {"type": "title", "bbox": [10, 10, 90, 20], "lines": lines("Title"), "level": 1},
-        {"type": "text", "bbox": [10, 30, 90, 50], "lines": mixed},
-        {"type": "interline_equation", "bbox": [10, 55, 90, 60],
-         "lines": lines("E = 1", kind="interline_equation")},
-        {"type": "table", "bbox": [10, 60, 90, 90], "blocks": [
-            {"type": "table_caption", "bbox": [10, 60, 90, 65], "lines": lines("Table 1")},
-            {"type": "table_body", "bbox": [10, 66, 90, 90], "lines": [{"spans": [html]}]}]},
-        {"type": "list", "bbox": [10, 100, 90, 110], "sub_type": "text", "blocks": [
-            {"type": "text", "bbox": [10, 100, 90, 104], "lines": lines("one")},
-            {"type": "text", "bbox": [10, 105, 90, 110], "lines": lines("two")}]},
-    ]  # fmt: skip
-    edges = [
-        {"type": "page_number", "bbox": [50, 190, 60, 198], "lines": lines("7")},
-        {"type": "header", "bbox": [10, 1, 90, 5], "lines": lines("Journal")},
-    ]
-    info = {
-        "page_idx": 0,
-        "page_size": [100, 200],
-        "para_blocks": blocks,
-        "discarded_blocks": edges,
-    }
-    save(tmp_path / "paper_middle.json", {"pdf_info": [info], "_backend": "pipeline"})
-    draft = SavedJson(tmp_path)(page())
-    assert output(draft) == [
-        ("Page-header", (20, 2, 180, 10), ["Journal"]),
-        ("Title", (20, 20, 180, 40), ["Title"]),
-        ("Text", (20, 60, 180, 100), ["Two lines\nof text\nwhere $x^2$ ."]),
-        ("Formula", (20, 110, 180, 120), ["E = 1"]),
-        ("Caption", (20, 120, 180, 130), ["Table 1"]),
-        ("Table", (20, 132, 180, 180), ["<table><tr><td>a</td></tr></table>"]),
-        ("List-item", (20, 200, 180, 220), ["- one\n- two"]),
-        ("Page-footer", (100, 380, 120, 396), ["7"]),
-    ]
-
-
 def item(kind: str, place: int, label: str, top: float, **other: Any) -> dict[str, Any]:
     """An item of docling's, 10 points high, `top` points from the top of a page of 200."""
     bbox = {"l": 10, "t": 200 - top, "r": 90, "b": 190 - top, "coord_origin": "BOTTOMLEFT"}
@@ -239,26 +150,6 @@ def test_docling(tmp_path: Path) -> None:
     assert "nothing saved of page 3" in SavedJson(tmp_path)(page(number=3)).reason
 
 
-def test_dots_ocr(tmp_path: Path) -> None:
-    cells = [
-        {"bbox": [10, 20, 250, 40], "category": "Section-header", "text": "## 1 Start"},
-        {"bbox": [10, 60, 250, 100], "category": "Picture"},
-        {"bbox": [10, 110, 250, 200], "category": "Text", "text": "Words."},
-    ]
-    save(tmp_path / "paper/paper_page_1.json", cells)
-    draft = SavedJson(tmp_path)(page(number=2))
-    # Boxes are for 200 dpi, the page is drawn at 144.
-    assert output(draft) == [
-        ("Section-header", (7, 14, 180, 29), ["1 Start"]),
-        ("Picture", (7, 43, 180, 72), []),
-        ("Text", (7, 79, 180, 144), ["Words."]),
-    ]
-    assert draft.regions[0].level == 2
-    assert SavedJson(tmp_path)(page(number=1)).regions == []
-    save(tmp_path / "photo.json", cells)
-    assert SavedJson(tmp_path)(page("photo.png")).regions[2].bbox == (10, 110, 100, 200)
-
-
 def test_drafts_that_were_saved_here(tmp_path: Path) -> None:
     mine = PageDraft([Region((0, 0, 50, 50), "Title", 0, ["x"])], 1.0, "ocr", (100, 200))
     save(tmp_path / "paper_1.json", mine.to_json())
@@ -284,11 +175,11 @@ def test_bad_files_are_reported_in_a_line(tmp_path: Path) -> None:
     save(tmp_path / "paper.json", {"pages": []})
     with pytest.raises(SoonerError, match="none of the known formats: paddle"):
         SavedJson(tmp_path)(page())
-    save(tmp_path / "paper.json", {"pdf_info": [{"page_idx": 0, "para_blocks": [{"lines": 3}]}]})
+    save(tmp_path / "paper.json", {"schema_name": "DoclingDocument", "body": {"children": [3]}})
     with pytest.raises(SoonerError, match="not as its format should be"):
         SavedJson(tmp_path)(page())
     with pytest.raises(SoonerError, match="box"):
-        SavedJson(save(tmp_path / "x.json", [{"bbox": [1], "category": "Text"}]))(page())
+        SavedJson(save(tmp_path / "x.json", {"regions": [{"bbox": [1]}]}))(page())
 
 
 TEXT = """# Title

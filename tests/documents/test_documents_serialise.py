@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import DOTS, PageDraft, Region, Style, draft_texts, page_html, to_markdown
-from sooner.documents.layout_json import cell_json, read_layout_json
+from sooner.documents.forms import LayoutJson
 from sooner.documents.serialise import bare_formula, items, reflowed, written
 from sooner.documents.tables import (
     Cell,
@@ -66,12 +66,11 @@ def test_drafts_are_written_as_the_target_writes() -> None:
     style = Style(tables="html", formulas="bare")
     assert draft_texts(draft, style) == ["x", "y", "<table><tr><td>a</td></tr></table>"]
     assert draft_texts(draft, Style(formulas="spaced"))[0] == "$$ x $$"
-    assert draft_texts(draft, "layout-json", size=(200, 50))[0] == (
+    assert LayoutJson().texts(draft.regions[0], draft.size, (200, 50))[0] == (
         '{"bbox": [20, 10, 60, 20], "category": "Formula", "text": "$$x$$"}'
     )
-    assert (
-        draft_texts(draft, "layout-json")[-1] == '{"bbox": [10, 70, 30, 80], "category": "Picture"}'
-    )
+    (picture,) = LayoutJson().texts(draft.regions[2], draft.size)
+    assert picture == '{"bbox": [10, 70, 30, 80], "category": "Picture"}'
 
 
 def test_unknown_ways_are_refused() -> None:
@@ -79,8 +78,6 @@ def test_unknown_ways_are_refused() -> None:
         Style(tables="pipe")  # type: ignore[arg-type]
     with pytest.raises(SoonerError, match="unknown formula style"):
         Style(formulas="latex")  # type: ignore[arg-type]
-    with pytest.raises(SoonerError, match="unknown target format"):
-        draft_texts(PageDraft([]), "json")  # type: ignore[arg-type]
 
 
 def test_lines_are_joined_as_a_reader_does() -> None:
@@ -138,8 +135,8 @@ def test_a_broken_table_is_no_reason_to_fail() -> None:
 
 def test_layout_json_survives() -> None:
     pairs = [(region, written(region, text, DOTS)) for region in PAGE for text in region.drafts]
-    cells = [cell_json(region, text, (100, 200)) for region, text in pairs]
-    parse = read_layout_json(f"[{', '.join(cells)}]")
+    cells = [LayoutJson().element(region, text, (100, 200)) for region, text in pairs]
+    parse = LayoutJson().read(f"[{', '.join(cells)}]")
     assert not parse.repaired
     assert [(region.bbox, region.label) for region in parse.regions] == [
         (region.bbox, region.label) for region, _ in pairs
@@ -157,13 +154,13 @@ ANSWER = json.dumps(
 
 
 def test_an_answer_may_be_cut_off_anywhere() -> None:
-    whole = read_layout_json(ANSWER).regions
+    whole = LayoutJson().read(ANSWER).regions
     ends = [ANSWER.index('"}') + 2, ANSWER.index('second"}') + 8, len(ANSWER) - 1]
     assert [ANSWER[end - 1] for end in ends] == ["}"] * 3
     for cut in range(len(ANSWER)):
-        parse = read_layout_json(ANSWER[:cut])
+        parse = LayoutJson().read(ANSWER[:cut])
         finished = sum(end <= cut for end in ends)
-        assert (parse.raw, parse.repaired) == (ANSWER[:cut], True)
+        assert parse.repaired
         assert parse.regions[:finished] == whole[:finished]
         assert len(parse.regions) in (finished, finished + 1)
         for part, full in zip(parse.regions[finished:], whole[finished:], strict=False):
@@ -173,17 +170,17 @@ def test_an_answer_may_be_cut_off_anywhere() -> None:
 
 def test_latex_that_was_not_escaped_is_repaired() -> None:
     text = r'[{"bbox": [1, 2, 3, 4], "category": "Formula", "text": "\alpha \frac{1}{2} \nu"}]'
-    parse = read_layout_json(text)
+    parse = LayoutJson().read(text)
     assert parse.repaired
     assert parse.regions[0].drafts == [r"\alpha \frac{1}{2} \nu"]
 
 
 def test_code_blocks_objects_and_rubbish() -> None:
-    assert read_layout_json(f"```json\n{ANSWER}\n```").regions == read_layout_json(ANSWER).regions
-    wrapped = read_layout_json('{"layout": [{"bbox": [1, 2, 3, 4], "category": "Text"}]}')
+    assert LayoutJson().read(f"```json\n{ANSWER}\n```").regions == LayoutJson().read(ANSWER).regions
+    wrapped = LayoutJson().read('{"layout": [{"bbox": [1, 2, 3, 4], "category": "Text"}]}')
     assert len(wrapped.regions) == 1
     for text in ("", "I can't read this.", "[[1, 2]]", "null", '{"bbox": '):
-        assert read_layout_json(text).regions == []
+        assert LayoutJson().read(text).regions == []
     broken = '[{"bbox": [1, 2], "category": "Text", "text": "a"}, {"bbox": 7 8, "text"}, '
-    parse = read_layout_json(broken + ANSWER[1:])
+    parse = LayoutJson().read(broken + ANSWER[1:])
     assert [region.label for region in parse.regions][-3:] == ["Title", "Formula", "Picture"]

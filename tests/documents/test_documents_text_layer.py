@@ -9,7 +9,7 @@ import pytest
 
 from sooner.documents import Page, PageDraft, to_markdown
 from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
-from sooner.documents.pdf_fonts import Font, font_of
+from sooner.documents.pdf_glyphs import Font, font_of
 
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
@@ -85,11 +85,6 @@ def test_three_columns_are_read_in_turn(tmp_path: Path) -> None:
     path, lines = layouts.three_columns(tmp_path / "card.pdf")
     expected = " ".join(["A Card in Three Columns", *lines]).split()
     assert words(markdown(only(path))) == expected
-
-
-def test_a_dash_in_a_sentence_begins_no_item(tmp_path: Path) -> None:
-    draft = drafted(layouts.dashes(tmp_path / "dashes.pdf"))
-    assert [region.label for region in draft.regions] == ["Text"]
 
 
 def test_a_blank_page_is_nobody_else_s_either(tmp_path: Path) -> None:
@@ -190,48 +185,3 @@ def test_the_number_of_a_page_is_no_heading(
         region for region in drafted(tmp_path / "page.pdf").regions if number in region.drafts
     ]
     assert [region.label for region in regions] == [label]
-
-
-def test_a_heading_in_the_upper_margin_stays_with_its_column(tmp_path: Path) -> None:
-    """Columns that begin right at the top of a page, as those of reference cards."""
-    canvas = Canvas(str(tmp_path / "page.pdf"), pagesize=(paper.WIDTH, paper.HEIGHT))
-    for x, heading, texts in ((60, "Baking", paper.LEFT), (320, "Cooking", paper.RIGHT)):
-        canvas.setFont("Helvetica-Bold", 13)
-        canvas.drawString(x, 810, heading)
-        paper.lines(canvas, x, 796, texts)
-    canvas.save()
-    actual = [
-        (region.label, region.drafts[0][:9]) for region in drafted(tmp_path / "page.pdf").regions
-    ]
-    assert actual == [
-        ("Section-header", "Baking"), ("Text", paper.LEFT[0][:9]),
-        ("Section-header", "Cooking"), ("Text", paper.RIGHT[0][:9]),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("language", "lines", "expected"),
-    [
-        ("fr-FR", ["Il viendra peut-", "être demain."], "Il viendra peut-être demain."),
-        ("de", ["Das ist ein alter apfel-", "kuchen."], "Das ist ein alter apfelkuchen."),
-        ("de", ["Der stahl-", "topf war da, well-", "known."], "Der stahltopf war da, wellknown."),
-        ("", ["It is a well-", "known case."], "It is a well-known case."),
-    ],
-)
-def test_hyphens_are_those_of_the_language_that_the_file_names(
-    tmp_path: Path, language: str, lines: list[str], expected: str
-) -> None:
-    pytest.importorskip("wordfreq")
-    canvas = Canvas(str(tmp_path / "page.pdf"), lang=language or None)
-    paper.lines(canvas, 72, 700, lines)
-    canvas.save()
-    assert markdown(only(tmp_path / "page.pdf")).strip() == expected
-
-
-def test_discs_in_front_of_lines_are_bullets(tmp_path: Path) -> None:
-    items = ["Wash the cup well.", "Fill it with hot water\nand wait for a minute.", "Drink."]
-    draft = drafted(layouts.drawn_bullets(tmp_path / "list.pdf", items))
-    assert [region.label for region in draft.regions] == ["List-item"] * 3
-    assert to_markdown(draft.regions) == (
-        "- Wash the cup well.\n- Fill it with hot water and wait for a minute.\n- Drink.\n"
-    )

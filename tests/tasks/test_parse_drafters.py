@@ -97,7 +97,7 @@ def test_drafters_by_name(tmp_path: Path) -> None:
 
 def test_ocr_runs_in_a_separate_process(tmp_path: Path) -> None:
     kinds = {spec: type(guard(SayNumber(), spec)).__name__ for spec in ("ocr", "text-layer,auto")}
-    assert set(kinds.values()) == {"GuardedProcess"}
+    assert set(kinds.values()) == {"GuardedProcesses"}
     assert type(guard(SayNumber(), "text-layer")).__name__ == "GuardedThread"
     assert guard(None, "none") is None
     assert type(guard(SayNumber(), "ocr", workers=0)).__name__ == "GuardedThread"

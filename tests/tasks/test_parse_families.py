@@ -162,7 +162,7 @@ def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
     assert markdown == "<table><tr><td>a</td><td>b</td></tr></table>"
 
 
-@pytest.mark.parametrize("form", ["deepseek", "unlimited", "doctags", "doclang", "otsl"])
+@pytest.mark.parametrize("form", ["deepseek", "doctags", "doclang", "otsl"])
 def test_tags_are_special_tokens_that_drafts_have_and_decoding_keeps(form: str) -> None:
     """A byte-level tokenizer that has each tag as one special token, as the families' have."""
     draft = PageDraft(

@@ -17,8 +17,8 @@ MOSTLY = 0.8
 ROW_GAP = 1.6
 """Heights of a line that may be free between two rows of code; an empty one is kept."""
 
-KEY_GAP, NUMBER_LETTERS = 8.0, 3
-"""Font sizes between parts of one listing beside each other, and letters of a line's number."""
+SIDE_GAP = 8.0
+"""Font sizes between parts of one listing beside each other."""
 
 
 def is_typed(lines: Sequence[Line]) -> bool:
@@ -30,30 +30,21 @@ def is_typed(lines: Sequence[Line]) -> bool:
 def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
     """Returns blocks of code, and the other lines.
 
-    Typed words alone on a line of a paragraph are no code, nor are those that a file lists each
-    with a text beside it, as in reference cards. Numbers of lines of code may be in
-    another font.
+    Typed words alone in a paragraph are no code, nor are those that a file lists each with a text
+    beside it, as in reference cards.
     """
-    blocks = blocks_of(lines, same_size)
-    key_lines = {id(item) for item, other in pairwise(lines) if _is_key(item, other)}
+    keys = {id(line) for line, following in pairwise(lines) if _is_key(line, following)}
     listings: list[list[Line]] = []
-    for block in blocks:
+    for block in blocks_of(lines, same_size):
         letters = sum(len(line.text) for line in block)
-        keys = sum(id(line) in key_lines for line in block)
-        if 2 * sum(len(line.text) for line in block if line.mono) <= letters or 2 * keys > len(
-            block
-        ):
+        is_typed = 2 * sum(len(line.text) for line in block if line.mono) > letters
+        if not is_typed or 2 * sum(id(line) in keys for line in block) > len(block):
             continue
         near = [item for item in listings if _is_near(item, block)]
         listings = [item for item in listings if not any(item is other for other in near)]
         listings.append([line for item in near for line in item] + list(block))
     used = {id(line) for listing in listings for line in listing}
-    rest = [line for line in lines if id(line) not in used]
-    for listing in listings:
-        numbers = [line for line in rest if _is_number(line, listing)]
-        listing += numbers
-        rest = [line for line in rest if not any(line is number for number in numbers)]
-    return listings, rest
+    return listings, [line for line in lines if id(line) not in used]
 
 
 def _is_key(line: Line, following: Line) -> bool:
@@ -68,18 +59,7 @@ def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:
     size = max(line.size for line in block)
     down = max(lower[1] - upper[3], upper[1] - lower[3])
     across = max(lower[0] - upper[2], upper[0] - lower[2])
-    return down <= ROW_GAP * size and across <= KEY_GAP * size
-
-
-def _is_number(line: Line, listing: Sequence[Line]) -> bool:
-    """Returns whether a line is the number of one of code, or a sign beside it."""
-    if len(line.text) > NUMBER_LETTERS:
-        return False
-    return any(
-        shared_height(line.bbox, other.bbox) > 0.5
-        and 0 <= other.bbox[0] - line.bbox[2] < KEY_GAP * other.size
-        for other in listing
-    )
+    return down <= ROW_GAP * size and across <= SIDE_GAP * size
 
 
 def code_region(lines: Sequence[Line]) -> Region:

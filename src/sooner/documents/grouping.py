@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import median
 
 from . import code
 from .footnotes import NOTE
@@ -15,9 +13,7 @@ from .lines import (
     Block,
     blocks_of,
     column_spans,
-    is_formula,
     is_item,
-    joined_formulas,
     min_confidence,
     rows_of,
     table_text,
@@ -43,35 +39,7 @@ from .regions import (
     area,
     around,
     overlap,
-    shared_width,
 )
-
-APART, WIDER = 1.0, 3.0
-"""Gap between two tables, in heights of a row, and in gaps that rows have there."""
-
-MIN_ROWS = 2
-"""Rows of a table that is told from its neighbour."""
-
-
-def parted(rows: Sequence[Sequence[Line]]) -> list[list[Sequence[Line]]]:
-    """Returns rows of cells, from top to bottom, divided where they stand far apart.
-
-    Args:
-        rows: of one or more tables.
-
-    Returns:
-        Rows of each table.
-    """
-    boxes = [around(line.bbox for line in row) for row in rows]
-    gaps = [max(lower[1] - upper[3], 0.0) for upper, lower in pairwise(boxes)]
-    if not gaps:
-        return [list(rows)]
-    height = median(box[3] - box[1] for box in boxes)
-    limit = max(APART * height, WIDER * median(gaps))
-    cuts = [place for place, gap in enumerate(gaps, start=1) if gap > limit]
-    parts = [list(rows[start:end]) for start, end in pairwise([0, *cuts, len(rows)])]
-    return parts if min(map(len, parts)) >= MIN_ROWS else [list(rows)]
-
 
 INSIDE = 0.5
 """Share of a line that must be inside a layout box."""
@@ -92,21 +60,14 @@ TITLE_SIZE = 1.5
 BOLD_SIZE, BOLD_LEVEL = 0.9, 3
 """Size of a heading that is told by its weight, in sizes of the text, and its level."""
 
-HEADED = 0.5
-"""Font sizes that are free at most between a heading in the upper margin and its text."""
-
 HEADING_WORDS, FOOTER_WORDS = 16, 6
 """Words at most."""
 
-CELL_WORDS, PAIR_WORDS, LISTED_WORDS = 4.0, 2.5, 6.0
-"""Words of a cell up to which columns, and only two columns, are a table and no text in columns;
-and where a file lists them row by row."""
+CELL_WORDS, PAIR_WORDS = 4.0, 2.5
+"""Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
 
 SET_IN = 0.8
 """Font sizes by which an item of a list within a list begins further right."""
-
-PROSE_LINES, PROSE_WORDS = 3, 4.0
-"""Lines of a text, and words of each, on average."""
 
 ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
@@ -149,7 +110,6 @@ def regions_of(
     layout: Sequence[Area] = (),
     sizes: SizeLimits = SEEN,
     tables: Sequence[Region] = (),
-    listed: Sequence[Line] = (),
 ) -> list[Region]:
     """Returns regions in reading order.
 
@@ -164,7 +124,6 @@ def regions_of(
         layout: boxes that a layout model found, in any order.
         sizes: how far those of lines can be relied on.
         tables: regions of other lines of the page.
-        listed: all lines as a file lists them, if one does.
     """
     lines = with_markers(lines)
     inside, rest = _assigned(lines, layout)
@@ -176,10 +135,8 @@ def regions_of(
     regions += [code.code_region(listing) for listing in listings]
     aligned, blocks = _arranged(rest, sizes)
     regions += [_table(table) for table in aligned]
-    boxes = [region.bbox for region in regions if region.bbox is not None]
-    boxes += [around(line.bbox for line in block) for block in blocks]
-    regions += [_of_block(block, body, sizes, (size, boxes)) for block in blocks]
-    return _nested(in_reading_order(_single_title(regions), listed), body)
+    regions += [_of_block(block, body, sizes, size) for block in blocks]
+    return _nested(in_reading_order(regions), body)
 
 
 def _nested(regions: list[Region], size: float) -> list[Region]:
@@ -209,19 +166,10 @@ def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[L
     tables: list[Sequence[Line]] = []
     rest: list[Block] = []
     for group in column_groups(boxes, [[rank[id(line)] for line in block] for block in blocks]):
-        prose = [blocks[place] for place in group if _is_prose(blocks[place])]
-        short = [line for place in group if not _is_prose(blocks[place]) for line in blocks[place]]
-        aligned, unaligned = _tables(joined_formulas(short), rank)
+        aligned, unaligned = _tables([line for place in group for line in blocks[place]])
         tables += aligned
-        rest += [*prose, *blocks_of(unaligned, sizes.same)]
+        rest += blocks_of(unaligned, sizes.same)
     return tables, rest
-
-
-def _is_prose(block: Block) -> bool:
-    """Returns whether lines below each other are a text, which stands in no table of short
-    cells.
-    """
-    return len(block) >= PROSE_LINES and _words(block) >= PROSE_WORDS * len(block)
 
 
 def _body(lines: Sequence[Line]) -> float:
@@ -261,9 +209,7 @@ def _of_area(area: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) 
     rows = rows_of(lines)
     is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
     if area.label == TABLE or (area.label == FORMULA and is_grid):
-        tables = [[line for row in part for line in row] for part in parted(rows)]
-        frame = [area.bbox] if len(tables) == 1 else []
-        return [_table(table, frame) for table in tables]
+        return [_table(lines, area.bbox)]
     if area.label != TEXT:
         return [_region([line for row in rows for line in row], area.label)]
     aligned, blocks = _arranged(lines, sizes)
@@ -271,59 +217,45 @@ def _of_area(area: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) 
     return regions + [_of_block(block, body, sizes) for block in blocks]
 
 
-def _of_block(
-    block: Block,
-    body: float,
-    sizes: SizeLimits,
-    page: tuple[Size, Sequence[Box]] | None = None,
-) -> Region:
+def _of_block(block: Block, body: float, sizes: SizeLimits, page: Size | None = None) -> Region:
     """Returns a block as a region.
 
     Args:
         block: its lines.
         body: size of the page's text.
         sizes: how far sizes can be relied on.
-        page: its size, and the boxes of all that is on it; without, a layout model said that the
-            block is text, which may be an item, or a heading that it missed.
+        page: its size; without, a layout model says that the block is text, which may be an item,
+            or a heading that it missed.
     """
-    text = block[0].text
-    is_heading = _is_heading(block, body, sizes.heading)
-    label, level = TEXT, 0
-    if page is not None and (parts := _aside(block, body, sizes, *page)):
-        label = parts
-    elif is_item(text) and not is_heading:
+    label, level = _aside(block, body, page) if page is not None else "", 0
+    if label:
+        pass
+    elif _is_heading(block, body, sizes.heading):
+        is_title = page is not None and _is_heading(block, body, TITLE_SIZE)
+        label = TITLE if is_title and page and _top(block) < page[1] / 2 else SECTION_HEADER
+    elif is_item(block[0].text):
         label = LIST_ITEM
-    elif is_formula(text):
-        label = FORMULA
-    elif (
-        page is not None and _words(block) <= FOOTER_WORDS and _top(block) > (1 - EDGE) * page[0][1]
-    ):
+    elif page is not None and _words(block) <= FOOTER_WORDS and _top(block) > (1 - EDGE) * page[1]:
         label = PAGE_FOOTER
-    elif page is not None and _is_heading(block, body, TITLE_SIZE) and _top(block) < page[0][1] / 2:
-        label = TITLE
-    elif is_heading:
-        label = SECTION_HEADER
     elif page is not None and _is_bold_heading(block, body):
         label, level = SECTION_HEADER, BOLD_LEVEL
-    return replace(_region(block, label), level=level)
+    return replace(_region(block, label or TEXT), level=level)
 
 
-def _aside(block: Block, body: float, sizes: SizeLimits, size: Size, boxes: Sequence[Box]) -> str:
+def _aside(block: Block, body: float, size: Size) -> str:
     """Returns the label of captions, notes, headers and numbers beside the text; empty for none."""
     top, bottom = around(line.bbox for line in block)[1::2]
     is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(block[0].text) is not None
     if CAPTIONED.match(block[0].text):
         return CAPTION
-    if is_formula(block[0].text):
-        return FORMULA
     if NOTE.match(block[0].text) and max(line.size for line in block) < body:
         return FOOTNOTE
-    if is_number and top < NUMBER_EDGE * size[1]:
-        return PAGE_HEADER
     if is_number and top > (1 - NUMBER_EDGE) * size[1]:
         return PAGE_FOOTER
-    is_line = bottom < EDGE * size[1] and len(block) == 1
-    return PAGE_HEADER if is_line and not _is_top(block, body, sizes, boxes) else ""
+    is_head = bottom < EDGE * size[1] and len(block) == 1
+    if is_head and not _is_heading(block, body, TITLE_SIZE):
+        return PAGE_HEADER
+    return PAGE_HEADER if is_number and top < NUMBER_EDGE * size[1] else ""
 
 
 def _words(lines: Sequence[Line]) -> int:
@@ -332,21 +264,6 @@ def _words(lines: Sequence[Line]) -> int:
 
 def _top(lines: Sequence[Line]) -> float:
     return min(line.bbox[1] for line in lines)
-
-
-def _is_top(block: Block, body: float, sizes: SizeLimits, boxes: Sequence[Box]) -> bool:
-    """Returns whether a line in the upper margin is a title, or the heading of a text right below
-    it.
-    """
-    line = block[0]
-    is_heading = _is_heading(block, body, sizes.heading) or _is_bold_heading(block, body)
-    return _is_heading(block, body, TITLE_SIZE) or (
-        is_heading
-        and any(
-            0 <= box[1] - line.bbox[3] < HEADED * line.size and shared_width(line.bbox, box) > 0
-            for box in boxes
-        )
-    )
 
 
 def _is_heading(block: Block, body: float, larger: float) -> bool:
@@ -362,19 +279,7 @@ def _is_bold_heading(block: Block, body: float) -> bool:
     return is_bold and is_large and not block[-1].text.rstrip().endswith((".", ",", ";"))
 
 
-def _single_title(regions: list[Region]) -> list[Region]:
-    """Only the first title of a page is one; what is set as large further down is a heading."""
-    titles = [region for region in regions if region.label == TITLE]
-    first = min(titles, key=_region_top, default=None)
-    return [
-        replace(region, label=SECTION_HEADER)
-        if region.label == TITLE and region is not first
-        else region
-        for region in regions
-    ]
-
-
-def _tables(lines: Sequence[Line], rank: dict[int, int]) -> tuple[list[list[Line]], list[Line]]:
+def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
     """Returns runs of rows with cells above each other, and the other lines."""
     runs: list[list[list[Line]]] = []
     for row in rows_of(lines):
@@ -382,7 +287,7 @@ def _tables(lines: Sequence[Line], rank: dict[int, int]) -> tuple[list[list[Line
             runs[-1].append(row)
         else:
             runs.append([row])
-    candidates = [(_is_table(run, rank), [line for row in run for line in row]) for run in runs]
+    candidates = [(_is_table(run), [line for row in run for line in row]) for run in runs]
     tables = [cells for is_table, cells in candidates if is_table]
     return tables, [line for is_table, cells in candidates if not is_table for line in cells]
 
@@ -393,25 +298,17 @@ def _follows(above: list[Line], row: list[Line]) -> bool:
     return lower[1] - upper[3] <= ROW_GAP * (upper[3] - upper[1])
 
 
-def _is_table(rows: Sequence[Sequence[Line]], rank: dict[int, int]) -> bool:
+def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
     cells = [line for row in rows for line in row]
     if len(rows) < 2 or len(column_spans(cells)) < 2:
         return False
     if all(is_item(f"{row[0].text} x") and len(row) == 2 for row in rows):
         return False  # numbers of a list, set apart from its items
     limit = CELL_WORDS if max(map(len, rows)) > 2 else PAIR_WORDS
-    if len(rows) > 2 and all(_are_listed(row, rank) for row in rows):
-        limit = LISTED_WORDS
     return _words(cells) / len(cells) <= limit
 
 
-def _are_listed(row: Sequence[Line], rank: dict[int, int]) -> bool:
-    """Returns whether a file lists the cells of a row one right after the other."""
-    places = [rank.get(id(line), 0) for line in row]
-    return all(other - first == 1 for first, other in pairwise(places))
-
-
-def _table(lines: Sequence[Line], frame: Sequence[Box] = ()) -> Region:
+def _table(lines: Sequence[Line], *frame: Box) -> Region:
     return Region(around([*frame, *(line.bbox for line in lines)]), TABLE, 0, [table_text(lines)])
 
 
@@ -419,7 +316,3 @@ def _region(lines: Sequence[Line], label: str) -> Region:
     text = "\n".join(line.text for line in lines)
     confidence = min_confidence(lines)
     return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
-
-
-def _region_top(region: Region) -> float:
-    return region.bbox[1] if region.bbox else 0.0

@@ -26,30 +26,14 @@ INDENT = 0.8
 CODE_GAP, CODE_REACH = 1.6, 8.0
 """Heights that may be free between lines of code, and font sizes by which one may be set in."""
 
-LEADER = re.compile(r"(?:\.\s?){5}|(?:\s\.){4}")
-"""Dots in front of a page number, in tables of contents."""
-
 MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
 """How an item of a list begins."""
-
-DASHES, FLUSH = "–—", 0.3
-"""Marks that stand in sentences, too; there the line begins where the one above it does, but for
-so many sizes of a letter."""
 
 LONE_MARKER = re.compile(r"[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]")
 """Such a beginning alone, which stands too far from its item to be of one line with it."""
 
-CAP_SIZE = 1.6
-"""Size of a drop cap, in sizes of the lines beside it."""
-
 MARKER_GAP = 4.0
 """Heights of a line between a mark and its item at most."""
-
-TOKEN = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*|\S")
-OPERATOR = re.compile(r"[=<>≤≥≠≈+−×÷±∑∫√^]")
-RELATION = re.compile(r"[=<>≤≥≠≈]")
-FUNCTIONS = frozenset(["sin", "cos", "tan", "log", "exp", "ln", "lim", "max", "min", "det", "mod"])
-
 
 Block = list[Line]
 """Lines of a paragraph, a heading or an item, from top to bottom."""
@@ -73,55 +57,6 @@ def with_markers(lines: Sequence[Line]) -> list[Line]:
             result[place] = replace(line, text=f"{mark.text} {line.text}", bbox=bbox)
         else:
             result.append(mark)
-    return result
-
-
-def with_drop_caps(lines: Sequence[Line]) -> list[Line]:
-    """Lines, with a large first letter that reaches over several of them put to the first one.
-
-    The others begin where it does, so that they are one paragraph with those below.
-    """
-    result = list(lines)
-    for cap in [line for line in lines if len(line.text) == 1 and line.text.isupper()]:
-        neighbours = [
-            place
-            for place, line in enumerate(result)
-            if line.size * CAP_SIZE < cap.size
-            and -0.3 * line.size < line.bbox[0] - cap.bbox[2] < 1.5 * line.size
-            and cap.bbox[1] - line.size < (line.bbox[1] + line.bbox[3]) / 2 < cap.bbox[3]
-        ]
-        if len(neighbours) < 2:
-            continue
-        first = min(neighbours, key=lambda place: result[place].bbox[1])
-        for place in neighbours:
-            line = result[place]
-            text = f"{cap.text}{line.text}" if place == first else line.text
-            result[place] = replace(line, text=text, bbox=(cap.bbox[0], *line.bbox[1:]))
-        result = [line for line in result if line is not cap]
-    return result
-
-
-def is_formula(text: str) -> bool:
-    """Returns whether a line is nothing but numbers, letters for numbers, and signs between
-    them.
-    """
-    tokens = TOKEN.findall(text)
-    letters = (token for token in tokens if token[0].isalpha() and token not in FUNCTIONS)
-    return (
-        len(tokens) > 2 and bool(OPERATOR.search(text)) and all(len(word) < 3 for word in letters)
-    )
-
-
-def joined_formulas(lines: Sequence[Line]) -> list[Line]:
-    """Returns lines, with formulas of which the pieces stand far from each other in one piece."""
-    result: list[Line] = []
-    for row in rows_of(lines):
-        text = " ".join(line.text for line in row)
-        if len(row) > 1 and RELATION.search(text) and is_formula(text):
-            bbox = around(line.bbox for line in row)
-            result.append(Line(text, bbox, max(line.size for line in row)))
-        else:
-            result += row
     return result
 
 
@@ -181,16 +116,12 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
         return False
     if max(last.size, line.size) > same_size * min(last.size, line.size):
         return False
-    if last.bold != line.bold or _begins_item(block, line):
+    if last.bold != line.bold or is_item(line.text):
         return False
     if NOTE.match(line.text) and NOTE.match(first.text):
         return False
     if last.mono != line.mono and abs(line.bbox[0] - first.bbox[0]) > INDENT * height:
         return False  # code, set in from the text around it
-    if LEADER.search(last.text) or LEADER.search(line.text):
-        return False
-    if is_formula(last.text) != is_formula(line.text):
-        return False
     left = min(other.bbox[0] for other in block)
     if len(block) == 1 or is_item(first.text):
         return True
@@ -202,17 +133,6 @@ def min_confidence(lines: Iterable[Line]) -> float | None:
     """That of the line which is the least sure; `None` if nobody says one of them."""
     known = [line.confidence for line in lines]
     return None if None in known else min(value for value in known if value is not None)
-
-
-def _begins_item(block: Block, line: Line) -> bool:
-    """Returns whether a line is the first of an item, and not one that happens to begin with a
-    dash.
-    """
-    if not is_item(line.text):
-        return False
-    is_dash = line.text.lstrip()[0] in DASHES
-    is_flush = abs(line.bbox[0] - block[-1].bbox[0]) < FLUSH * line.size
-    return not (is_dash and is_flush and not is_item(block[0].text))
 
 
 def is_item(text: str) -> bool:

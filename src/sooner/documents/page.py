@@ -52,7 +52,6 @@ class PageText:
         illustrations: boxes of raster pictures on the page, in pixels of its picture.
         rules: boxes of lines that are drawn from left to right or from top to bottom.
         note: what of the text was left out; one line.
-        language: that the file says it is in, in two letters; empty for unknown.
     """
 
     lines: list[Line] = field(default_factory=list)
@@ -61,7 +60,6 @@ class PageText:
     illustrations: list[Box] = field(default_factory=list)
     rules: list[Box] = field(default_factory=list)
     note: str = ""
-    language: str = ""
 
     @property
     def problem(self) -> str:

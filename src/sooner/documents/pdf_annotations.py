@@ -51,43 +51,27 @@ def with_annotations(
             y = top + number * LINE_HEIGHT * size
             bbox = place[0], y, place[2], y + LINE_HEIGHT * size
             line = Line(row.strip(), bbox, size, confidence=1.0)
-            if line.text:
-                _put(whole, line, is_mark, is_first=not number)
+            label = None if number else _label(whole, line, is_mark)
+            if line.text and label is not None:
+                pair = sorted((line, whole[label]), key=lambda part: part.bbox[0])
+                text = " ".join(part.text for part in pair)
+                around_both = around(part.bbox for part in pair)
+                whole[label] = replace(whole[label], text=text, bbox=around_both)
+            elif line.text:
+                whole.append(line)
     return whole, boxes
 
 
-def _put(lines: list[Line], line: Line, is_mark: bool, is_first: bool) -> None:
-    """Put a line to the label beside it, or to the others."""
-    if is_first:
-        left, right = _neighbours(lines, line, SIDE_GAP if is_mark else LABEL)
-        if is_mark and right is not None:
-            lines[right] = _joined(line, lines[right])
-            return
-        if left is not None:
-            lines[left] = _joined(lines[left], line)
-            return
-    lines.append(line)
-
-
-def _joined(left: Line, right: Line) -> Line:
-    return replace(left, text=f"{left.text} {right.text}", bbox=around([left.bbox, right.bbox]))
-
-
-def _neighbours(lines: Sequence[Line], line: Line, reach: float) -> tuple[int | None, int | None]:
-    """Returns which lines are the nearest ones to the left and to the right of a line, within
-    reach.
-    """
-    left: list[tuple[float, int]] = []
-    right: list[tuple[float, int]] = []
+def _label(lines: Sequence[Line], line: Line, is_mark: bool) -> int | None:
+    """Returns which line is a field's label, to its left; that of a mark may be on its right."""
+    reach = (SIDE_GAP if is_mark else LABEL) * line.size
+    labels = []
     for place, other in enumerate(lines):
+        right, left = other.bbox[0] - line.bbox[2], line.bbox[0] - other.bbox[2]
         if shared_height(line.bbox, other.bbox) > 0.5:
-            left.append((line.bbox[0] - other.bbox[2], place))
-            right.append((other.bbox[0] - line.bbox[2], place))
-    near = [
-        min((entry for entry in side if -line.size < entry[0] < reach * line.size), default=None)
-        for side in (left, right)
-    ]
-    return tuple(None if entry is None else entry[1] for entry in near)  # type: ignore[return-value]
+            labels += [(0, right, place)] * is_mark + [(1, left, place)]
+    near = (entry for entry in labels if -line.size < entry[1] < reach)
+    return min(near, default=(0, 0.0, None))[2]
 
 
 def _annotations(raw: Any, page: Any, box: Callable[..., Box]) -> Iterator[tuple[str, Box, bool]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from .page import NO_MEANING, Picture
-from .pdf_fonts import TEX_SIGNS, Font, font_of
-from .pdf_placement import Placement
-from .regions import Box, around, shared_height
+from .regions import Box, around
 
 HYPHENS = (2, 0xFFFE)
 """PDFium's characters for a hyphen at the end of a line."""
@@ -36,6 +38,85 @@ MIN_CONTRAST = 12
 SMALLER, SMALLEST, LOWERED, LINE = 0.88, 0.5, 0.35, 0.7
 """Most and least size of a superscript or index, how much lower smaller letters stand at most, and
 how much higher or lower what is on the same line does, in font sizes."""
+
+
+ACCENTS = {
+    "`": "\u0300", "\u00b4": "\u0301", "^": "\u0302", "\u02c6": "\u0302", "~": "\u0303",
+    "\u02dc": "\u0303", "\u00af": "\u0304", "\u02d8": "\u0306", "\u02d9": "\u0307",
+    "\u00a8": "\u0308", "\u02da": "\u030a", "\u02dd": "\u030b", "\u02c7": "\u030c",
+    "\u00b8": "\u0327", "\u02db": "\u0328",
+}  # fmt: skip
+"""Accents that TeX sets as letters of their own, above or below the next or the last letter."""
+
+DOTLESS = {"\u0131": "i", "\u0237": "j"}
+
+TEX_SIGNS = {
+    0x0B: "ff", 0x0C: "fi", 0x0D: "fl", 0x0E: "ffi", 0x0F: "ffl",
+    0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl",
+    0x15: "\u2013", 0x16: "\u2014",
+}  # fmt: skip
+"""What the codes of control characters are in TeX's fonts of old and of Cork encoding, which don't
+say so where they are bitmaps."""
+
+MONOSPACED = re.compile(r"cour|mono|typewriter|cmtt|sftt|consol|menlo|monaco|nimbusmon|fixed", re.I)
+BOLD = re.compile(r"bold|black|heavy|demi|-medi|cmbx|sfbx|cmssbx|-bd", re.I)
+FIXED_PITCH, FORCE_BOLD, HEAVY = 1, 1 << 18, 700
+"""Bits of a font descriptor's flags (ISO 32000-1, table 123), and the least weight of
+bold: PDFium guesses it from the width of stems, and says 625 for some regular fonts."""
+
+
+@dataclass(frozen=True)
+class Font:
+    """The style that a font's name, flags and weight give it (bold, monospaced, ...)."""
+
+    bold: bool = False
+    mono: bool = False
+
+
+def font_of(name: str, flags: int, weight: int) -> Font:
+    """Returns a font by what PDFium says of it; names begin with `ABCDEF+` where a subset is
+    embedded.
+    """
+    bold = bool(flags & FORCE_BOLD) or weight >= HEAVY or BOLD.search(name) is not None
+    return Font(bold, bool(flags & FIXED_PITCH) or MONOSPACED.search(name) is not None)
+
+
+FINE = 1_000_000
+"""Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""
+
+
+class Placement:
+    """Where a point of the page is in its picture: rotation and cropping are PDFium's affair."""
+
+    def __init__(self, pdfium: ModuleType, page: Any, picture: Picture) -> None:
+        height, width = picture.shape[:2]
+        self.scale = np.array([width, height]) / FINE
+        self.pdfium, self.page = pdfium, page
+        origin, x, y = (self._device(*point) for point in ((0, 0), (1000, 0), (0, 1000)))
+        (ax, ay), (bx, by) = (x - origin) / 1000, (y - origin) / 1000
+        self.axes = float(ax), float(ay), float(bx), float(by)
+        self.origin = float(origin[0]), float(origin[1])
+        self.unit = math.hypot(self.axes[2], self.axes[3])  # pixels a point
+
+    def point(self, x: float, y: float) -> tuple[float, float]:
+        """Returns a point of the page, in pixels."""
+        ax, ay, bx, by = self.axes
+        return self.origin[0] + x * ax + y * bx, self.origin[1] + x * ay + y * by
+
+    def box(self, left: float, bottom: float, right: float, top: float) -> Box:
+        """Returns a box of the page, in pixels."""
+        (x0, y0), (x1, y1) = self.point(left, bottom), self.point(right, top)
+        return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+    def angle(self, x: float, y: float) -> int:
+        """Returns whole degrees clockwise from left-to-right of a direction on the page."""
+        ax, ay, bx, by = self.axes
+        return round(math.degrees(math.atan2(x * ay + y * by, x * ax + y * bx))) % 360
+
+    def _device(self, x: float, y: float) -> np.ndarray:
+        across, down = ctypes.c_int(), ctypes.c_int()
+        self.pdfium.raw.FPDF_PageToDevice(self.page, 0, 0, FINE, FINE, 0, x, y, across, down)
+        return np.array([across.value, down.value]) * self.scale
 
 
 @dataclass(frozen=True)
@@ -151,8 +232,6 @@ class GlyphReader:
         box = self.place.box(rect.left, rect.bottom, rect.right, rect.top)
         if style.angle == 0:
             box = box[0], base - ASCENT * style.size, box[2], base + DESCENT * style.size
-            if not text.isalnum():
-                box = self._of_sign(index, box)
         elif style.angle % 180 == 90:
             base = across
         return Glyph(text, box, base, style)
@@ -164,15 +243,6 @@ class GlyphReader:
         left, right, bottom, top = self._doubles
         has_box = self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
         return bool(has_box) and top.value > bottom.value and right.value > left.value
-
-    def _of_sign(self, index: int, box: Box) -> Box:
-        """Returns the box of a sign's ink if that is elsewhere: roots and large brackets of TeX's
-        fonts hang below the line that they stand on.
-        """
-        left, right, bottom, top = self._doubles
-        self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
-        ink = self.place.box(left.value, bottom.value, right.value, top.value)
-        return ink if ink[3] > ink[1] and shared_height(ink, box) < 0.5 else box
 
     def _style(self, index: int, thing: Any) -> Style:
         raw, matrix = self.raw, self._matrix

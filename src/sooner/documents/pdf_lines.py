@@ -8,18 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-import numpy as np
-
 from .languages import is_right_to_left, logical
 from .page import NO_MEANING, Line
-from .pdf_fonts import ACCENTS, DOTLESS
-from .pdf_glyphs import SMALLER, Glyph, Style, Word, box_of
-from .regions import Box, Size, area, around, overlap
-from .ruled import ruled_areas
+from .pdf_glyphs import ACCENTS, DOTLESS, SMALLER, Glyph, Style, Word, box_of
+from .regions import Box, around
 
-WORD_GAP, CELL_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 0.7, 6.0, 0.6, 0.6
-"""In font sizes: the gaps that divide a line, one between the rules of a table and one of code, the
-width of a blank in code, and the gap up to which two lines that the file lists apart are one."""
+WORD_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 6.0, 0.6, 0.6
+"""In font sizes: the gaps that divide a line and one of code, the width of a blank in code, and the
+gap up to which two lines that the file lists apart are one."""
 
 CAP_SIZE = 2.0
 """Ratio of sizes from which two pieces of a line are a drop cap and what stands beside it."""
@@ -35,19 +31,19 @@ sizes."""
 RAISED_SIGNS = "*\u2020\u2021\u00a7\u2212-+,()"
 """Signs that may stand in a superscript."""
 
-ALL_BOLD, DOUBLED = 0.9, 0.6
-"""Share of a line's letters that are bold, and of a box that another one of that text covers."""
+ALL_BOLD = 0.9
+"""Share of a line's letters that are bold."""
 
 
-def lines_of(runs: Iterable[Sequence[Word]], dividers: Dividers) -> list[Line]:
+def lines_of(runs: Iterable[Sequence[Word]], dividers: Sequence[Box]) -> list[Line]:
     """Returns lines in the order of the file, those that it lists in pieces put together.
 
     Args:
         runs: words of each of PDFium's lines.
-        dividers: what divides lines of text that are beside each other.
+        dividers: rules from top to bottom, which divide lines that are beside each other.
     """
     pieces = [piece for words in runs for piece in _pieces(words, dividers)]
-    return [_line(piece) for piece in _whole(_once(pieces), dividers)]
+    return [_line(piece) for piece in _whole(pieces, dividers)]
 
 
 @dataclass
@@ -89,40 +85,14 @@ class Piece:
         return Piece.of(words)
 
 
-@dataclass(frozen=True)
-class Dividers:
-    """What divides lines of text that are beside each other.
-
-    Attributes:
-        down: rules that are drawn from top to bottom, `[rules, 4]`.
-        areas: what lies between two rules of a table, `[areas, 4]`.
-    """
-
-    down: np.ndarray
-    areas: np.ndarray
-
-    @classmethod
-    def of(cls, rules: Sequence[Box], size: Size) -> Dividers:
-        down = [rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0]]
-        areas = ruled_areas(rules, size)
-        return cls(*(np.array(boxes).reshape(-1, 4) for boxes in (down, areas)))
-
-    def between(self, left: Box, right: Box) -> bool:
-        """Returns whether a rule stands between two boxes that are beside each other."""
-        middle = (left[1] + left[3] + right[1] + right[3]) / 4
-        x0, y0, x1, y1 = self.down.T
-        low, high = (left[0] + left[2]) / 2, (right[0] + right[2]) / 2
-        return bool(((low < x0) & (x1 < high) & (y0 <= middle) & (middle <= y1)).any())
-
-    def gap(self, box: Box) -> float:
-        """Returns font sizes that divide a line at a box."""
-        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        x0, y0, x1, y1 = self.areas.T
-        is_inside = (x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1)
-        return CELL_GAP if is_inside.any() else WORD_GAP
+def _is_divided(left: Box, right: Box, dividers: Sequence[Box]) -> bool:
+    """Returns whether a rule stands between two boxes that are beside each other."""
+    middle = (left[1] + left[3] + right[1] + right[3]) / 4
+    low, high = (left[0] + left[2]) / 2, (right[0] + right[2]) / 2
+    return any(low < x0 and x1 < high and y0 <= middle <= y1 for x0, y0, x1, y1 in dividers)
 
 
-def _pieces(words: Sequence[Word], dividers: Dividers) -> Iterator[Piece]:
+def _pieces(words: Sequence[Word], dividers: Sequence[Box]) -> Iterator[Piece]:
     """Yields words of a line up to gaps as between columns, from left to right."""
     if not words:
         return
@@ -136,10 +106,10 @@ def _pieces(words: Sequence[Word], dividers: Dividers) -> Iterator[Piece]:
     for word, following in pairwise(words):
         styles = word[-1].style, following[0].style
         is_code = all(style.font.mono for style in styles)
-        limit = CODE_GAP if is_code else dividers.gap(following[0].box)
+        limit = CODE_GAP if is_code else WORD_GAP
         gap = following[0].box[0] - box_of(word)[2]
         is_wide = gap > limit * max(style.size for style in styles)
-        if is_wide or dividers.between(word[-1].box, following[0].box):
+        if is_wide or _is_divided(word[-1].box, following[0].box, dividers):
             yield Piece.of(part)
             part = []
         part.append(following)
@@ -160,21 +130,7 @@ def _as_seen(words: Sequence[Word]) -> list[Word]:
     return whole
 
 
-def _once(pieces: Sequence[Piece]) -> list[Piece]:
-    """Returns pieces without those that stand a second time at the same place: shadows, fat print
-    that is drawn twice, a second layer.
-    """
-    places: dict[str, list[Box]] = {}
-    single = []
-    for piece in pieces:
-        same = places.setdefault(piece.text, [])
-        if all(overlap(piece.box, other) < DOUBLED * area(piece.box) for other in same):
-            same.append(piece.box)
-            single.append(piece)
-    return single
-
-
-def _whole(pieces: Sequence[Piece], dividers: Dividers) -> list[Piece]:
+def _whole(pieces: Sequence[Piece], dividers: Sequence[Box]) -> list[Piece]:
     """Returns pieces of one line as one: links and words in another font are often listed last."""
     rows: dict[int, Piece] = {}  # by the place of the first piece in the file
     for place in sorted(range(len(pieces)), key=lambda place: pieces[place].box[0]):
@@ -187,7 +143,7 @@ def _whole(pieces: Sequence[Piece], dividers: Dividers) -> list[Piece]:
     return [rows[place] for place in sorted(rows)]
 
 
-def _goes_on(left: Piece, right: Piece, dividers: Dividers) -> bool:
+def _goes_on(left: Piece, right: Piece, dividers: Sequence[Box]) -> bool:
     size = max(left.size, right.size)
     rise = abs(left.base - right.base)
     is_mark = left.size < SMALLER * right.size and 0 < right.base - left.base < MAX_RAISED * size
@@ -196,7 +152,7 @@ def _goes_on(left: Piece, right: Piece, dividers: Dividers) -> bool:
     if size > CAP_SIZE * min(left.size, right.size):
         return False
     is_near = -0.3 * size < right.box[0] - left.box[2] < PIECE_GAP * size
-    return is_near and not dividers.between(left.box, right.box)
+    return is_near and not _is_divided(left.box, right.box, dividers)
 
 
 def _line(piece: Piece) -> Line:

@@ -17,14 +17,13 @@ import numpy as np
 
 from .illustrations import SCAN, illustrations
 from .languages import are_words, is_repetitive
+from .lattice import MAX_PATHS, rules_of
 from .page import INK, MAX_GARBLED, Line, PageText, Picture
 from .pdf_annotations import with_annotations
-from .pdf_glyphs import GlyphReader
-from .pdf_lines import Dividers, lines_of
+from .pdf_glyphs import GlyphReader, Placement
+from .pdf_lines import lines_of
 from .pdf_objects import drawn_boxes
-from .pdf_placement import Placement
 from .regions import Box, area
-from .ruled import MAX_PATHS, rules_of
 
 MOSTLY, FEW = 0.6, 100
 """Share of a page's characters that run in one direction from which it is the page's, and the
@@ -42,14 +41,13 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
     textpage = page.get_textpage()
     try:
         place = Placement(pdfium, page, picture)
-        images, paths = (
-            [place.box(*box) for box in boxes] for boxes in drawn_boxes(pdfium.raw, page)
-        )
+        images, paths = ([place.box(*box) for box in boxes] for boxes in drawn_boxes(pdfium, page))
         size = picture.shape[1], picture.shape[0]
         rules = rules_of(paths, size) if len(paths) < MAX_PATHS else []
         is_scan = any(_share(box, picture) >= SCAN for box in images)
         reader = GlyphReader(pdfium.raw, textpage, place, picture, is_scan)
-        lines = lines_of(reader.runs(), Dividers.of(rules, size))
+        down = [rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0]]
+        lines = lines_of(reader.runs(), down)
         lines, fields = with_annotations(lines, pdfium.raw, page, place.box, place.unit)
     finally:
         textpage.close()
@@ -60,17 +58,7 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         illustrations(images, lines, size),
         rules,
         _noted(reader.hidden),
-        _language(pdfium.raw, page.pdf),
     )
-
-
-def _language(raw: Any, document: Any) -> str:
-    """The language that a document's catalog names (`de` of `de-AT`); empty for none."""
-    ask = getattr(raw, "FPDFCatalog_GetLanguage", None)  # of PDFium's newer builds
-    buffer = (ctypes.c_ushort * 16)()
-    count = ask(document, buffer, ctypes.sizeof(buffer)) if ask is not None else 0
-    text = bytes(buffer)[:count].decode("utf-16-le", "replace") if count <= 32 else ""
-    return text.rstrip("\0").partition("-")[0].lower()
 
 
 def _noted(hidden: int) -> str:

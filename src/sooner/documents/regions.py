@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import SoonerError
@@ -168,14 +168,7 @@ class Region:
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, which `from_json` reads."""
-        return {
-            "bbox": None if self.bbox is None else list(self.bbox),
-            "label": self.label,
-            "order": self.order,
-            "level": self.level,
-            "drafts": list(self.drafts),
-            "confidence": self.confidence,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Region:
@@ -227,13 +220,7 @@ class PageDraft:
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, which `from_json` reads."""
-        return {
-            "drafter": self.drafter,
-            "seconds": self.seconds,
-            "size": list(self.size),
-            "reason": self.reason,
-            "regions": [region.to_json() for region in self.regions],
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> PageDraft:
@@ -257,3 +244,16 @@ class PageDraft:
 def numbered(regions: Sequence[Region]) -> list[Region]:
     """Returns the same regions, their order set to their places in the list."""
     return [replace(region, order=place) for place, region in enumerate(regions)]
+
+
+def resized(
+    regions: Iterable[Region], frame: tuple[float, float] | None, size: Size
+) -> list[Region]:
+    """Returns regions whose boxes are given in `frame`, in pixels of a picture of `size`."""
+    if not frame or 0 in (*frame, *size):
+        return list(regions)
+    x, y = size[0] / frame[0], size[1] / frame[1]
+    return [
+        region if region.bbox is None else replace(region, bbox=scaled(region.bbox, x, y))
+        for region in regions
+    ]

@@ -9,32 +9,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..checks import check_choice
-from ..errors import unknown
-from .layout_json import cell_json
 from .regions import (
     FORMULA,
     FURNITURE,
     LIST_ITEM,
     PAGE_HEADER,
-    PICTURE,
     SECTION_HEADER,
     TABLE,
     TITLE,
     PageDraft,
     Region,
-    Size,
 )
 from .tables import read_table, to_html, to_markdown_table, to_otsl, to_pipes, to_tabs
 
 LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 
-HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad]\n(?=[a-zß-öø-ÿ])")
+HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad]\n(?=[a-zß-öø-ÿά-ώа-џ])")
 """A word divided at the end of a line: letters before, a small letter after."""
 
-WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
+WIDE = "\u0e00-\u0e7f\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 
 BETWEEN_WIDE = re.compile(f"(?<=[{WIDE}])[ \t]*\n[ \t]*(?=[{WIDE}])")
-"""Chinese and Japanese have no spaces between words, so none where a line ends."""
+"""Chinese, Japanese and Thai have no spaces between words, so none where a line ends."""
 
 BULLET = re.compile(r"[ \t]*[•●▪◦‣∙·*\-–—○□■][ \t]+")
 
@@ -179,30 +175,17 @@ def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text]
 
 
-def draft_texts(
-    draft: PageDraft, target: Style | Literal["layout-json"] = MARKDOWN, size: Size | None = None
-) -> list[str]:
+def draft_texts(draft: PageDraft, style: Style = MARKDOWN) -> list[str]:
     """Returns what a drafter of the engine gets for a page: one text for each draft of each region.
 
     Args:
         draft: of the page.
-        target: how the target writes; `"layout-json"` for dots.ocr's list of boxes, of which each
-            draft is one element.
-        size: width and height in which the target says boxes, if that is not the size of the
-            picture that was drafted on.
+        style: how the target writes.
     """
-    if target == "layout-json":
-        return [
-            cell_json(region, text, draft.size, size)
-            for region in draft.regions
-            for text in (texts_of(region, DOTS) or [""] * (region.label == PICTURE))
-        ]
-    if not isinstance(target, Style):
-        raise unknown("target format", str(target), ["layout-json"])
-    regions = [
-        region for region in draft.regions if target.furniture or region.label not in FURNITURE
-    ]
-    return [text for region in regions for text in texts_of(region, target)]
+    regions = (
+        region for region in draft.regions if style.furniture or region.label not in FURNITURE
+    )
+    return [text for region in regions for text in texts_of(region, style)]
 
 
 def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:

@@ -4,8 +4,8 @@ from .base import BLANK, PageDrafter
 from .combine import AllOf, FirstOf
 from .guard import guarded
 from .ocr import OCR, LayoutModel
-from .plain import PlainText, TextLayer
-from .saved import SavedJson
+from .saved import PlainText, SavedJson
+from .text_layer import TextLayer
 
 __all__ = [
     "BLANK",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
 from ..page import Page
-from ..regions import PageDraft, Region, clipped, scaled
+from ..regions import PageDraft, Region, clipped, resized
 
 BLANK = "no text found on the page"
 """Reason of an empty draft of a blank page, which is no failure."""
@@ -33,22 +33,16 @@ class PageDrafter(Protocol):
 
 
 def to_page(
-    regions: Sequence[Region], page: Page, size: tuple[float, float] | None = None
+    regions: Iterable[Region], page: Page, size: tuple[float, float] | None = None
 ) -> list[Region]:
-    """Returns regions with boxes in pixels of the page's picture.
+    """Returns regions with boxes on the page's picture, in pixels.
 
     Args:
         regions: with boxes for a page of `size`.
         page: to bring them to.
         size: width and height in the unit of the boxes; the page's own pixels if not given.
     """
-    width, height = size or page.size
-    if width <= 0 or height <= 0:
-        width, height = page.size
-    x, y = page.width / width, page.height / height
     return [
-        region
-        if region.bbox is None
-        else replace(region, bbox=clipped(scaled(region.bbox, x, y), *page.size))
-        for region in regions
+        region if region.bbox is None else replace(region, bbox=clipped(region.bbox, *page.size))
+        for region in resized(regions, size, page.size)
     ]

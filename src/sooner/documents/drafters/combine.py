@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...errors import SoonerError
 from ..languages import is_read_by_default
 from ..order import in_reading_order
 from ..page import Page
-from ..regions import PICTURE, PageDraft, Region, area, iou, overlap, scaled
+from ..regions import PICTURE, PageDraft, Region, area, iou, overlap, resized
 from .base import BLANK, PageDrafter
 
 MIN_PICTURE = 0.05
@@ -42,7 +42,7 @@ def merge(drafts: Sequence[PageDraft]) -> PageDraft:
     first = useful[0] if useful else drafts[0]
     regions = list(first.regions)
     for other in useful[1:]:
-        regions = _joined(regions, _resized(other, first.size))
+        regions = _joined(regions, resized(other.regions, other.size, first.size))
     return PageDraft(
         regions=regions,
         seconds=sum(draft.seconds for draft in drafts),
@@ -52,22 +52,11 @@ def merge(drafts: Sequence[PageDraft]) -> PageDraft:
     )
 
 
-def _resized(draft: PageDraft, size: tuple[int, int]) -> list[Region]:
-    """Returns regions with boxes for a picture of another size."""
-    if draft.size == size or 0 in (*draft.size, *size):
-        return draft.regions
-    x, y = size[0] / draft.size[0], size[1] / draft.size[1]
-    return [
-        region if region.bbox is None else replace(region, bbox=scaled(region.bbox, x, y))
-        for region in draft.regions
-    ]
-
-
 def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
     pairs = _by_box(mine, extra)
     pairs.update(_by_order(mine, extra, pairs))
     merged = [
-        replace(region, drafts=_distinct([*region.drafts, *extra[pairs[n]].drafts]))
+        replace(region, drafts=list(dict.fromkeys([*region.drafts, *extra[pairs[n]].drafts])))
         if n in pairs
         else region
         for n, region in enumerate(mine)
@@ -107,10 +96,6 @@ def _may_be_same(a: Region, b: Region) -> bool:
     return overlap(a.bbox, b.bbox) >= INSIDE * min(area(a.bbox), area(b.bbox))
 
 
-def _distinct(texts: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
-
-
 class AllOf:
     """Runs all drafters, whose texts become branches of the same regions; the first one's boxes
     lead.
@@ -125,16 +110,6 @@ class AllOf:
 
     def __call__(self, page: Page) -> PageDraft:
         return merge([drafter(page) for drafter in self.drafters])
-
-
-@dataclass(frozen=True)
-class _Tried:
-    seconds: float = 0.0
-    reasons: tuple[str, ...] = ()
-
-    def and_then(self, draft: PageDraft) -> _Tried:
-        reason = (f"{draft.drafter}: {draft.reason}",) if draft.reason else ()
-        return _Tried(self.seconds + draft.seconds, self.reasons + reason)
 
 
 class FirstOf:
@@ -155,15 +130,16 @@ class FirstOf:
         self.name = "|".join(drafter.name for drafter in drafters)
 
     def __call__(self, page: Page) -> PageDraft:
-        tried = _Tried()
+        seconds, reasons = 0.0, list[str]()
         draft = PageDraft([], drafter=self.name, size=page.size)
         for drafter in self.drafters:
             draft = drafter(page)
-            tried = tried.and_then(draft)
+            seconds += draft.seconds
+            reasons += [f"{draft.drafter}: {draft.reason}"] if draft.reason else []
             if draft.texts or draft.reason == BLANK:
                 break
-        reason = draft.reason if draft.texts else "; ".join(tried.reasons)
-        draft = replace(draft, seconds=tried.seconds, reason=reason)
+        reason = draft.reason if draft.texts else "; ".join(reasons)
+        draft = replace(draft, seconds=seconds, reason=reason)
         last = self.drafters[-1]
         reads = self.pictures and draft.drafter != last.name
         if reads and (self.any_script or is_read_by_default(draft.texts)):

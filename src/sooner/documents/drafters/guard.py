@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import signal
 import threading
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ...checks import check_number, check_whole
@@ -18,8 +19,6 @@ from ...errors import SoonerError
 from ..page import Page
 from ..regions import PageDraft
 from .base import PageDrafter
-from .serving import answer as answered
-from .serving import describe, serve
 
 GRACE = 5.0
 """Seconds for a process to end by itself."""
@@ -31,7 +30,7 @@ def guarded(
     process: bool = False,
     start: float = 60.0,
     count: int = 1,
-) -> GuardedThread | GuardedProcess | GuardedProcesses:
+) -> GuardedThread | GuardedProcesses:
     """Returns a drafter that answers within `timeout` seconds, whatever `drafter` does.
 
     One that raises, hangs or dies gives an empty draft with the reason. What it can't do depends on
@@ -61,8 +60,6 @@ def guarded(
     check_whole("guarded: count", count)
     if not process:
         return GuardedThread(drafter, timeout)
-    if count == 1:
-        return GuardedProcess(drafter, timeout, start)
     return GuardedProcesses(drafter, timeout, start, count)
 
 
@@ -85,7 +82,7 @@ class GuardedThread:
             return _empty(self.name, page, began, "still busy with an earlier page")
         answer: list[PageDraft | BaseException] = []
         self._running = threading.Thread(
-            target=answered, args=(self.drafter, page, answer), name="drafter", daemon=True
+            target=_answer, args=(self.drafter, page, answer), name="drafter", daemon=True
         )
         self._running.start()
         self._running.join(self.timeout)
@@ -93,13 +90,13 @@ class GuardedThread:
             return _empty(self.name, page, began, f"no answer within {self.timeout:g} s")
         if isinstance(answer[0], PageDraft):
             return answer[0]
-        return _empty(self.name, page, began, describe(answer[0]))
+        return _empty(self.name, page, began, _describe(answer[0]))
 
     def close(self) -> None:
         """Nothing to do: a thread can't be ended, and does not keep the program from ending."""
 
 
-class GuardedProcess:
+class _Process:
     """Runs a drafter in a process of its own, which is started when the first page comes."""
 
     def __init__(self, drafter: PageDrafter, timeout: float, start: float) -> None:
@@ -131,7 +128,7 @@ class GuardedProcess:
             answer = self._died()
         except Exception as error:  # a drafter or a page that can't be sent
             self.close()
-            answer = describe(error)
+            answer = _describe(error)
         return answer if isinstance(answer, PageDraft) else _empty(self.name, page, began, answer)
 
     def close(self) -> None:
@@ -156,7 +153,7 @@ class GuardedProcess:
         # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
         context = multiprocessing.get_context("spawn")
         pipe, other = context.Pipe()
-        process = context.Process(target=serve, args=(self.drafter, other), daemon=True)
+        process = context.Process(target=_serve, args=(self.drafter, other), daemon=True)
         with _deaf_to_interrupts():
             process.start()
         other.close()
@@ -175,12 +172,12 @@ class GuardedProcess:
 
 
 class GuardedProcesses:
-    """Several processes with the same drafter; a page goes to one that is free."""
+    """Runs a drafter in processes of its own; a page goes to one that is free."""
 
     def __init__(self, drafter: PageDrafter, timeout: float, start: float, count: int) -> None:
         self.name = drafter.name
-        self.processes = [GuardedProcess(drafter, timeout, start) for _ in range(count)]
-        self._free: queue.SimpleQueue[GuardedProcess] = queue.SimpleQueue()
+        self.processes = [_Process(drafter, timeout, start) for _ in range(count)]
+        self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         for process in self.processes:
             self._free.put(process)
 
@@ -192,7 +189,7 @@ class GuardedProcesses:
             self._free.put(process)
 
     def close(self) -> None:
-        """End the processes, as `GuardedProcess.close` does."""
+        """End the processes, by force if need be; the next page starts another one."""
         for process in self.processes:
             process.close()
 
@@ -224,3 +221,42 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 def _empty(name: str, page: Page, began: float, reason: str) -> PageDraft:
     return PageDraft([], time.perf_counter() - began, name, page.size, reason)
+
+
+def _serve(drafter: PageDrafter, pipe: Connection) -> None:
+    """Answer pages with drafts, or with what went wrong, until the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for systems that can't block it from the start
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    try:
+        pipe.send(True)
+        while True:
+            page = pipe.recv()
+            results: list[PageDraft | BaseException] = []
+            _answer(drafter, page, results)
+            pipe.send(results[0] if isinstance(results[0], PageDraft) else _describe(results[0]))
+    except (EOFError, OSError):  # nobody is there any more
+        return
+
+
+def _end_with_parent() -> None:
+    """End this process once its parent is gone, even in the middle of a page."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _answer(drafter: PageDrafter, page: Page, results: list[PageDraft | BaseException]) -> None:
+    """Put a page's draft, or the error instead of it, into `results`."""
+    try:
+        results.append(drafter(page))
+    except BaseException as error:
+        results.append(error)
+
+
+def _describe(error: BaseException) -> str:
+    """Returns an error in a line."""
+    text = " ".join(str(error).split())[:200]
+    if isinstance(error, SoonerError):
+        return text
+    return f"failed with {type(error).__name__}: {text}" if text else f"failed with {error!r}"

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ...checks import check_number, check_whole
+from ...checks import check_whole
 from ...errors import SoonerError
 from ..grouping import Area, regions_of
-from ..languages import Joining
 from ..lines import is_item, with_markers
 from ..page import Line, Page, Picture
 from ..regions import FORMULA, PageDraft, around, box, label_of, overlap
@@ -195,12 +194,9 @@ class OCR:
         longest: pixels of a page's longer side when text is looked for and read; smaller is
             faster, and misses small print.
         layout: finds boxes and what they are; `True` for rapid-layout, `False` for none.
-        upside_down: look for lines that stand on their heads, which costs a little.
-        squeeze: share of a page's width that is kept. Reading takes time by the width of lines:
-            0.8 saves a fifth of it, and loses few words of clean print, but many of bad scans.
-        language: that pages are in, by rapidocr's names (`en`, `korean`, `cyrillic`, ...): which
-            recognition model reads them, and how lines are joined. By default the wheel's model,
-            which reads Chinese, Japanese and some fifty languages in Latin script.
+        language: that pages are in, by rapidocr's names (`en`, `korean`, `cyrillic`, ...), which
+            says what recognition model reads them. By default the wheel's model, which reads
+            Chinese, Japanese and some fifty languages in Latin script.
         models: a folder of recognition models, for languages that the wheel has none for.
 
     Raises:
@@ -215,25 +211,20 @@ class OCR:
         threads: int = 1,
         longest: int = 1280,
         layout: bool | LayoutModel = True,
-        upside_down: bool = False,
-        squeeze: float = 1.0,
         language: str | None = None,
         models: str | Path | None = None,
     ) -> None:
         check_whole("OCR: threads", threads)
         check_whole("OCR: longest", longest)
-        check_number("OCR: squeeze", squeeze, 0.3, 1)
-        self.threads, self.longest, self.upside_down = threads, longest, upside_down
-        self.squeeze, self.language, self.models = squeeze, language, models
+        self.threads, self.longest = threads, longest
+        self.language, self.models = language, models
         self._recognition: RecognitionModel | None = None
-        self._joining: Joining | None = None
         if language is None and models is not None:
             raise SoonerError(f"OCR: models is '{models}', but no language says which to use")
         if language is not None:
             needed("rapidocr", "OCR")
             folder = None if models is None else Path(models).expanduser()
             self._recognition = recognition_model(language, folder)
-            self._joining = Joining(self._recognition.language)
         self.layout = LayoutModel(threads) if layout is True else layout or None
         self._engine: Any = None
         self._lock = threading.Lock()
@@ -246,8 +237,6 @@ class OCR:
         lines = with_bullets(with_markers(self.lines(straight)), straight.picture)
         areas = self.layout(straight) if self.layout is not None and lines else []
         regions = regions_of(lines, straight.size, areas)
-        if self._joining is not None:
-            regions = [self._joining.region(region) for region in regions]
         if lie:
             regions = [
                 replace(item, bbox=item.bbox and lie.back(item.bbox, straight.size, page.size))
@@ -269,14 +258,14 @@ class OCR:
         scale = min(1.0, self.longest / max(page.size))
         if min(page.size) * scale < MIN_SIDE:
             return []
-        picture = _shrunk(page.picture, scale, self.squeeze)
+        picture = _shrunk(page.picture, scale)
         self._ready()
         with self._lock:
             # Flags stay as the last call set them.
             result = self._engine(
                 np.ascontiguousarray(picture[:, :, ::-1]),  # BGR
                 use_det=True,
-                use_cls=self.upside_down,
+                use_cls=False,
                 use_rec=True,
             )
         boxes, texts = getattr(result, "boxes", None), getattr(result, "txts", None)
@@ -300,7 +289,7 @@ class OCR:
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which loads its own models."""
-        names = ("threads", "longest", "upside_down", "squeeze", "language", "models")
+        names = ("threads", "longest", "language", "models")
         return {name: getattr(self, name) for name in names} | {"layout": self.layout or False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -314,7 +303,7 @@ class OCR:
         engine = "EngineConfig.onnxruntime"
         settings = {
             "Global.log_level": "critical",
-            "Global.use_cls": self.upside_down,
+            "Global.use_cls": False,
             "Global.max_side_len": MAX_SIDE,  # pages come as small as they shall be
             f"{engine}.intra_op_num_threads": self.threads,
             f"{engine}.inter_op_num_threads": 1,
@@ -332,11 +321,11 @@ class OCR:
             raise SoonerError(f"rapidocr can't load its models: {str(error)[:120]}") from error
 
 
-def _shrunk(picture: Picture, scale: float, squeeze: float) -> Picture:
-    if scale == squeeze == 1.0:
+def _shrunk(picture: Picture, scale: float) -> Picture:
+    if scale == 1.0:
         return picture
     height, width = picture.shape[:2]
-    size = max(round(width * scale * squeeze), 1), max(round(height * scale), 1)
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
     return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from ...errors import SoonerError, unknown
 
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 """Versions and sizes of models, the best first; the wheel has that of the first."""
-
-VERSION, SIZE = ROUTES[0]
 
 
 @dataclass(frozen=True)
@@ -43,24 +40,6 @@ class RecognitionModel:
         }
 
 
-def languages() -> dict[str, str]:
-    """Returns languages by rapidocr's names for them (its LangRec, and what its models list) and
-    other names: the name that its models go by.
-    """
-    names: dict[str, str] = {}
-    for version, size in ROUTES:
-        routes = _routes(version)
-        known = {
-            str(language)
-            for route in routes.get(size) or ()
-            for language in route["supported_langs"]
-        }
-        names |= {name: name for name in known}
-        aliases = {**(_of(version).get("aliases") or {}), **(routes.get("aliases") or {})}
-        names |= {str(other): str(name) for other, name in aliases.items() if str(name) in known}
-    return names
-
-
 def recognition_model(language: str, folder: Path | None = None) -> RecognitionModel:
     """Returns the best model that reads a language and whose file is here.
 
@@ -73,62 +52,37 @@ def recognition_model(language: str, folder: Path | None = None) -> RecognitionM
     Raises:
         SoonerError: an unknown language; or no model of it is here: says which file is missing.
     """
-    known = languages()
-    name = known.get(language.strip().lower())
-    if name is None:
-        raise unknown("language", language, known)
-    folders = [*([folder] if folder is not None else []), _model_folder()]
-    missing = []
-    for version, size in ROUTES:
-        file = _file(name, version, size)
-        if file is None:
-            continue
-        path = next((place / file for place in folders if (place / file).is_file()), None)
-        if path is not None:
-            return RecognitionModel(name, version, size, path)
-        missing.append(file)
-    raise SoonerError(
-        f"language '{language}' needs rapidocr's model {missing[0]}, which is not in "
-        f"'{folders[0]}'; save it there as rapidocr's default_models.yaml says, or name its folder "
-        "with --ocr-model-dir"
-    )
-
-
-def _file(language: str, version: str, size: str) -> str | None:
-    """Returns the model's file name; `None` if that version has none for the language."""
-    for route in _routes(version).get(size) or ():
-        if language in route["supported_langs"]:
-            files = _config().get("onnxruntime", {}).get(version, {}).get("rec", {})
-            place = (files.get(route["model_key"]) or {}).get("model_dir", "")
-            return str(place).rpartition("/")[2] or None
-    return None
-
-
-def _routes(version: str) -> Mapping[str, Any]:
-    return _of(version).get("rec") or {}
-
-
-def _of(version: str) -> Mapping[str, Any]:
-    return _config().get("model_routes", {}).get(version) or {}
-
-
-def _config() -> Mapping[str, Any]:
-    """Returns rapidocr's own table of models.
-
-    Raises:
-        SoonerError: this version of rapidocr has none.
-    """
     try:
         resolver = importlib.import_module("rapidocr.utils.model_resolver")
-        config: Mapping[str, Any] = resolver._MODEL_CONFIG
+        files = resolver._MODEL_CONFIG["onnxruntime"]
     except (ImportError, AttributeError) as error:
         raise SoonerError(
             f"this version of rapidocr can't choose a model by language ({error}); install a newer "
             "one with: pip install -U 'sooner[ocr]'"
         ) from None
-    return config
-
-
-def _model_folder() -> Path:
-    package = importlib.import_module("rapidocr")
-    return Path(str(package.__file__)).parent / "models"
+    kinds = importlib.import_module("rapidocr.utils.typings")
+    wheel = Path(str(importlib.import_module("rapidocr").__file__)).parent / "models"
+    folders = [*([folder] if folder is not None else []), wheel]
+    known, missing = set[str](), list[str]()
+    for version, size in ROUTES:
+        route = kinds.TaskType.REC, kinds.OCRVersion(version)
+        known.update(resolver.list_supported_langs(*route))
+        aliases = resolver._get_aliases(resolver._get_task_config(*route), route[1])
+        known.update(aliases)
+        try:
+            key = resolver.route_to_model_key(*route, language, kinds.ModelType(size))
+        except ValueError:  # no language of that version
+            continue
+        file = str(files[version]["rec"][key]["model_dir"]).rpartition("/")[2]
+        path = next((place / file for place in folders if (place / file).is_file()), None)
+        if path is not None:
+            name = resolver.normalize_lang(language)
+            return RecognitionModel(str(aliases.get(name, name)), version, size, path)
+        missing.append(file)
+    if not missing:
+        raise unknown("language", language, known)
+    raise SoonerError(
+        f"language '{language}' needs rapidocr's model {missing[0]}, which is not in "
+        f"'{folders[0]}'; save it there as rapidocr's default_models.yaml says, or name its folder "
+        "with --ocr-model-dir"
+    )

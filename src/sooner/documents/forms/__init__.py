@@ -4,8 +4,8 @@
 DeepSeek-OCR's tags, `doctags` and `doclang` those of docling's models, `chandra` HTML with boxes.
 """
 
-from .base import FormAnswer, PageForm, resized
-from .blocks import Blocks, FrontMatter, Html
+from .base import FormAnswer, PageForm
+from .blocks import Blocks, FrontMatter
 from .chandra import Chandra
 from .doclang import DocLang
 from .doctags import DocTags
@@ -20,8 +20,6 @@ __all__ = [
     "FormAnswer",
     "FrontMatter",
     "Grounding",
-    "Html",
     "LayoutJson",
     "PageForm",
-    "resized",
 ]

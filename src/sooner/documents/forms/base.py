@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..regions import Box, Region, Size, clipped, scaled
 from ..serialise import MARKDOWN, Style, texts_of
@@ -109,17 +108,6 @@ def placed(box: Box, size: Size, frame: Size, maximum: int | None = None) -> tup
     x, y = frame[0] / max(width, 1), frame[1] / max(height, 1)
     sides = (math.floor(side + 0.5) for side in clipped(scaled(box, x, y), *frame))
     return tuple(side if maximum is None else min(side, maximum) for side in sides)
-
-
-def resized(regions: Sequence[Region], frame: Size | None, size: Size) -> list[Region]:
-    """Returns regions whose boxes are given in `frame`, in pixels of a picture of `size`."""
-    if frame is None:
-        return list(regions)
-    x, y = size[0] / max(frame[0], 1), size[1] / max(frame[1], 1)
-    return [
-        region if region.bbox is None else replace(region, bbox=scaled(region.bbox, x, y))
-        for region in regions
-    ]
 
 
 def stripped(text: str) -> str:

@@ -1,12 +1,11 @@
-"""Answers without boxes: Markdown, HTML elements, Markdown behind YAML front matter."""
+"""Answers without boxes: Markdown, also behind YAML front matter."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from ..regions import FORMULA, FURNITURE, LIST_ITEM, TABLE, Region, Size
-from ..serialise import MARKDOWN, Style, bare_formula, page_html
+from ..serialise import MARKDOWN, Style, bare_formula
 from ..tables import is_otsl, read_table, to_html
 from .base import PageForm
 
@@ -38,23 +37,6 @@ class Blocks(PageForm):
         if label == TABLE and is_otsl(text):
             return to_html(read_table(text))
         return bare_formula(text) if label == FORMULA else text
-
-
-class Html(PageForm):
-    """The form that writes HTML elements, one a line."""
-
-    is_plain = True
-    fences = ("html",)
-
-    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
-        each = (replace(region, drafts=[text]) for text in region.drafts)
-        return list(dict.fromkeys(page_html([block]).rstrip("\n") for block in each))
-
-    def between(self, region: Region, following: Region) -> str:
-        return "\n"
-
-    def body(self, text: str) -> str:
-        return "\n\n".join(line for line in text.splitlines() if line.strip())
 
 
 MATTER = re.compile(r"\s*---[ \t]*\n(?P<matter>(?:[ \t]*[\w-]+[ \t]*:[^\n]*\n)*?)---[ \t]*(?:\n|$)")

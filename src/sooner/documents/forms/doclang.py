@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 
 from ..regions import (
     CAPTION,
@@ -28,8 +27,8 @@ from ..regions import (
 )
 from ..serialise import FENCE, NUMBER
 from ..tables import OTSL
-from .base import FormAnswer, placed
-from .doctags import DocTags, parts_of
+from .base import placed
+from .doctags import DocTags, Tree, parts_of
 
 SIDE = 512
 
@@ -53,13 +52,13 @@ ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 
 CUT = re.compile(r"<[^<>]*$")
 
-LESS = "\ue000"
-"""Stands for `<` in texts while tags are read."""
-
-PLAIN_TAGS = (
-    *("text", "formula", "picture", "caption", "footnote", "page_header", "page_footer", "code"),
-    "heading",
-)
+NAMES = {
+    **{name: name for name in ("text", "formula", "picture", "caption", "footnote", "code")},
+    **{name: name for name in ("page_header", "page_footer")},
+    "doclang": "doctag",
+    "table": "otsl",
+}
+"""Elements by their tags in DocTags."""
 
 DROPPED = ("content", "layer", "label", "marker", "custom", "thread", "xref", "page_break", "group")
 
@@ -87,12 +86,20 @@ class DocLang(DocTags):
     def closed(self, name: str) -> str:
         return "</list>" if name else ""
 
-    def read(self, text: str) -> FormAnswer:
-        """Reads the answer as DocTags, whose tags mean the same."""
-        return super().read(_as_doctags(text))
-
-    def restored(self, text: str) -> str:
-        return text.replace(LESS, "<")
+    def tree(self, text: str) -> Tree:
+        """Returns the elements of an answer, by the tags of DocTags that mean the same."""
+        reader, at = _Reader(), 0
+        text = CUT.sub("", text) if "<![CDATA[" not in text[text.rfind("<") :] else text
+        for piece in PIECE.finditer(text):
+            reader.text(html.unescape(text[at : piece.start()]))
+            at = piece.end()
+            if piece["data"] is not None:
+                reader.text(piece["data"])
+            else:
+                reader.markup(piece["tag"])
+        reader.text(html.unescape(text[at:]))
+        reader.end()
+        return reader
 
 
 def _named(region: Region, text: str) -> tuple[str, str]:
@@ -130,73 +137,55 @@ def _quoted(text: str) -> str:
     return f"<![CDATA[{text}]]>" if any(sign in text for sign in "<>&") else text
 
 
-def _as_doctags(text: str) -> str:
-    """Returns the same elements in DocTags, with `LESS` for what is no tag."""
-    writer, at, result = _Tags(), 0, ""
-    text = CUT.sub("", text) if "<![CDATA[" not in text[text.rfind("<") :] else text
-    for piece in PIECE.finditer(text):
-        result += _plain(text[at : piece.start()])
-        data = piece["data"]
-        result += data.replace("<", LESS) if data is not None else writer(piece["tag"])
-        at = piece.end()
-    return result + _plain(text[at:])
-
-
-def _plain(text: str) -> str:
-    return html.unescape(text).replace("<", LESS)
-
-
-class _Tags:
-    """Turns one tag after another into those of DocTags."""
+class _Reader(Tree):
+    """Reads one tag of DocLang after another."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.headings: list[str] = []
-        self.list = ""
-        self.is_item = False
+        self.list, self.is_item = "unordered_list", False
 
-    def __call__(self, tag: str) -> str:
-        name = re.match(r"/?\w+", tag)
-        assert name is not None
-        bare, closes = name[0].removeprefix("/"), tag.startswith("/")
+    def markup(self, tag: str) -> None:
+        match = re.match(r"/?(\w+)", tag)
+        assert match is not None
+        name, closes = match[1], tag.startswith("/")
         attributes = dict(ATTRIBUTE.findall(tag))
-        rule: Callable[[dict[str, str], bool, bool], str] | None = getattr(self, f"_{bare}", None)
-        if rule is not None:
-            return rule(attributes, closes, tag.endswith("/"))
-        if bare == "location":
-            value = attributes.get("value", "")
-            return f"<loc_{value}>" if value.isdecimal() else ""
-        if bare in DROPPED:
-            return ""
-        if OTSL.fullmatch(f"<{bare}>") or bare in PLAIN_TAGS:
-            return f"<{'/' if closes else ''}{bare}>"
-        return f"{LESS}{tag}>"
+        if name == "location":
+            if (value := attributes.get("value", "")).isdecimal():
+                self.place(int(value))
+        elif name == "heading":
+            self.tag(self._heading(attributes, closes), closes)
+        elif name == "ldiv":
+            self._item(closes)
+        elif name == "list":
+            if closes and self.is_item:
+                self.tag("list_item", True)
+            if not closes:
+                is_ordered = attributes.get("class") == "ordered"
+                self.list = "ordered_list" if is_ordered else "unordered_list"
+            self.is_item = False
+            self.tag(self.list, closes)
+        elif OTSL.fullmatch(f"<{name}>"):
+            self.text(f"<{name}>")
+        elif name in NAMES:
+            self.tag(NAMES[name], closes)
+        elif name not in DROPPED:
+            self.text(f"<{tag}>")
 
-    def _doclang(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
-        return "</doctag>" if closes else "<doctag>"
-
-    def _table(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
-        return "</otsl>" if closes else "<otsl>"
-
-    def _heading(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
+    def _heading(self, attributes: dict[str, str], closes: bool) -> str:
         if closes:
-            return f"</{self.headings.pop() if self.headings else 'title'}>"
+            return self.headings.pop() if self.headings else "title"
         level = attributes.get("level", "1")
         number = min(max(int(level), 1), 6) if level.isdecimal() else 1
         self.headings.append("title" if number == 1 else f"section_header_level_{number - 1}")
-        return f"<{self.headings[-1]}>"
+        return self.headings[-1]
 
-    def _list(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
+    def _item(self, closes: bool) -> None:
+        """A mark in front of an item ends the item before it."""
         if closes:
-            ended = "</list_item>" if self.is_item else ""
-            self.is_item, name = False, self.list or "unordered_list"
-            self.list = ""
-            return f"{ended}</{name}>"
-        self.list = "ordered_list" if attributes.get("class") == "ordered" else "unordered_list"
-        return f"<{self.list}>"
-
-    def _ldiv(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
-        if closes:
-            return " "  # behind a marker
-        ended = "</list_item>" if self.is_item else ""
+            self.text(" ")  # behind a marker
+            return
+        if self.is_item:
+            self.tag("list_item", True)
         self.is_item = True
-        return f"{ended}<list_item>"
+        self.tag("list_item", False)

@@ -7,6 +7,7 @@ Nassar et al., *SmolDocling*, 2025, section 3.1.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..regions import (
@@ -28,7 +29,7 @@ from ..regions import (
     box,
 )
 from ..serialise import BULLET, FENCE, NUMBER, bare_formula, item_texts, reflowed
-from ..tables import OTSL, is_otsl, read_table, to_html, to_otsl
+from ..tables import is_otsl, read_table, to_html, to_otsl
 from .base import FormAnswer, PageForm, placed, stripped
 
 SIDE = 500
@@ -74,7 +75,7 @@ IGNORED = re.compile(r"page_break|end_of_utterance|link_\d+")
 PAIR = re.compile(r"(?:key|value)_\d+")
 """Keys and values of a form, which are texts."""
 
-HOLDERS = ("otsl", "table", "picture", "chart", "code", "document_index")
+HOLDERS = (*AROUND, "otsl", "table", "picture", "chart", "code", "document_index")
 """Elements that others stand in, a caption as a rule."""
 
 LEVELS = 5
@@ -89,22 +90,6 @@ LANGUAGE = re.compile(r"\s*<_([^<>]*)_>")
 
 REST = re.compile(r"</?[\w]*$")
 """A tag that was cut off."""
-
-
-@dataclass(eq=False)
-class _Open:
-    """An element that has begun."""
-
-    tag: str
-    order: int
-    places: list[int] = field(default_factory=list)
-    text: str = ""
-
-    def append(self, part: str) -> None:
-        """A part of its text behind a blank, where a sentence has one."""
-        before = self.text.rstrip()
-        joined = not before or before.endswith("(") or part[:1] in tuple(".,;:!?)")
-        self.text = f"{before}{part}" if joined else f"{before} {part}"
 
 
 class DocTags(PageForm):
@@ -164,20 +149,31 @@ class DocTags(PageForm):
 
         Captions in a table or picture follow it; items of a list get their bullet or number.
         """
-        reader = _Reader()
-        reader.feed(text)
-        entries = sorted(reader.entries, key=lambda item: item[0])
-        usable = [item for item in entries if item[1].drafts or item[1].bbox is not None]
-        regions = [
-            replace(region, order=order, drafts=[self.restored(item) for item in region.drafts])
-            for order, (_, region, _) in enumerate(usable)
+        tree = self.tree(text)
+        entries = [
+            entry for entry in tree.entries() if entry[0].drafts or entry[0].bbox is not None
         ]
-        written = [self.restored(text) for *_, text in usable]
-        return FormAnswer(regions, written, reader.is_broken)
+        regions = [replace(region, order=order) for order, (region, _) in enumerate(entries)]
+        return FormAnswer(regions, [text for _, text in entries], tree.is_broken)
 
-    def restored(self, text: str) -> str:
-        """Returns a text as it stood in the answer."""
-        return text
+    def tree(self, text: str) -> Tree:
+        """Returns the elements of an answer."""
+        tree, at = Tree(), 0
+        for match in TAG.finditer(text):
+            tree.text(text[at : match.start()])
+            at = match.end()
+            place = PLACE.fullmatch(match[2])
+            if place is not None:
+                tree.place(int(place[1]))
+            elif match[2] in LABELS or match[2] in AROUND or match[2] == "inline":
+                tree.tag(match[2], bool(match[1]))
+            elif PAIR.fullmatch(match[2]):
+                tree.tag("text", bool(match[1]))
+            elif not IGNORED.fullmatch(match[2]):
+                tree.text(match[0])
+        tree.text(REST.sub("", text[at:]))
+        tree.end()
+        return tree
 
 
 def _tag(region: Region, text: str) -> str:
@@ -225,166 +221,139 @@ def _list_of(region: Region) -> str:
     return "ordered_list" if is_numbered else "unordered_list"
 
 
-@dataclass
-class _List:
-    """A list that has begun, and how many of its items have no mark of their own."""
+@dataclass(eq=False)
+class _Element:
+    """An element, with its texts and the elements in it."""
 
-    name: str
-    items: int = 0
+    tag: str
+    places: list[int] = field(default_factory=list)
+    inner: list[_Element | str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(part for part in self.inner if isinstance(part, str))
+
+    def may_hold(self, tag: str) -> bool:
+        """Returns whether an element with that tag stands in this one, or shows that it ended."""
+        if self.tag == "inline":
+            return tag in INLINE
+        is_nested = self.tag == "list_item" and tag.endswith("_list")
+        return self.tag in HOLDERS or is_nested or tag == "inline"
+
+    def entries(self, listing: str = "", number: int = 0) -> Iterator[tuple[Region, str]]:
+        """Yields regions of this element and of those in it, and their texts as they stand there.
+
+        Args:
+            listing: the tag of the list that it is an item of.
+            number: its own number in that list.
+        """
+        if self.tag in AROUND:
+            count = 0
+            for part in self.inner:
+                if isinstance(part, str):
+                    text = part.strip()
+                    yield from [(Region(None, drafts=[text]), text)] if text else []
+                else:
+                    count += part.tag == "list_item" and not part.is_marked
+                    yield from part.entries(self.tag, count)
+            return
+        label = LABELS.get(self.tag, TEXT)
+        level = 1 if label == TITLE else 0
+        if self.tag.startswith(HEADING):
+            level = int(self.tag.removeprefix(HEADING)) + 1
+        draft = self._draft(label, listing, number)
+        if draft or self.tag != "list_item":  # an item may hold another list, and nothing else
+            box_of_it = _box(self.places)
+            yield Region(box_of_it, label, 0, [draft] if draft else [], level), self._whole
+        for part in self.inner:
+            if isinstance(part, _Element) and part.tag != "inline" and self.tag != "inline":
+                yield from part.entries()
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether an item has its bullet or number in its text."""
+        return not self._whole or bool(BULLET.match(self._whole) or NUMBER.match(self._whole))
+
+    @property
+    def _whole(self) -> str:
+        """The text, with the parts below `inline` as a sentence has them."""
+        if self.tag != "inline":
+            parts = [part for part in self.inner if isinstance(part, str) or part.tag == "inline"]
+            return "".join(p if isinstance(p, str) else p._whole for p in parts).strip()
+        whole = ""
+        for part in self.inner:
+            text = part if isinstance(part, str) else LANGUAGE.sub("", part.text)
+            if not text.strip():
+                continue
+            text = text.strip() if isinstance(part, str) else INLINE[part.tag].format(text.strip())
+            is_joined = not whole or whole.endswith("(") or text[:1] in tuple(".,;:!?)")
+            whole += text if is_joined else f" {text}"
+        return whole
+
+    def _draft(self, label: str, listing: str, number: int) -> str:
+        text = self._whole
+        if label in (TABLE, PICTURE):
+            return to_html(read_table(text)) if is_otsl(text) else stripped(CLASS.sub("", text))
+        if label == LIST_ITEM and not self.is_marked:
+            return f"{number}. {text}" if listing == "ordered_list" else f"- {text}"
+        if self.tag == "code":
+            match = LANGUAGE.match(self.text)
+            name = "" if match is None or match[1] == "unknown" else match[1].lower()
+            return f"{FENCE}{name}\n{LANGUAGE.sub('', self.text, 1).strip(chr(10))}\n{FENCE}"
+        return text
 
 
-class _Reader:
-    """Reads tags in turn; `entries` has the place, the region and the text of each element.
+class Tree:
+    """Elements out of tags, texts and numbers of boxes in turn.
 
     Attributes:
-        open: elements that have begun, the inner ones last.
-        lists: those that have begun, the inner ones last.
-        whole: the element that parts of one text belong to, below `inline`.
-        ended: items that ended where a list below them began.
+        is_broken: something was not closed, was closed twice, or stood outside of all elements.
     """
 
     def __init__(self) -> None:
-        self.entries: list[tuple[int, Region, str]] = []
         self.is_broken = False
-        self.open: list[_Open] = []
-        self.count = self.ended = 0
-        self.lists: list[_List] = []
-        self.whole: _Open | None = None
+        self._open = [_Element("doctag")]
 
-    def feed(self, text: str) -> None:
-        at = 0
-        for match in TAG.finditer(text):
-            self._words(text[at : match.start()])
-            self._tag(match)
-            at = match.end()
-        self._words(REST.sub("", text[at:]))
-        self.is_broken = self.is_broken or bool(self.open)
-        while self.open:
-            self._close()
+    def entries(self) -> Iterator[tuple[Region, str]]:
+        """Yields regions and their texts as they stand in the answer."""
+        return self._open[0].entries()
 
-    def _words(self, text: str) -> None:
-        if self.open and self.open[-1] is self.whole:
-            if text.strip():
-                self.whole.append(text.strip())
-        elif self.open:
-            self.open[-1].text += text
-        elif text.strip():  # outside of all elements
-            self.is_broken = True
-            self.entries.append((self.count, Region(None, drafts=[text.strip()]), text.strip()))
-            self.count += 1
+    def text(self, text: str) -> None:
+        if text:
+            self._open[-1].inner.append(text)
+        self.is_broken |= self._open[-1].tag in AROUND and bool(text.strip())
 
-    def _tag(self, match: re.Match[str]) -> None:
-        closes, name = bool(match[1]), match[2]
-        place = PLACE.fullmatch(name)
-        if place is not None:
-            if self.open:
-                self.open[-1].places.append(int(place[1]))
-        elif IGNORED.fullmatch(name):
-            return
-        elif name in AROUND:
-            self._around(name, closes)
-        elif name == "inline":
-            self._inline(closes)
-        elif PAIR.fullmatch(name):
-            self._end(name) if closes else self._begin(name)
-        elif name not in LABELS or (OTSL.fullmatch(match[0]) and self.open):
-            self._words(match[0])
-        elif closes:
-            self._end(name)
-        else:
-            self._begin(name)
+    def place(self, number: int) -> None:
+        """Add one of four numbers of a box; those of `inline` are of the element that it is in."""
+        element = self._open[-1]
+        if element.tag == "inline" and self._open[-2].tag not in HOLDERS:
+            element = self._open[-2]
+        element.places.append(number)
 
-    def _around(self, name: str, closes: bool) -> None:
-        is_list = name.endswith("_list")
-        if is_list and not closes and self.open and self.open[-1].tag == "list_item":
-            self.ended += 1
-            self._close()  # its own text ends where the list below it begins
-        elif is_list and not closes and not self.ended:
-            self.lists.clear()
-        self._unclosed()
-        if is_list and not closes:
-            self.lists.append(_List(name))
-        elif is_list and self.lists:
-            self.lists.pop()
-
-    def _inline(self, closes: bool) -> None:
-        """One text in parts: of the element that has begun, else a text of its own."""
+    def tag(self, tag: str, closes: bool) -> None:
+        """Begin or end an element; `tag` is one of DocTags."""
         if not closes:
-            if not self.open or self.open[-1].tag in HOLDERS:
-                self.open.append(_Open("inline", self.count))
-                self.count += 1
-            self.whole = self.open[-1]
-            return
-        while self.whole in self.open and self.open[-1] is not self.whole:
-            self.is_broken = True
+            while not self._open[-1].may_hold(tag):
+                self._close(is_broken=True)
+            element = _Element(tag)
+            self._open[-1].inner.append(element)
+            self._open.append(element)
+        elif tag in [element.tag for element in self._open[1:]]:
+            while self._open[-1].tag != tag:
+                self._close(is_broken=True)
             self._close()
-        if self.whole in self.open and self.whole.tag == "inline":
-            self._close()
-        self.whole = None
+        else:
+            self.is_broken |= tag not in AROUND
 
-    def _unclosed(self) -> None:
-        """Elements that were never closed end here."""
-        while self.open and self.open[-1].tag not in HOLDERS:
-            self.is_broken = True
-            self._close()
+    def end(self) -> None:
+        """End what is open; pages may be cut off between elements."""
+        while len(self._open) > 1:
+            self._close(is_broken=self._open[-1].tag not in AROUND)
 
-    def _begin(self, name: str) -> None:
-        if self.whole is None or self.open[-1] is not self.whole or name not in INLINE:
-            self._unclosed()
-        self.open.append(_Open(name, self.count))
-        self.count += 1
-
-    def _end(self, name: str) -> None:
-        if (
-            name == "list_item"
-            and self.ended
-            and name not in [element.tag for element in self.open]
-        ):
-            self.ended -= 1
-            return
-        if name not in [element.tag for element in self.open]:
-            self.is_broken = True
-            return
-        while self.open[-1].tag != name:
-            self.is_broken = True
-            self._close()
-        self._close()
-
-    def _close(self) -> None:
-        element = self.open.pop()
-        if element is self.whole:
-            self.whole = None
-        elif self.open and self.open[-1] is self.whole:
-            text = LANGUAGE.sub("", element.text).strip()
-            if text:
-                self.whole.append(INLINE[element.tag].format(text))
-            return
-        label, text = LABELS.get(element.tag, TEXT), element.text.strip()
-        self.is_broken = self.is_broken or len(element.places) % 4 != 0
-        level = 1 if label == TITLE else 0
-        if element.tag.startswith(HEADING):
-            level = int(element.tag.removeprefix(HEADING)) + 1
-        drafts = [draft] if (draft := self._draft(element, label, text)) else []
-        if drafts or element.tag != "list_item":  # an item may hold another list, and nothing else
-            self.entries.append(
-                (element.order, Region(_box(element.places), label, 0, drafts, level), text)
-            )
-
-    def _draft(self, element: _Open, label: str, text: str) -> str:
-        if label in (TABLE, PICTURE):
-            return to_html(read_table(text)) if is_otsl(text) else stripped(CLASS.sub("", text))
-        if label == LIST_ITEM:
-            if not text or BULLET.match(text) or NUMBER.match(text):
-                return text
-            if not self.lists or self.lists[-1].name != "ordered_list":
-                return f"- {text}"
-            self.lists[-1].items += 1
-            return f"{self.lists[-1].items}. {text}"
-        if element.tag == "code":
-            match = LANGUAGE.match(element.text)
-            name = "" if match is None or match[1] == "unknown" else match[1].lower()
-            return f"{FENCE}{name}\n{LANGUAGE.sub('', element.text, 1).strip(chr(10))}\n{FENCE}"
-        return text
+    def _close(self, is_broken: bool = False) -> None:
+        element = self._open.pop()
+        is_box = element.tag in AROUND or len(element.places) % 4 == 0
+        self.is_broken |= is_broken or not is_box
 
 
 def _box(places: list[int]) -> Box | None:

@@ -1,7 +1,7 @@
-"""Elements behind tags with their label and box, as DeepSeek-OCR and Unlimited-OCR write them.
+"""Elements behind tags with their label and box, as DeepSeek-OCR writes them.
 
-Sources: transformers' documentation of `deepseek_ocr2` and `unlimited_ocr` (prompts, boxes from 0
-to 999), and published answers of DeepSeek-OCR (blanks, captions, tables).
+Sources: transformers' documentation of `deepseek_ocr2` (prompts, boxes from 0 to 999), and
+published answers (blanks, captions, tables).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ..regions import (
     CAPTION,
@@ -55,16 +54,8 @@ HEADING = re.compile(r"(#{1,6})\s")
 
 NUMBERS = re.compile(r"\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 
-TAGS = {
-    "ref-det": (
-        re.compile(r"<\|ref\|>(?P<name>.*?)<\|/ref\|>[ ]?<\|det\|>(?P<boxes>.*?)<\|/det\|>", re.S),
-        re.compile(r"<\|ref\|>.*", re.S),
-    ),
-    "det": (
-        re.compile(r"<\|det\|>(?P<name>\S+)[ ](?P<boxes>\[.*?\])<\|/det\|>", re.S),
-        re.compile(r"<\|det\|>.*", re.S),
-    ),
-}
+TAG = re.compile(r"<\|ref\|>(?P<name>.*?)<\|/ref\|>[ ]?<\|det\|>(?P<boxes>.*?)<\|/det\|>", re.S)
+OPEN_END = re.compile(r"<\|ref\|>.*", re.S)
 """An element's tag, and the beginning of one that was cut off."""
 
 CUT = re.compile(r"<\|?(?:/?(?:ref|det)\|?)?$|<\|/?(?:ref|det)\|>")
@@ -79,11 +70,10 @@ class _Element:
 
 
 class Grounding(PageForm):
-    """The form whose elements begin with their label and box.
+    """The form whose elements begin with their label and box, and a line feed:
+    `<|ref|>text<|/ref|><|det|>[[x0, y0, x1, y1]]<|/det|>`.
 
     Args:
-        tags: `"ref-det"` for `<|ref|>text<|/ref|><|det|>[[x0, y0, x1, y1]]<|/det|>` and a line feed
-            (DeepSeek-OCR); `"det"` for `<|det|>text [x0, y0, x1, y1]<|/det|>` (Unlimited-OCR).
         style: of the texts.
     """
 
@@ -92,8 +82,8 @@ class Grounding(PageForm):
     has_boxes = True
     is_special = True
 
-    def __init__(self, tags: Literal["ref-det", "det"], style: Style) -> None:
-        self.tags, self.style = tags, style
+    def __init__(self, style: Style) -> None:
+        self.style = style
 
     def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
         if region.label in FURNITURE and not self.style.furniture:
@@ -102,24 +92,15 @@ class Grounding(PageForm):
         return [self.element(region, text, size, seen) for text in texts]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
-        tag = self._tag(_name(region, text), region.bbox, size)
-        if self.tags == "det":
-            return tag + text
+        place = ""
+        if region.bbox is not None and 0 not in size:
+            place = f"[{', '.join(map(str, placed(region.bbox, size, self.frame)))}]"
         if region.label == CAPTION and not OF_A_TABLE.match(text):
             text = f"<center>{text} </center>"
+        tag = f"<|ref|>{_name(region, text)}<|/ref|><|det|>[{place}]<|/det|>"
         return f"{tag}\n" + ("\n" if region.label == TABLE else "") + text
 
-    def _tag(self, name: str, box: Box | None, size: Size) -> str:
-        position = ""
-        if box is not None and 0 not in size:
-            position = f"[{', '.join(map(str, placed(box, size, self.frame)))}]"
-        if self.tags == "det":
-            return f"<|det|>{name} {position or '[]'}<|/det|>"
-        return f"<|ref|>{name}<|/ref|><|det|>[{position}]<|/det|>"
-
     def between(self, region: Region, following: Region) -> str:
-        if self.tags == "det":
-            return "\n"
         if region.label == PICTURE:
             return "" if following.label == CAPTION else "  \n\n"
         return "\n\n" if region.label == FORMULA else "  \n\n"
@@ -138,15 +119,14 @@ class Grounding(PageForm):
         )
 
     def _elements(self, text: str) -> tuple[list[_Element], bool]:
-        whole, open_end = TAGS[self.tags]
-        tags = list(whole.finditer(text))
+        tags = list(TAG.finditer(text))
         head = text[: tags[0].start()] if tags else text
         repaired = bool(head.strip())
         elements = [_Element("text", None, CUT.sub("", head))] if repaired else []
         ends = [tag.start() for tag in tags[1:]] + [len(text)]
         for tag, end in zip(tags, ends, strict=False):
             content = text[tag.end() : end]
-            whole_content = CUT.sub("", open_end.sub("", content))
+            whole_content = CUT.sub("", OPEN_END.sub("", content))
             repaired = repaired or whole_content != content
             boxes = list(_boxes(tag["boxes"]))
             repaired = repaired or (not boxes and bool(tag["boxes"].strip("[] ")))

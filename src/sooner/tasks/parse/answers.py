@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...documents import PageDraft, Region, texts_of, to_markdown
-from ...documents.drafters.plain import blocks
-from ...documents.forms import PageForm, resized
+from ...documents.drafters.saved import blocks
+from ...documents.forms import PageForm
 from ...documents.forms.base import FENCES
-from ...documents.regions import PICTURE, TEXT, Size, around
+from ...documents.regions import PICTURE, TEXT, Size, around, resized
 from .contexts import offsets_of
 from .decoding import DecodedRow
 from .forms import FORMS, MARKDOWN_HTML

@@ -12,7 +12,6 @@ from ...documents.forms import (
     DocTags,
     FrontMatter,
     Grounding,
-    Html,
     LayoutJson,
     PageForm,
 )
@@ -32,9 +31,7 @@ FORMS: dict[str, PageForm] = {
     "otsl-lines": Blocks(Style(tables="otsl", formulas="bracket-lines", headings=False)),
     "dots": LayoutJson(),
     "dots-text": Blocks(DOTS),
-    "html": Html(),
-    "deepseek": Grounding("ref-det", Style(tables="html", formulas="brackets", furniture=False)),
-    "unlimited": Grounding("det", Style(tables="html", formulas="brackets", headings=False)),
+    "deepseek": Grounding(Style(tables="html", formulas="brackets", furniture=False)),
     "doctags": DocTags(),
     "doclang": DocLang(),
     "chandra": Chandra(1024, "list"),
@@ -44,8 +41,8 @@ FORMS: dict[str, PageForm] = {
 """Names of `--form`: Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; those
 and formulas in brackets; a region's text, without marks of headings; Markdown behind YAML front
 matter; a region's table in OTSL, or formula in brackets, and that with brackets on lines of their
-own; dots.ocr's list of boxes, and what it writes about a crop; HTML elements, one a line; tags with
-labels and boxes of DeepSeek-OCR and of Unlimited-OCR; DocTags; DocLang; HTML with boxes."""
+own; dots.ocr's list of boxes, and what it writes about a crop; tags with
+labels and boxes of DeepSeek-OCR; DocTags; DocLang; HTML with boxes."""
 
 
 CODE = "Code"

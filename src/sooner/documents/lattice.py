@@ -1,20 +1,17 @@
-"""Tables between lines that are drawn: lattices, whose cells all have sides, and ruled tables,
-which have lines between their rows alone.
+"""Tables whose cells all have drawn sides: lattices.
 
-A cell of a lattice goes over several rows or columns where lines are missing. Columns of a ruled
-table are told by what is free between texts. Where several rows stand between two lines, as in
-books, each line of text is one.
+A cell goes over several rows or columns where lines are missing. Where several rows stand between
+two lines, as in books, each line of text is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
 from .languages import is_right_to_left
-from .lines import column_edges, column_spans, in_cells, rows_of
+from .lines import rows_of
 from .page import Line
 from .regions import TABLE, Box, Region, Size, around
 from .tables import Cell, Table, has_spans, to_html, to_tabs
@@ -22,24 +19,14 @@ from .tables import Cell, Table, has_spans, to_html, to_tabs
 THIN, SHORTEST = 0.004, 0.02
 """Most thickness of a rule and its least length, as shares of the page's longer side."""
 
-TABLE_WIDTH = 0.15
-"""Least width of a ruled table, as a share of the page's."""
-
 NEAR = 0.004
 """Share of the page's longer side by which ends of rules may miss each other."""
 
 MAX_PATHS, MAX_RULES = 4000, 1000
 """Drawn things of a page, and rules, that are looked at; with more they are a drawing."""
 
-HEAD = 1.2
-"""Heights of a line by which a head may stand above the first rule."""
-
-HIGHEST = 0.4
-"""Share of the page's height up to which two rules are of one table."""
-
-SPANNED, COVERED = 0.8, 0.6
-"""Share of a ruled table's height that a vertical rule covers which divides its columns, and of a
-lattice's cell's side that is drawn where a neighbour begins."""
+COVERED = 0.6
+"""Share of a cell's side that is drawn where a neighbour begins."""
 
 MIN_CELLS, MAX_WORDS = 3, 150
 """Cells with text that a lattice has, and words of one; with more it is a box on the page."""
@@ -103,7 +90,7 @@ def _middle(box: Box) -> tuple[float, float]:
 def drawn_tables(
     lines: Sequence[Line], rules: Sequence[Box], size: Size
 ) -> tuple[list[Region], list[Line]]:
-    """Returns tables between drawn lines, lattices first, and the lines of text of none.
+    """Returns tables between drawn lines, and the lines of text of none.
 
     Args:
         lines: of the page, in pixels.
@@ -113,25 +100,15 @@ def drawn_tables(
     near = NEAR * max(size)
     tables: list[Region] = []
     rest = list(lines)
-
-    def take(frame: Box, table: Table, used: Sequence[Line]) -> None:
-        text = to_html(table) if has_spans(table) else to_tabs(table)
-        tables.append(Region(frame, TABLE, 0, [text], confidence=1.0))
-        places = set(map(id, used))
-        rest[:] = [line for line in rest if id(line) not in places]
-
     for connected in _connected(rules[:MAX_RULES], near):
-        if (lattice := _Lattice.of(connected, near)) is not None:
-            inside = [line for line in rest if lattice.square(line) is not None]
-            if (table := lattice.table(inside)) is not None:
-                take(lattice.box, table, inside)
-    for group in _groups(rules, near, TABLE_WIDTH * size[0]):
-        for bands in _runs(_bands(group, rest, near)):
-            run = [*_head(bands, group[0], rest), *bands, *_foot(bands, group[0], rest)]
-            inside = [line for band in run for line in band.lines]
-            if (table := _table(run, group[0], rules, near)) is not None:
-                frame = group[0][0], run[0].top, group[0][2], run[-1].bottom
-                take(around([frame, *(line.bbox for line in inside)]), table, inside)
+        if (lattice := _Lattice.of(connected, near)) is None:
+            continue
+        inside = [line for line in rest if lattice.square(line) is not None]
+        if (table := lattice.table(inside)) is not None:
+            text = to_html(table) if has_spans(table) else to_tabs(table)
+            tables.append(Region(lattice.box, TABLE, 0, [text], confidence=1.0))
+            places = set(map(id, inside))
+            rest = [line for line in rest if id(line) not in places]
     return tables, rest
 
 
@@ -313,173 +290,3 @@ def _places(values: Iterable[float], near: float) -> list[float]:
             places.append([])
         places[-1].append(value)
     return [sum(place) / len(place) for place in places]
-
-
-def ruled_areas(rules: Sequence[Box], size: Size) -> list[Box]:
-    """Returns what lies between two rules of a group that may be those of a table."""
-    groups = _groups(rules, NEAR * max(size), TABLE_WIDTH * size[0])
-    return [
-        around([upper, lower])
-        for group in groups
-        for upper, lower in pairwise(group)
-        if lower[3] - upper[1] < HIGHEST * size[1]
-    ]
-
-
-@dataclass(frozen=True)
-class _Band:
-    """What stands between two rules: their places, and the lines of text there."""
-
-    top: float
-    bottom: float
-    lines: list[Line]
-
-    @property
-    def is_row(self) -> bool:
-        """Whether it looks like the row of a table."""
-        return len(column_spans(self.lines)) > 1 and not self.is_spread
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether more is free between its lines than within a table."""
-        height = _height(self.lines)
-        frames = [around(line.bbox for line in row) for row in rows_of(self.lines)]
-        return any(lower[1] - upper[3] > height for upper, lower in pairwise(frames))
-
-
-def _height(lines: Iterable[Line]) -> float:
-    return median(line.bbox[3] - line.bbox[1] for line in lines)
-
-
-def _groups(rules: Sequence[Box], near: float, width: float) -> list[list[Box]]:
-    """Returns horizontal rules that begin and end at the same places, from top to bottom."""
-    groups: list[list[Box]] = []
-    across = [rule for rule in rules if _is_across(rule) and rule[2] - rule[0] >= width]
-    for rule in sorted(across, key=lambda rule: rule[1]):
-        same = [
-            member for member in groups if all(abs(member[0][n] - rule[n]) <= near for n in (0, 2))
-        ]
-        if not same:
-            groups.append([])
-        (same or groups[-1:])[0].append(rule)
-    return [group for group in groups if len(group) > 2]
-
-
-def _bands(group: Sequence[Box], lines: Sequence[Line], near: float) -> list[_Band]:
-    """Returns what stands between a group's rules: nothing where these are one double rule."""
-    left, right = group[0][0] - near, group[0][2] + near
-    middles = [(line, *_middle(line.bbox)) for line in lines]
-    result = []
-    for upper, lower in pairwise(group):
-        inside = [
-            line for line, x, y in middles if upper[1] <= y <= lower[3] and left <= x <= right
-        ]
-        if inside or lower[1] - upper[3] > near:
-            # Text of the page reaches beyond the rules, and is in no table.
-            result.append(_Band(upper[1], lower[3], inside if _is_inside(inside, upper) else []))
-    return result
-
-
-def _is_inside(lines: Sequence[Line], rule: Box) -> bool:
-    """Returns whether all of the lines lie between the left and the right end of a rule."""
-    slack = max((line.bbox[3] - line.bbox[1] for line in lines), default=0.0)
-    left, right = rule[0] - slack, rule[2] + slack
-    return all(left <= line.bbox[0] and line.bbox[2] <= right for line in lines)
-
-
-def _runs(bands: Sequence[_Band]) -> Iterator[Sequence[_Band]]:
-    """Yields bands of each table.
-
-    Where what is beside one looks like its row, a text reaches over columns there, and rules alone
-    don't tell the cells of that table.
-    """
-    start = 0
-    while start < len(bands):
-        count = _longest(bands[start:])
-        neighbours = [*bands[max(start - 1, 0) : start], *bands[start + count : start + count + 1]]
-        if count > 1 and not any(band.lines and band.is_row for band in neighbours):
-            yield bands[start : start + count]
-        start += max(count, 1)
-
-
-def _longest(bands: Sequence[_Band]) -> int:
-    """Returns how many of the first bands are of one table: text in the same columns in each."""
-    lines: list[Line] = []
-    for count, band in enumerate(bands):
-        lines += band.lines
-        columns = column_spans(lines)
-        is_apart = all(_is_apart(other.lines, columns) for other in bands[: count + 1])
-        if not band.lines or len(columns) < 2 or not is_apart or band.is_spread:
-            return count
-    return len(bands)
-
-
-def _is_apart(lines: Sequence[Line], columns: Sequence[tuple[float, float]]) -> bool:
-    """Returns whether texts beside each other are in columns of their own."""
-    for row in rows_of(lines):
-        places = {sum(start <= line.bbox[0] for start, _ in columns) for line in row}
-        if len(places) < len(row):
-            return False
-    return True
-
-
-def _head(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Band]:
-    """Returns a row right above the first rule, with texts in two columns or more of those
-    below.
-    """
-    below = [line for band in bands for line in band.lines]
-    top = bands[0].top
-    reach = top - HEAD * _height(below)
-    above = [
-        line for line in lines
-        if reach <= _middle(line.bbox)[1] < top and rule[0] <= _middle(line.bbox)[0] <= rule[2]
-    ]  # fmt: skip
-    row = (rows_of(above) or [[]])[-1]
-    count = len(column_spans(below))
-    if len(row) < 2 or count < 2 or len(column_spans([*below, *row])) < count:
-        return []
-    return [_Band(min(line.bbox[1] for line in row), top, row)]
-
-
-def _foot(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Band]:
-    """Returns the last row, where no rule is below it."""
-    above = [line for band in bands for line in band.lines]
-    bottom, free = bands[-1].bottom, (HEAD - 1) * _height(above)
-    result: list[Line] = []
-    end = bottom + free
-    for row in rows_of(line for line in lines if _middle(line.bbox)[1] > bottom):
-        if around(line.bbox for line in row)[1] > end:
-            break
-        result += row
-        end = around(line.bbox for line in row)[3] + free
-    columns = column_spans([*above, *result])
-    is_row = len(column_spans(result)) > 1 and _is_inside(result, rule)
-    if not is_row or len(columns) < len(column_spans(above)) or not _is_apart(result, columns):
-        return []
-    return [_Band(bottom, max(line.bbox[3] for line in result), result)]
-
-
-def _table(bands: Sequence[_Band], rule: Box, rules: Sequence[Box], near: float) -> Table | None:
-    """Returns the table of these bands; `None` if their rules don't tell its rows."""
-    lines = [line for band in bands for line in band.lines]
-    (left, _, right, _), top, bottom = rule, bands[0].top, bands[-1].bottom
-    edges = sorted(
-        _middle(rule)[0]
-        for rule in rules
-        if not _is_across(rule) and left + near < rule[0] < right - near
-        if min(rule[3], bottom) - max(rule[1], top) >= SPANNED * (bottom - top)
-    ) or column_edges(lines)
-    if any(line.bbox[0] + near < edge < line.bbox[2] - near for line in lines for edge in edges):
-        return None  # a cell over several columns
-    if any(
-        _is_across(rule) and top + near < rule[1] < bottom - near
-        and left - near <= rule[0] and rule[2] <= right + near
-        and rule[2] - rule[0] < right - left - 2 * near
-        for rule in rules
-    ):  # fmt: skip
-        return None  # rules below some of the columns, beside a cell over several rows
-    rows = [in_cells(rows_of(band.lines), edges) for band in bands]
-    shortest = [min((len(cell) for cell in cells if cell), default=1) for cells in rows[1:]]
-    if median(shortest) > 1:  # several rows between two rules
-        rows = [in_cells([row], edges) for band in bands for row in rows_of(band.lines)]
-    return [[Cell(" ".join(cell)) for cell in cells] for cells in rows]
