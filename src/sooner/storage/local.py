@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .store import (
+    NOTHING_THERE,
     Data,
     MissingObjectError,
     ObjectError,
@@ -17,6 +18,7 @@ from .store import (
     StorageError,
     Store,
     check_name,
+    reason_of,
 )
 
 PART_BEGINS, PART_ENDS = ".sooner-", ".part"
@@ -26,8 +28,6 @@ STATE_FOLDER = ".sooner"
 """Folder of objects that are no results; those of it that are empty are not kept."""
 
 TRIES = 20
-
-NOTHING_THERE = (FileNotFoundError, NotADirectoryError)
 
 OF_OBJECT = {
     errno.EACCES, errno.EILSEQ, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
@@ -60,48 +60,36 @@ class LocalStore(Store):
         return self.folder / name
 
     def url(self, name: str = "") -> str:
-        return str(self.local_path(name))
+        return str(self.folder / name)
 
     def read(self, name: str) -> bytes:
-        path = self._file(name)
-        try:
-            return path.read_bytes()
-        except NOTHING_THERE:
-            raise MissingObjectError(f"object '{path}' is not there") from None
-        except OSError as error:
-            raise _failed(path, "read", error) from error
+        with self._asking(name, "read"):
+            return self._file(name).read_bytes()
 
     def write(self, name: str, data: Data) -> None:
-        path = self._file(name)
-        part = _part_path(path)
-        try:
-            _make_room(part)
+        with self._asking(name, "written"):
+            path = self._file(name)
+            part = _part_path(path)
             try:
+                _make_room(part)
                 with open(part, "r+b") as file:
                     file.writelines([data] if isinstance(data, bytes) else data)
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(part, path)
             finally:
-                part.unlink(missing_ok=True)
-        except OSError as error:
-            raise _failed(path, "written", error) from error
+                with suppress(OSError):
+                    part.unlink()
 
     def exists(self, name: str) -> bool:
-        try:
+        with self._asking(name, "looked for"):
             return self._file(name).is_file()
-        except OSError as error:
-            raise _failed(self._file(name), "looked for", error) from error
 
     def remove(self, name: str) -> None:
-        path = self._file(name)
-        try:
-            with suppress(*NOTHING_THERE):
-                path.unlink()
-        except OSError as error:
-            raise _failed(path, "removed", error) from error
+        with suppress(MissingObjectError), self._asking(name, "removed"):
+            self._file(name).unlink()
         if name.startswith(STATE_FOLDER):
-            self._prune(path.parent)
+            self._prune((self.folder / name).parent)
 
     def _prune(self, folder: Path) -> None:
         """Take away folders of sooner's own that are empty, as of attempts."""
@@ -128,29 +116,42 @@ class LocalStore(Store):
         return swept
 
     def _files(self, prefix: str) -> Iterator[tuple[str, Path]]:
-        """Files whose names begin so, those that are being written included."""
+        """Yields files whose names begin so, those that are being written included."""
         above = prefix.rpartition("/")[0]
         top = self.folder / check_name(above) if above else self.folder
-        for folder, _, files in os.walk(top, onerror=_listing_failed, followlinks=True):
+        for folder, _, files in os.walk(top, onerror=self._listing_failed, followlinks=True):
             below = Path(folder).relative_to(self.folder)
             for file in files:
                 name = (below / file).as_posix()
                 if name.startswith(prefix):
                     yield name, Path(folder, file)
 
+    def _listing_failed(self, error: OSError) -> None:
+        """Raise what `os.walk` met, but for a folder that is not there."""
+        if not isinstance(error, NOTHING_THERE):
+            raise self._failed(error.filename, "listed", error) from error
+
     def now(self) -> float:
         """Returns the time of a file that was just written, which is that of the machine that keeps
         it.
         """
         part = _part_path(self._file(".sooner/clock"))
-        try:
-            _make_room(part)
+        with self._asking(".sooner/clock", "written"):
             try:
+                _make_room(part)
                 return part.stat().st_mtime
             finally:
-                part.unlink(missing_ok=True)
-        except OSError as error:
-            raise _failed(part, "written", error) from error
+                with suppress(OSError):
+                    part.unlink()
+
+    def _failed(self, name: str, done: str, error: Exception) -> StorageError:
+        code = getattr(error, "errno", None)
+        reason = f"object '{self.url(name)}' can't be {done}: {reason_of(error)}"
+        if code == errno.ENAMETOOLONG:
+            return ObjectError(f"{reason}; rename it")
+        if code in OF_OBJECT:
+            return ObjectError(f"{reason}; check what lies there, and who may write it")
+        return super()._failed(name, done, error)
 
 
 def _is_part(name: str) -> bool:
@@ -175,18 +176,3 @@ def _make_room(part: Path) -> None:
         except FileExistsError:  # so mkdir says that a file is there, or that a folder just went
             if not tries_left:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-
-
-def _failed(path: Path, done: str, error: OSError) -> StorageError:
-    reason = f"object '{path}' can't be {done}: {error.strerror}"
-    if error.errno == errno.ENAMETOOLONG:
-        return ObjectError(f"{reason}; rename it")
-    if error.errno in OF_OBJECT:
-        return ObjectError(f"{reason}; check what lies there, and who may write it")
-    return StorageError(f"{reason}; what is finished is kept, the same command goes on from there")
-
-
-def _listing_failed(error: OSError) -> None:
-    """Raise what `os.walk` met, but for a folder that is not there."""
-    if not isinstance(error, NOTHING_THERE):
-        raise _failed(Path(error.filename), "listed", error) from error

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ..errors import SoonerError
+
+NOTHING_THERE = (FileNotFoundError, NotADirectoryError)
+
+TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated", "created")
+"""What file systems call the time at which an object was written."""
 
 Data = bytes | Iterable[bytes]
 """What an object is written of: its bytes, or pieces of them."""
@@ -42,21 +49,24 @@ class ObjectInfo:
     modified: float
 
 
-class Store(ABC):
-    """Objects by name below a folder or a URL; `open_store` makes one.
+class Store:
+    """Objects by name below a folder or a URL, in a file system of fsspec; `open_store` makes one.
 
     A name is a path with `/`, such as `pages/12ab/000001.json`. An object appears whole or not at
     all, and of several writers the last one wins; no two of them share a temporary name, and
     nothing is renamed where renaming is a copy. A store can be pickled, and shared by threads; a
     forked process opens its own.
 
-    Attributes:
+    Args:
         root: the folder or the URL, as it was given.
+        system: an fsspec file system without a cache of listings, whose single writes are whole or
+            not there.
+        path: of the root in it.
     """
 
-    root: str
+    def __init__(self, root: str, system: Any, path: str) -> None:
+        self.root, self.system, self.path = root.rstrip("/"), system, path.rstrip("/")
 
-    @abstractmethod
     def read(self, name: str) -> bytes:
         """Returns the bytes of an object.
 
@@ -64,51 +74,69 @@ class Store(ABC):
             MissingObjectError: it is not there.
             StorageError: it can't be read.
         """
+        with self._asking(name, "read"):
+            return bytes(self.system.cat_file(self._at(name)))
 
-    @abstractmethod
     def write(self, name: str, data: Data) -> None:
         """Put an object there, in place of the one before it.
 
         Raises:
             StorageError: it can't be written; the one before it stays.
         """
+        whole = joined(data)
+        with self._asking(name, "written"):
+            self.system.pipe_file(self._at(name), whole)
 
-    @abstractmethod
     def exists(self, name: str) -> bool:
         """Returns whether an object is there.
 
         Raises:
             StorageError: the store can't tell.
         """
+        with self._asking(name, "looked for"):
+            return bool(self.system.isfile(self._at(name)))
 
-    @abstractmethod
     def remove(self, name: str) -> None:
         """Take an object away; one that is not there is none to take away.
 
         Raises:
             StorageError: it can't be removed.
         """
+        with suppress(MissingObjectError), self._asking(name, "removed"):
+            self.system.rm_file(self._at(name))
 
-    @abstractmethod
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Objects whose names begin so, in no order, read as they are asked for.
+        """Yields objects whose names begin so, in no order, read as they are asked for.
 
         Raises:
             StorageError: the store can't be listed.
         """
+        above, entries = prefix.rpartition("/")[0], dict[str, Any]()
+        with suppress(MissingObjectError), self._asking(above, "listed"):
+            entries = self.system.find(f"{self.path}/{above}".rstrip("/"), detail=True)
+        for path, entry in entries.items():
+            name = path[len(self.path) + 1 :]
+            if name.startswith(prefix):
+                yield ObjectInfo(name, entry["size"] or 0, written_at(entry))
 
-    @abstractmethod
     def url(self, name: str = "") -> str:
         """Returns where an object is, for people and for fsspec."""
+        return f"{self.root}/{name}" if name else self.root
 
-    @abstractmethod
     def now(self) -> float:
-        """Returns seconds of the store's own clock, which is that of `ObjectInfo.modified`; what
-        this machine believes the time of day is plays no part.
+        """Returns seconds of the store's own clock, which is that of `ObjectInfo.modified`: the
+        time of an object that was just written.
 
         Raises:
             StorageError: the store can't be written.
         """
+        name = f".sooner/clock/{uuid.uuid4().hex}"
+        self.write(name, b"clock")
+        try:
+            with self._asking(name, "looked for"):
+                return written_at(self.system.info(self._at(name)))
+        finally:
+            self.remove(name)
 
     def local_path(self, name: str = "") -> Path | None:
         """Returns the file of an object; `None` where objects are no files of this machine."""
@@ -139,6 +167,39 @@ class Store(ABC):
             StorageError: the store can't be listed.
         """
         return 0
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{check_name(name)}"
+
+    @contextmanager
+    def _asking(self, name: str, done: str) -> Iterator[None]:
+        """What goes wrong inside becomes one line that names the object."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except NOTHING_THERE as error:
+            if done == "written":  # such as a bucket that is not there
+                raise self._failed(name, done, error) from error
+            raise MissingObjectError(f"object '{self.url(name)}' is not there") from None
+        except Exception as error:  # clients of stores have exceptions of their own
+            raise self._failed(name, done, error) from error
+
+    def _failed(self, name: str, done: str, error: Exception) -> StorageError:
+        return StorageError(
+            f"object '{self.url(name)}' can't be {done}: {reason_of(error)}; what is finished is "
+            "kept, the same command goes on from there"
+        )
+
+
+def written_at(entry: Mapping[str, Any]) -> float:
+    """Returns when an object was written, in seconds, by whatever name and in whatever form a file
+    system tells it.
+    """
+    value = next((entry[name] for name in TIMES if entry.get(name) is not None), 0.0)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.timestamp() if isinstance(value, datetime) else float(value)
 
 
 def check_name(name: str) -> str:

@@ -57,7 +57,7 @@ def open_store(place: str | Path, **options: Any) -> Store:
         return LocalStore(folder)
     import fsspec  # which local folders don't need
 
-    from .remote import MemoryStore, RemoteStore, S3Store
+    from .remote import MemoryStore, S3Store
 
     root = str(place)
     match = URL.fullmatch(root)
@@ -71,11 +71,7 @@ def open_store(place: str | Path, **options: Any) -> Store:
     system, path = file_system(root, **options)
     if scheme in S3 and not path.strip("/"):
         raise StorageError(f"'{root}' names no bucket; write it as s3://bucket/folder")
-    kind: type[RemoteStore] = RemoteStore
-    if scheme in S3:
-        kind = S3Store
-    elif scheme == "memory":
-        kind = MemoryStore
+    kind = S3Store if scheme in S3 else MemoryStore if scheme == "memory" else Store
     return kind(root, system, path)
 
 
