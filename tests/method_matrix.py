@@ -99,7 +99,6 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
     "parallel": _parallel(),
-    "parallel-paper": _parallel(schedule="paper"),
     "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family), STATIC_TREE),
     "onsd": lambda family: sooner.OnSD(tiny.noisy(family), num_draft_tokens=3),
     "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), STATIC_TREE, prune=0.5),
@@ -123,6 +122,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "prompt-lookup-auto": lambda family: sooner.PromptLookup(),
     "sd-tree-auto": lambda family: sooner.SDTree(tiny.noisy(family)),
     "sparse-to-dense-auto": lambda family: sooner.SparseToDense(prune=0.5),
+    "parallel-paper": _parallel(schedule="paper"),
 }
 
 
