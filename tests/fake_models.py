@@ -43,7 +43,7 @@ class FakeAdapter:
         self.model = self
         self.vocab_size = table.vocab
         self.forwards: list[int] = []
-        self.decoder = SimpleNamespace(layers=nn.ModuleList([nn.Identity()]))
+        self.decoder = SimpleNamespace(layers=nn.ModuleList([nn.Identity()]), parameters=tuple)
         self.text_config = SimpleNamespace(hidden_size=table.vocab)
 
     def open_cache(self, capacity: int) -> SlotCache:

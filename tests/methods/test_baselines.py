@@ -135,7 +135,7 @@ def test_onsd_draft_never_sees_pixels(family: str, kind: str) -> None:
         lambda _module, _args, kwargs: prompts.append(kwargs["inputs_embeds"]), with_kwargs=True
     )
     try:
-        generate(family, OnSD(draft), kind, 3)
+        generate(family, OnSD(draft, num_draft_tokens=4), kind, 3)
     finally:
         hook.remove()
     ids, mask = (tiny.inputs(family, kind, 3)[name] for name in ("input_ids", "attention_mask"))

@@ -198,7 +198,7 @@ def test_a_head_that_kept_no_samples_of_its_target_is_refused() -> None:
     """As sooner 0.1 wrote them."""
     head = EagleHead.for_target(tiny.model("llama"))
     del head.config.target["matrices"]
-    with pytest.raises(sooner.SoonerError, match="samples of its matrices are missing"):
+    with pytest.raises(sooner.SoonerError, match="knows too little of its target"):
         head.check(adapt(tiny.model("llama")))
 
 

@@ -133,7 +133,7 @@ def test_a_job_over_a_shared_engine_writes_what_serial_pages_do(tree: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--pages-in-flight", "0"], "--pages-in-flight is 0"),
+        (["--pages-in-flight", "0"], "pages_in_flight is 0"),
         (["--pages-in-flight", "2", "--compare", "--model", "x"], "leave --pages-in-flight out"),
     ],
 )

@@ -100,7 +100,7 @@ class Speculative(Method):
             if known is not None:
                 known = known.of(any("pixel" in name for name in context.inputs))
             draft, target = (_weight_bytes(item) for item in (adapt(self.draft), context.target))
-            may_pay = draft < target
+            may_pay = draft < target or not target
             return AdaptiveDraftLength(self.max_draft_tokens, note, known, may_pay)
         return DraftLength(int(self.num_draft_tokens))
 
