@@ -58,7 +58,7 @@ def test_once_reports_how_far_a_relaxed_action_is_from_the_exact_action(
     assert report["mode"] == "relaxed"
     assert len(report["from_exact"]["mean"]) == 4
     assert report["deviation"]["max_bins"][3] == 0
-    assert "from the exact one, mean/max (in bins): dx" in done.err
+    assert "from the exact ones, mean/max (in bins): dx" in done.err
 
 
 def test_rollouts_count_successes_and_write_results(run: Run, folder: Path, tmp_path: Path) -> None:

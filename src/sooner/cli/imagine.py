@@ -157,9 +157,11 @@ def imagine(
         options.log_decisions()
     wish, display = request.wish, Display(quiet)
     if wish == "--prompts":
-        code = _Batch(request, "image", display, debug).run(list(_prompt_tasks(request)))
+        tasks = list(_prompt_tasks(request))
+        code = _Batch(request, "image", display, debug).run(tasks)
     elif wish == "--continue" and Path(request.clip or "").is_dir():
-        code = _Batch(request, "video", display, debug).run(list(_clip_tasks(request)))
+        tasks = list(_clip_tasks(request))
+        code = _Batch(request, "video", display, debug).run(tasks)
     else:
         code = _draw_single(request, wish, display, debug)
     if code:

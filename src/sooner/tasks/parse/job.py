@@ -189,9 +189,12 @@ class ParseJob:
         if self.compare and isinstance(parser, _Serial):
             parsed = self._compared(parser.parser, drafted.page, parsed)
         line = self._keep(drafted, parsed)
-        self._count(line)
         drafted.tag.under_way -= 1
-        self._finish_if_done(drafted.tag)
+        drafted.tag.is_read |= parsed.number == 0  # a document that can't be opened has no others
+        try:
+            self._count(line)
+        finally:  # what a page that stops the run has ended is in the manifest, too
+            self._finish_if_done(drafted.tag)
 
     def _finish_if_done(self, work: DocumentWork) -> None:
         """Write a document's files once its pages have all ended."""
