@@ -60,7 +60,7 @@ def make_job(documents: str, out: str, address: str, seconds: float, killer: str
     return RayJob(
         find_documents([documents]),
         [documents],
-        ParseOutput(Delivery(out, ("md", "json", "html"), overlay=False), SETTINGS),
+        ParseOutput(Delivery(out, ("md", "json", "html")), SETTINGS),
         drafter="none",
         address=address,
         parsers=2,

@@ -98,7 +98,7 @@ def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> di
             return asyncio.run(self.parser.parse(page))
 
     out = tmp_path_factory.mktemp("undisturbed")
-    output = ParseOutput(Delivery(out, ("md", "json", "html"), overlay=False), SETTINGS)
+    output = ParseOutput(Delivery(out, ("md", "json", "html")), SETTINGS)
     ParseJob(find_documents([documents]), output).run(Alone)  # type: ignore[arg-type]
     return results(out)
 

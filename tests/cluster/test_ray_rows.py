@@ -72,10 +72,6 @@ def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None
     assert "parsed" not in written
     assert (tmp_path / "out" / "a.png.md").read_text().strip() == "One paragraph."
     assert not (tmp_path / "out" / "broken.png.md").exists()
-    Write(str(tmp_path / "plain"), overlay=False)(result)  # which reads no page
-    assert (tmp_path / "plain" / "a.png.md").read_bytes() == (
-        tmp_path / "out" / "a.png.md"
-    ).read_bytes()
 
 
 def test_the_error_of_a_stage_is_raised_without_rays_advice() -> None:

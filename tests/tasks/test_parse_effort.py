@@ -13,7 +13,7 @@ import torch
 
 import sooner.tasks.parse.decoding as decoding
 from sooner.documents import Page, PageDraft, Region
-from sooner.documents.regions import FORMULA, LIST_ITEM, TABLE
+from sooner.documents.regions import FORMULA, LIST_ITEM
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
@@ -211,23 +211,3 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
     assert note.startswith("stage 1 was left out: a single region: CUDA out of memory")
     assert whole == "no regions to parse; the page was parsed as a whole"
     assert issubclass(MemoryRanOutError, SoonerError)
-
-
-def test_ocr_keeps_its_confidence() -> None:
-    from sooner.documents.grouping import regions_of
-    from sooner.documents.lines import Line
-
-    lines = [
-        Line("a line of plain text", (0, 0, 200, 10), 10.0, 0.99),
-        Line("and one that goes on", (0, 12, 200, 22), 10.0, 0.7),
-    ]
-    (region,) = regions_of(lines, (300, 100))
-    assert region.confidence == 0.7
-    assert Region.from_json(region.to_json()) == region
-    cells = [
-        Line(f"c{row}{column}", (60 * column, 14 * row, 60 * column + 20, 14 * row + 10), 10.0, 1.0)
-        for row in range(3)
-        for column in range(3)
-    ]
-    (table,) = regions_of(cells, (300, 100))
-    assert (table.label, table.confidence) == (TABLE, None)  # what is a cell is a guess

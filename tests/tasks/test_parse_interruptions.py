@@ -32,7 +32,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         sync(handle)
 
     def parsed(out: Path) -> list[int]:
-        texts = Delivery(out, ("md", "json"), overlay=False)
+        texts = Delivery(out, ("md", "json"))
         return run(source, out, SayNumber(), delivery=texts).report
 
     monkeypatch.setattr(os, "fsync", full)

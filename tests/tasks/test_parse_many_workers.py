@@ -13,7 +13,7 @@ from sooner.tasks.parse.sharing import DocumentShard
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run
-from tasks.parse_workers import FORMATS, begin, left_over, outputs, start, tree, work
+from tasks.parse_workers import FORMATS, begin, left_over, outputs, tree, work
 
 pytestmark = pytest.mark.slow
 
@@ -95,20 +95,6 @@ def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone)
             DocumentShard.parse(wrong)
 
 
-def test_two_processes_on_everything_make_the_same(
-    source: Path, tmp_path: Path, alone: dict[str, bytes]
-) -> None:
-    """Attempts save work and nothing else."""
-    out = tmp_path / "out"
-    both = [start(source, out), start(source, out)]
-    for process in both:
-        process.join(120)
-        assert process.exitcode == 0
-    assert outputs(out) == alone
-    assert left_over(out) == []
-    assert work(source, out) == []
-
-
 def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: Path) -> None:
     """Also after one run was interrupted: no file of the others' stays."""
     source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
@@ -136,7 +122,6 @@ def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: P
     assert again.report == [3]
     assert (out / "a.pdf.md").read_text() == "other\n\nother\n\nother\n"
     second = outputs(out)
-    assert second["a.pdf/page-0001.png"] != first["a.pdf/page-0001.png"]
     assert run(source, out, SayNumber(), delivery=every).report == []
     assert outputs(out) == first
     assert job(source, out, delivery=every, settings_hash="t").run(EchoParser).before == 3

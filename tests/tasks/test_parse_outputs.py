@@ -37,7 +37,7 @@ def source(tmp_path: Path) -> Path:
 def run(source: Path, out: Path, *formats: str, **options: Any) -> list[int]:
     """Pages that had to be parsed."""
     parser = WithFigure()
-    delivery = Delivery(out, formats, overlay=False, **options)
+    delivery = Delivery(out, formats, **options)
     ParseJob(find_documents([source]), ParseOutput(delivery, "s", SMALL)).run(lambda: parser)
     return parser.report
 

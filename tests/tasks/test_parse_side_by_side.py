@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from sooner.cli.main import main
 from sooner.documents import Page
 from sooner.errors import SoonerError
 from sooner.storage.attempts import this_process
@@ -128,22 +127,6 @@ def test_a_job_over_a_shared_engine_writes_what_serial_pages_do(tree: Path, tmp_
                 tmp_path / "one" / name
             ).read_text()
     assert listing(tmp_path / "several") == listing(tmp_path / "one")
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (["--pages-in-flight", "0"], "pages_in_flight is 0"),
-        (["--pages-in-flight", "2", "--compare", "--model", "x"], "leave --pages-in-flight out"),
-    ],
-)
-def test_options_that_can_t_be_are_refused(
-    options: list[str], error: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["parse", str(tree), "-o", str(tmp_path / "out"), *options])
-    assert ended.value.code
-    assert error in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_page_at_which_a_process_died_has_the_parser_for_itself(

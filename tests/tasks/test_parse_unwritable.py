@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from sooner.storage import StorageError
 from sooner.tasks.parse import FAILED
-from sooner.tasks.parse.formats import FORMATS
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_jobs import job, listing, records, run
 
@@ -133,27 +131,3 @@ def test_a_disk_that_takes_nothing_more_ends_the_run(
         with pytest.raises(StorageError, match="goes on from there"):
             job(source, out, SayNumber()).run(EchoParser)
     assert run(source, out, SayNumber()).report == [1, 2, 1, 2]
-
-
-def raising(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
-    monkeypatch.setitem(FORMATS, "md", replace(FORMATS["md"], **functions))
-
-
-def test_a_document_that_can_not_be_put_into_a_file_fails_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, out = documents(tmp_path / "in", "z.pdf"), tmp_path / "out"
-
-    def document(pages: Any, info: dict[str, Any], furniture: bool = True) -> Any:
-        if info["source"] == "b.pdf":
-            raise ValueError("no such document")
-        yield b"fine"
-
-    with monkeypatch.context() as patch:
-        raising(patch, document=document)
-        for _ in range(2):
-            failed, _ = outcome(source, out)
-            assert failed == {("b.pdf", 0): "ValueError: no such document"}
-        assert (out / "z.pdf.md").read_bytes() == b"fine"
-    assert run(source, out, SayNumber()).report == []
-    assert "number 1" in (out / "b.pdf.md").read_text()

@@ -48,7 +48,6 @@ class ParseOptions(options.SingleModel):
         dpi: resolution of the pages' pictures: 200, or the model's own size.
         longest: pixels of their longer side, instead of `dpi`.
         password: of encrypted PDFs.
-        overlay: a picture of each page's regions.
         figures: regions that are cut out of their pages as PNG files, and shown where they stand.
         furniture: page headers and footers in documents' Markdown and HTML.
         compare: decode each page plainly too: speed-up and parity.
@@ -78,7 +77,6 @@ class ParseOptions(options.SingleModel):
     dpi: float | None = option(None, metavar="N")
     longest: int | None = None
     password: str | None = None
-    overlay: bool = True
     figures: str = option("", metavar="picture,table,formula")
     furniture: bool = True
     compare: bool = False
@@ -120,7 +118,6 @@ class ParseOptions(options.SingleModel):
         delivery = Delivery(
             self.output,
             check_formats(self.formats),
-            self.overlay,
             check_figures(self.figures),
             self.furniture,
         )

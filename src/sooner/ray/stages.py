@@ -224,8 +224,7 @@ class WriteStage:
     Args:
         output: folder or URL; or `ParseOutput`, which say more.
         formats: files of each page and document.
-        overlay: write a picture of each page's regions.
-        intake: how pages are read, for those pictures.
+        intake: how pages are read.
         finishes: write documents; `RayJob` does that apart.
 
     Raises:
@@ -236,12 +235,11 @@ class WriteStage:
         self,
         output: Path | str | ParseOutput,
         formats: tuple[str, ...] = ("md", "json"),
-        overlay: bool = True,
         intake: Intake | None = None,
         finishes: bool = True,
     ) -> None:
         if not isinstance(output, ParseOutput):
-            delivery = Delivery(output, formats, overlay)
+            delivery = Delivery(output, formats)
             output = ParseOutput(delivery, SETTINGS, intake or Intake())
         self.output, self.finishes = output, finishes
         self.read = RowReader(output.intake)
@@ -263,7 +261,7 @@ class WriteStage:
         hashed, place = row.get("hash") or sha256(path), place_of(row).as_posix()
         task = PageTask(path, place, hashed, output.settings_hash, int(row["page"]))
         parsed = ParsedPage.from_json(json.loads(row["parsed"]))
-        is_drawn = parsed.status != FAILED and output.delivery.is_drawn
+        is_drawn = parsed.status != FAILED and bool(output.delivery.figures)
         page = self.read(row) if is_drawn else None
         if isinstance(page, BrokenPage):
             parsed, page = replace(parsed, status=FAILED, reason=page.reason), None

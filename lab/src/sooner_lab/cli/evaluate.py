@@ -83,7 +83,6 @@ def docs(
         inputs=[],
         output=str(scoring.folder_for_predictions()),
         formats="md",
-        overlay=False,
         debug=debug,
     )
     try:

@@ -1,4 +1,4 @@
-"""Writes results: files of pages and documents, and pictures of pages with their regions."""
+"""Writes results: files of pages and documents, and pictures of figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...documents import Document, Page
 from ...errors import error_line
@@ -15,7 +15,6 @@ from ...storage import ObjectError, StorageError, Store, open_store
 from ...storage.store import Data, check_name
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
 from .formats.figures import crops, named
-from .formats.overlay import overlay
 from .records import AT_ONCE, Line, PageRecord, PageTask, public_hash
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
@@ -39,14 +38,12 @@ class Delivery:
     Attributes:
         folder: of the results; a folder or a URL.
         formats: of `formats.FORMATS`.
-        overlay: write a picture of each page with its regions.
         figures: labels of regions that are cut out as pictures.
         furniture: keep page headers and footers in the texts of documents.
     """
 
     folder: Path | str
     formats: tuple[str, ...] = PAGED
-    overlay: bool = True
     figures: tuple[str, ...] = ()
     furniture: bool = True
 
@@ -63,26 +60,15 @@ class Delivery:
         figures = {"figures": sorted(self.figures)} if self.figures else {}
         return figures if self.furniture else {**figures, "furniture": False}
 
-    @property
-    def pictures(self) -> tuple[str, ...]:
-        """Ends of the names of pictures that are drawn of each page."""
-        return ("png",) if self.overlay else ()
-
     def files(self, place: Path, number: int) -> list[Path]:
         """Returns files that every page has, below the folder."""
-        suffixes = [kind for kind in self.formats if kind in PAGED]
-        return [page_file(place, number, suffix) for suffix in (*suffixes, *self.pictures)]
+        return [page_file(place, number, kind) for kind in self.formats if kind in PAGED]
 
     def files_of(self, place: Path, parsed: ParsedPage) -> list[Path]:
         """Returns files of a page, those of its figures included."""
         regions = named(parsed, self.figures).regions
         figures = [place / region.picture for region in regions if region.picture]
         return [*self.files(place, parsed.number), *figures]
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether a page's files need its picture."""
-        return bool(self.pictures or self.figures)
 
     def document_files(self, place: Path) -> dict[str, Path]:
         """Returns files of a document below the folder, by format."""
@@ -135,19 +121,17 @@ class Delivery:
         """Write a page's files, and return them.
 
         Args:
-            page: its picture; not looked at where neither `pictures` nor `figures` are wanted.
+            page: its picture; not looked at where no `figures` are wanted.
 
         Raises:
             StorageError: one can't be written.
         """
-        parsed, picture = named(parsed, self.figures), cast("Page", page)
-        files: dict[Path, Data] = {}
-        for name in self.files(place, parsed.number):
-            is_picture = name.suffix == ".png"
-            files[name] = (
-                overlay(picture, parsed) if is_picture else render_page(name.suffix[1:], parsed)
-            )
-        files |= {place / name: data for name, data in crops(picture, parsed).items()}
+        parsed = named(parsed, self.figures)
+        files: dict[Path, Data] = {
+            name: render_page(name.suffix[1:], parsed) for name in self.files(place, parsed.number)
+        }
+        if page is not None:
+            files |= {place / name: data for name, data in crops(page, parsed).items()}
         self._write(files)
         return [*files]
 

@@ -250,7 +250,7 @@ class ParseOutput:
 
         Args:
             task: which page.
-            page: its picture; `None` where its files need none (`Delivery.is_drawn`).
+            page: its picture; `None` where no figures are wanted (`Delivery.figures`).
             parsed: what became of it.
             is_aside: it failed, and is not tried again.
 
@@ -337,7 +337,7 @@ class ParseOutput:
     def _pictures(self, work: DocumentWork, numbers: list[int]) -> Iterator[Page | int]:
         """Yields pages as they are read again, since only the document has the pixels; numbers
         where no file needs these."""
-        if not self.delivery.is_drawn or not numbers:
+        if not self.delivery.figures or not numbers:
             yield from numbers
             return
         page_range = PageRange(tuple((number, number) for number in numbers))

@@ -28,7 +28,6 @@ class PredictionFiles(Delivery):
     """
 
     formats: tuple[str, ...] = ("md",)
-    overlay: bool = False
     kind: str = ""
 
     def files(self, place: Path, number: int) -> list[Path]:
