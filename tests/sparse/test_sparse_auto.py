@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -18,17 +19,14 @@ from sooner.sparse.attention.cpu import Fused
 from sooner.sparse.cost import AttentionShape, Cost, MeasuredCosts, measure
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense
+from sooner.sparse.prefill import auto
 from sooner.sparse.prefill.report import PrefillReport
 
-LONG = 16384
+LONG = 4096
 
 
 def local_model(layers: int = 4) -> Any:
-    """A model whose heads look at near tokens only, through the biases of their rotated states.
-
-    They are as wide as real ones: of narrow heads a CPU with wide vectors computes all pairs in
-    about the time that choosing some of them takes.
-    """
+    """A model whose heads look at near tokens only, through the biases of their rotated states."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=96, hidden_size=256, intermediate_size=64, num_attention_heads=2,
@@ -55,13 +53,20 @@ def notes_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
     return report.last
 
 
-@pytest.mark.slow
-def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
-    """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
+@pytest.fixture(params=[0.1, 2.0], ids=["faster", "slower"])
+def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds of each sparse layer on a made-up clock; the dense one before them takes 1."""
+    times = itertools.chain([1.0], itertools.repeat(request.param))
+    monkeypatch.setattr(auto, "_clock", lambda run, device: (next(times), run()))
+    return float(request.param)
+
+
+def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster(seconds: float) -> None:
     notes = notes_of(local_model(), LONG)
-    assert [layer.is_sparse for layer in notes.layers] == [False, True, True, True]
-    dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", notes.layers[0].reason))
-    assert sparse < dense
+    assert [layer.is_sparse for layer in notes.layers] == [False, *[seconds < 1] * 3]
+    if seconds > 1:
+        assert "took 1 s dense, 2 s sparse" in notes.layers[1].reason
+        return
     measured = notes_of(local_model(), LONG, measure_recall=True)
     assert measured.recall is not None
     assert measured.recall > 0.9
@@ -69,7 +74,10 @@ def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None
     assert measured.layers[1].share < 0.25
 
 
-def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
+def test_auto_keeps_what_is_short_and_what_has_no_lines_dense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "_clock", lambda run, device: (1.0, run()))
     short = notes_of(local_model(), 500)
     assert short.is_exact
     assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)
