@@ -33,7 +33,6 @@ class Miniature:
         draft: checkpoint folder of the small model of the same family, if it has one.
         head: folder of an EAGLE draft head that was trained for the target, if it has one.
         tokenizer: folder of what turns frames into codes, if that is a model of its own.
-        judge: folder of the small network that names what is in its pictures, if it has one.
         places: simulated environments that it learnt to act in, if it acts.
     """
 
@@ -44,7 +43,6 @@ class Miniature:
     draft: Path | None = None
     head: Path | None = None
     tokenizer: Path | None = None
-    judge: Path | None = None
     places: tuple[str, ...] = ()
 
     def foreign(self, *sources: Path | str) -> list[str]:
@@ -77,7 +75,6 @@ class Miniature:
             "draft": self.draft,
             "head": self.head,
             "tokenizer": self.tokenizer,
-            "judge": self.judge,
         }
         files = {
             part: folder / "config.json" for part, folder in folders.items() if folder is not None

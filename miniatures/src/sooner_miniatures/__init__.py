@@ -35,10 +35,8 @@ MINIATURES = {
     one.name: one
     for one in (
         _miniature("document", "sample.png", "read the page", draft="draft"),
-        _miniature(
-            "image", None, "a red circle left of a blue square on green", judge="classifier"
-        ),
-        _miniature("motion", "sample.mp4", tokenizer="tokenizer", judge="probe"),
+        _miniature("image", None, "a red circle left of a blue square on green"),
+        _miniature("motion", "sample.mp4", tokenizer="tokenizer"),
         _miniature(
             "robot",
             "sample.png",
