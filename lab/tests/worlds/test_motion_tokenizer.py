@@ -8,8 +8,8 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
-from sooner_lab.worlds.motion import evaluate, world
-from sooner_lab.worlds.motion.evaluate import to_pixels
+from sooner_lab.worlds.motion import world
+from worlds.clips import to_pixels
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +55,3 @@ def test_wrong_clips_are_named(tokenizer: MotionTokenizer) -> None:
         tokenizer.encode(torch.zeros(1, 3, 10, 40, 48))
     with pytest.raises(SoonerError, match=r"48 x 40 pixels.*scale them to 40 x 48"):
         tokenizer.encode(torch.zeros(1, 3, 9, 48, 40))
-
-
-def test_nucleus() -> None:
-    chances = torch.tensor([[0.1, 0.5, 0.25, 0.15]])
-    torch.testing.assert_close(evaluate.top_p(chances, 0.6), torch.tensor([[0, 2 / 3, 1 / 3, 0]]))
-    torch.testing.assert_close(evaluate.top_p(chances, 0.5), torch.tensor([[0.0, 1, 0, 0]]))
-    torch.testing.assert_close(evaluate.top_p(chances, 1.0), chances)
