@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from sooner.engine.stats.run import APPROXIMATE
 from sooner.methods import Method, ParallelVLM
-from sooner.methods.threads import cores
+from sooner.methods.threads import cores, torch_threads
 from sooner.models import adapt
 from sooner.tasks.clip import Clip
 
@@ -123,7 +120,7 @@ class ParallelBench(CaptionBench):
         return name in self.pruned or name == "speculative"
 
     def run_ours(self, name: str, index: int) -> TimedRun:
-        with threads(cores() if name == ALL_CORES else torch.get_num_threads()):
+        with torch_threads(cores() if name == ALL_CORES else None):
             return super().run_ours(name, index)
 
     def method(self, name: str, clip: Clip) -> Method:
@@ -168,17 +165,6 @@ class ParallelBench(CaptionBench):
         inputs = self.clip(PLAIN, 0).inputs
         visual = adapt(self.model).visual_tokens(inputs)
         return {"all": int(inputs["input_ids"].shape[1]), "visual": int(visual.sum())}
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Give torch so many threads within the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def first_token_ratio(arm: ArmSamples, plain: ArmSamples) -> float | None:
