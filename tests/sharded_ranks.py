@@ -198,13 +198,13 @@ def patched() -> Any:
 
 
 def join(store: Path, number: int) -> None:
-    """Meet the other ranks; who does not come within a minute is not waited for."""
+    """Meet the other ranks; who does not come within minutes is not waited for."""
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{store}",
         rank=number,
         world_size=RANKS,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(minutes=5),
     )
 
 

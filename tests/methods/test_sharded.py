@@ -23,7 +23,7 @@ from sooner.tasks.settings import CaptionSettings
 from tasks import videos
 from tasks.fixtures import checkpoint
 
-SECONDS = 150
+SECONDS = 600
 """After which the ranks hang; they take some fifteen on a core of their own."""
 TESTS = Path(sharded_ranks.__file__).parent
 STOPPED = "SoonerError: the first rank stopped decoding"
