@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attention_cases import WRITTEN, Case, case, worst
-from sooner.engine.attention import cpu, reference
+from sooner.engine.attention import reference
 from sooner.engine.attention.block import (
     MAX_ENTRIES,
     PAGE,
@@ -111,35 +111,6 @@ def test_pages_are_read_where_the_table_points() -> None:
     made = block_attention(example.query, keys, values, paged)
     assert torch.equal(made, by_operator(example))
     assert worst(example, reference.attend(example.query, keys, values, paged, 0.25)) < 2e-6
-
-
-@pytest.mark.parametrize(
-    ("lengths", "options", "calls"),
-    [
-        ([200, 190, 3], {}, 1),
-        ([200, 190, 3], {"tree": True, "sizes": [9, 2, 0]}, 1),
-        ([1100, 1100], {}, 2),
-        ([1190, 1150], {"tree": True, "group": 8}, 2),
-        ([1190, 0, 1190], {"kv_heads": 8, "dim": 64}, 5),
-    ],
-)
-def test_rows_share_a_call_unless_they_lie_far_apart(
-    lengths: list[int], options: Any, calls: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a copy of keys and values; only slots that are NaN cost one."""
-    example, made = case(lengths, 9, capacity=1300, unseen=7.0, **options), []
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        made.append(args)
-        return fused(*args, **kwargs)
-
-    fused = cpu.FUSED
-    monkeypatch.setattr(cpu, "FUSED", counted)
-    assert worst(example, by_operator(example)) < 2e-6
-    assert len(made) == calls
-    for _, keys, values, *_ in made:
-        assert keys.untyped_storage().data_ptr() == example.keys.untyped_storage().data_ptr()
-        assert values.untyped_storage().data_ptr() == example.values.untyped_storage().data_ptr()
 
 
 def test_stores_may_have_any_strides() -> None:

@@ -6,28 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
-    PATTERNS,
-    Dense,
-    Grid,
-    HeadPattern,
-    QBoundary,
     VerticalSlash,
 )
 from sooner.sparse.patterns.drawing import tile
-from sooner.sparse.search.pictures import Map, attention_figure, save, table_figure
-from sooner.sparse.table import HeadEntry, PatternTable
+from sooner.sparse.search.pictures import Map, attention_figure, save
 
 LAYOUT = PromptLayout.spans(("text", 8), ("video", 48), ("text", 16), frame=12)
-EVERY: list[HeadPattern] = [
-    *(kind() for kind in PATTERNS.values()),
-    QBoundary({"video": Grid(), "text": VerticalSlash()}),
-]
 
 
 def test_a_pattern_draws_the_real_mask_of_states() -> None:
@@ -36,23 +25,6 @@ def test_a_pattern_draws_the_real_mask_of_states() -> None:
     axes = pattern.draw(LAYOUT, queries=states[0], keys=states[1])
     expected = tile(pattern.mask(LAYOUT, *states), pattern.name, LAYOUT)
     assert torch.equal(torch.as_tensor(axes.images[0].get_array().data), expected)
-
-
-def _table() -> PatternTable:
-    layer = (
-        HeadEntry(Dense(), 0.0, 1.0, 1.0),
-        HeadEntry(EVERY[-1], 0.1, 0.9, 0.2),
-        HeadEntry(Grid(), 0.3),
-    )
-    return PatternTable("some/model", "", (layer,) * 3, about={"tokens": [4096]})
-
-
-def test_a_table_becomes_a_png_and_an_svg(tmp_path: Path) -> None:
-    paths = save(lambda: table_figure(_table()), tmp_path / "heads")
-    assert [path.name for path in paths] == ["heads.png", "heads.svg"]
-    with Image.open(paths[0]) as picture:
-        assert min(picture.size) > 300
-    assert "<svg" in paths[1].read_text()
 
 
 @pytest.mark.parametrize("name", ["a.jpeg", "none/a.png"])

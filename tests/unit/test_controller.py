@@ -10,12 +10,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 
-from sooner.methods.controller import LONGEST_PAUSE, RoundCost, Times
+from sooner.methods.controller import LONGEST_PAUSE, RoundCost
 from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
-from sooner.methods.experience import EXPLORE_EVERY, Acceptance, rounds_to_the_end
+from sooner.methods.experience import EXPLORE_EVERY, Acceptance
 from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 from sooner.methods.tree_size import MeasuredSize, Size, TreeSize
 
@@ -249,18 +248,6 @@ def crowded(rows: int, block: int) -> float:
     return 7.5 + 0.24 * rows + 0.094 * rows * block
 
 
-@pytest.mark.parametrize("rows", [2, 8, 32])
-@pytest.mark.parametrize("chance", [0.5, 0.9])
-def test_rounds_of_a_closed_batch_are_those_that_batches_take(rows: int, chance: float) -> None:
-    expected, draw = rounds_to_the_end([TOKENS] * rows, [chance] * 8, 1.0), np.random.default_rng(0)
-    for size in (1, 4, 8):
-        output, last = np.zeros((300, rows)), np.zeros(300)
-        for number in range(1, TOKENS + 1):
-            last = np.where((output < TOKENS).any(1), number, last)
-            output += 1 + np.minimum(draw.geometric(1 - chance, output.shape) - 1, size)
-        assert expected[size] == pytest.approx(float(last.mean()), rel=0.04)
-
-
 @pytest.mark.parametrize("rows", [8, 32])
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.6, 0.7, 0.8, 0.95])
 def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
@@ -330,37 +317,3 @@ def test_a_tree_has_as_many_levels_as_pay(rate: float, draft: float) -> None:
     best = max(tree_speed(rate, draft, TreeSize(size)) for size in levels())
     ours = tree_speed(rate, draft, MeasuredSize(levels()[-1], levels()))
     assert ours >= max(0.93 * best, 0.95)
-
-
-# Times --------------------------------------------------------------------------------------------
-
-
-def test_times_separate_what_rows_and_draft_tokens_cost() -> None:
-    def seconds(rows: int, drafted: int) -> float:
-        return 6.7 + 0.95 * rows + 0.27 * rows * drafted
-
-    draw, times = random.Random(0), Times((1.0, 0.15, 0.05))
-    assert times.seconds((1, 1, 0)) == 0
-    for _ in range(60):
-        times.add((1, 1, 0), seconds(1, 0) * draw.lognormvariate(0, 0.1))
-    assert times.seconds((1, 1, 0)) == pytest.approx(seconds(1, 0), rel=0.1)
-    assert seconds(1, 0) < times.seconds((1, 32, 0)) < 32 * seconds(1, 0)
-    for _ in range(300):
-        rows, drafted = draw.choice((1, 2, 4, 15, 30)), draw.choice((0, 2, 8))
-        took = seconds(rows, drafted) * draw.lognormvariate(0, 0.1)
-        times.add((1, rows, rows * drafted), took)
-    for rows, drafted in ((1, 0), (32, 4), (8, 16), (2, 5)):
-        estimate = times.seconds((1, rows, rows * drafted))
-        assert estimate == pytest.approx(seconds(rows, drafted), rel=0.15)
-
-
-def test_a_staircase_of_times_is_followed_and_a_stall_is_not() -> None:
-    times = Times((1.0, 0.15, 0.05))
-    for _ in range(20):
-        for drafted in (0, 4, 15, 16):
-            times.add((1, 1, drafted), 1.0 if drafted < 16 else 2.0)
-    before = times.seconds((1, 1, 4))
-    assert before == pytest.approx(1.0, rel=0.1)
-    assert times.seconds((1, 1, 16)) == pytest.approx(2.0, rel=0.1)
-    times.add((1, 1, 4), 50.0)
-    assert times.seconds((1, 1, 4)) <= 1.3 * before
