@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from commands import Run
 from sooner import __version__
-from sooner.cli import main as entry
 from sooner.cli.main import app
 
 
@@ -79,7 +78,7 @@ def test_interrupt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(entry.doctor, "versions", interrupted)
+    monkeypatch.setattr("sooner.cli.doctor.versions", interrupted)
     assert run("doctor").code == 130
 
 

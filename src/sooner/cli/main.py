@@ -8,29 +8,52 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import typer
 
 from ..errors import SoonerError, new_name
 from ..plugins import plugins
-from . import act, caption, demo, doctor, imagine, parse, search, serve, show, train, verify
 
 DONE, BAD, INTERRUPTED = 0, 2, 130
 
-app = typer.Typer(
-    name="sooner",
-    help="The same tokens, sooner: exact speculative decoding for multimodal models.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # as docstrings are written; rich's own would eat 'sooner[demo]'
-)
-PARTS = (caption, imagine, act, parse, serve, demo, search, show, verify, doctor, train)
-for command in (*PARTS, *plugins("sooner.commands")):
-    command.register(app)
+PARTS = (
+    "caption", "imagine", "act", "parse", "serve", "demo", "search", "show", "verify", "doctor",
+    "train",
+)  # fmt: skip
 
 
-@app.callback(invoke_without_command=True)
+@cache
+def build_app(only: str | None = None) -> typer.Typer:
+    """Returns the application with all commands, those of other distributions among them.
+
+    Args:
+        only: one of `PARTS`, if no other is needed: less is imported then.
+    """
+    app = typer.Typer(
+        name="sooner",
+        help="The same tokens, sooner: exact speculative decoding for multimodal models.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",  # as docstrings are; rich's own would eat 'sooner[demo]'
+    )
+    app.callback(invoke_without_command=True)(root)
+    for name in PARTS if only is None else (only,):
+        import_module(f".{name}", __package__).register(app)
+    if only is None:
+        for part in plugins("sooner.commands"):
+            part.register(app)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return build_app()
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
 def root(
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
 ) -> None:
@@ -49,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    first = arguments[0] if arguments else ""
+    # Another distribution may add to the group `train`.
+    app = build_app(first if first in PARTS and first != "train" else None)
     command = typer.main.get_command(app)
     try:
         code = command.main(args=list(arguments), prog_name="sooner", standalone_mode=False)
