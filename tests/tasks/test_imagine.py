@@ -17,9 +17,9 @@ from sooner.tasks.imagine import (
     continue_clip,
     imagine,
 )
+from sooner.tasks.imagine.batch import DrawingProgress
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
-from sooner.tasks.imagine.progress import DrawingProgress
 from sooner.tasks.imagine.prompting import build_prompt
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos

@@ -21,10 +21,9 @@ from .display import Display, Tally, unbroken
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
-    from ..tasks.imagine.batch import DrawCallbacks
+    from ..tasks.imagine.batch import DrawCallbacks, DrawingProgress
     from ..tasks.imagine.drawing_model import DrawingModel, Kind
     from ..tasks.imagine.job import ImagineResult
-    from ..tasks.imagine.progress import DrawingProgress
 
     Draw = Callable[[DrawingModel, ImagineSettings, DrawCallbacks], ImagineResult]
 

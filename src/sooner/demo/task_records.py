@@ -19,8 +19,8 @@ from ..tasks.act.observation import Observation
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
+from ..tasks.imagine.batch import DrawingProgress
 from ..tasks.imagine.drawing_model import DrawingModel
-from ..tasks.imagine.progress import DrawingProgress
 from ..tasks.loading import ModelPair
 from ..tasks.parse.comparison import compare_plain, warm_up
 from ..tasks.parse.drafters import make_drafter

@@ -1,9 +1,9 @@
 """Pictures from prompts, and clips continued: `imagine` and `continue_clip`.
 
 `load_drawing_model` loads a model that generates pictures, with the processor or video tokenizer
-that makes its inputs; `ImagineSettings` says how; `job` runs one input, `progress` collects what is
-drawn after each round, `writing` writes files with their metadata. Names are imported on first
-use: most need torch.
+that makes its inputs; `ImagineSettings` says how; `job` runs one input, `batch` draws and collects
+what is drawn after each round, `writing` writes files with their metadata. Names are imported on
+first use: most need torch.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from ...methods import Autoregressive, Method
 from ...methods.context import Context
 from ...parity import Parity, compare, rounding
 from ..comparison import plain_data
-from .batch import DrawJob, draw_batch
-from .progress import OnProgress
+from .batch import DrawJob, OnProgress, draw_batch
 
 
 def compare_plain(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -126,8 +126,6 @@ PICTURE, CLIP = 64, 128
 
 """Default Jacobi windows, in codes: those with which the paper reports its best results."""
 
-Options = dict[str, Any]
-
 
 def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
     """Returns the method that `settings` name.
@@ -142,10 +140,13 @@ def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
             f"so use at most {grid.left}"
         )
     window = settings.jacobi_window or default_jacobi_window(canvas, settings.count)
-    options: Options = {"jacobi_window": min(window, grid.left)}
-    if settings.init is not None:
-        options["init"] = settings.init
-    return BUILDERS[settings.method](settings, options)
+    if settings.method == "plain":
+        return Autoregressive()
+    coupling = "independent" if settings.method == "sjd" else settings.coupling
+    values = {"init": settings.init, "coupling": coupling, "strength": settings.strength}
+    options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    kind = GSD if settings.method == "gsd" else CoupledJacobi
+    return kind(jacobi_window=min(window, grid.left), **options)
 
 
 def default_jacobi_window(canvas: Canvas, count: int) -> int:
@@ -160,29 +161,3 @@ def default_jacobi_window(canvas: Canvas, count: int) -> int:
     if canvas.device.type != "cpu":
         return window
     return max(8, (window if is_clip else window // 4) // count)
-
-
-def _jacobi(settings: ImagineSettings, options: Options) -> Method:
-    values = {"coupling": settings.coupling, "strength": settings.strength}
-    known: Options = {name: value for name, value in values.items() if value is not None}
-    return CoupledJacobi(**options, **known)
-
-
-def _sjd(settings: ImagineSettings, options: Options) -> Method:
-    return CoupledJacobi(**options, coupling="independent")
-
-
-def _gsd(settings: ImagineSettings, options: Options) -> Method:
-    return GSD(**options)
-
-
-def _plain(settings: ImagineSettings, options: Options) -> Method:
-    return Autoregressive()
-
-
-BUILDERS: dict[str, Callable[[ImagineSettings, Options], Method]] = {
-    "gsd": _gsd,
-    "jacobi": _jacobi,
-    "plain": _plain,
-    "sjd": _sjd,
-}

@@ -22,9 +22,17 @@ from ..frames import Progress, read
 from ..identity import fingerprint, sha256
 from ..video import probe
 from . import comparison
-from .batch import DrawCallbacks, DrawJob, Interrupted, draw_batch, fresh_seed, warm_up
+from .batch import (
+    DrawCallbacks,
+    DrawingProgress,
+    DrawJob,
+    Interrupted,
+    draw_batch,
+    fresh_seed,
+    to_uint8,
+    warm_up,
+)
 from .drawing_model import DrawingModel, build_method
-from .progress import DrawingProgress, to_uint8
 from .prompting import unknown_words
 from .settings import ImagineSettings
 
@@ -172,8 +180,8 @@ def _make(
     if settings.compare:
         callbacks.stage("warm-up")
         warm_up(work, method, comparison.plain_for(work, method))
-    callbacks.stage("draw")
     base = _base(drawing_model, work, method, details)
+    callbacks.stage("draw")
     try:
         drawing, progress = draw_batch(work, method, callbacks.on_progress)
     except Interrupted as stop:

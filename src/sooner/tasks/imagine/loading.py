@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
 from huggingface_hub import snapshot_download
@@ -82,27 +82,8 @@ def _places(root: Path) -> list[Path]:
     return [root, *(root / name for name in below)]
 
 
-def find_chameleon(model: str, layout: str | None) -> str:
-    """The folder of a Lumina-mGPT, fetched if that is a hub id; others as they are.
-
-    Its config has to be adapted for transformers, which needs the files in a local folder.
-    """
-    if layout not in LUMINA or Path(model).is_dir():
-        return model
-    return snapshot_download(model, allow_patterns=FILES)
-
-
-def load_chameleon(folder: str, dtype: Any, layout: str | None) -> Any:
-    """Returns the model; Lumina-mGPT's files in a folder are read as they were published."""
-    if layout in LUMINA:
-        return load_lumina(folder, None if dtype == "auto" else dtype)
-    return ChameleonForConditionalGeneration.from_pretrained(
-        folder, dtype=dtype, attn_implementation="sdpa"
-    )
-
-
 def load_processor(folder: str) -> Any:
-    """Returns what makes a model's prompts; Lumina-mGPT is published with a tokenizer alone.
+    """Returns what makes a Chameleon's prompts; Lumina-mGPT is published with a tokenizer alone.
 
     Raises:
         SoonerError: the tokenizer does not know the end of a turn.
@@ -162,16 +143,6 @@ CONTINUES = "cosmos_ar"
 MINIATURES = {"image": "image", "video": "motion"}
 
 
-class LoadOptions(NamedTuple):
-    """How and with what a model is to be loaded; see `load_drawing_model`."""
-
-    device: torch.device
-    dtype: Any
-    tokenizer: str | None
-    layout: str | None
-    remote_code: bool
-
-
 def load_drawing_model(
     model: str | None = None,
     kind: Kind = "image",
@@ -209,8 +180,10 @@ def load_drawing_model(
         name = f"miniature {small.name}"
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
-    load = _load_image_model if kind == "image" else _load_video_model
-    made = load(folder, LoadOptions(where, precision, tokenizer, layout, remote_code))
+    if kind == "image":
+        made = _load_image_model(folder, where, precision, tokenizer, layout)
+    else:
+        made = _load_video_model(folder, where, precision, tokenizer, remote_code)
     return DrawingModel(
         name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder
     )
@@ -221,7 +194,9 @@ def find_model(model: str | None, kind: Kind) -> str:
     return str(miniatures.find(MINIATURES[kind]).target) if model is None else model
 
 
-def _load_image_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
+def _load_image_model(
+    folder: str, device: torch.device, dtype: Any, tokenizer: str | None, layout: str | None
+) -> dict[str, Any]:
     kind = config_type(folder)
     if kind not in LOADERS:
         hint = "; continue clips with it (--continue)" if kind == CONTINUES else ""
@@ -230,33 +205,27 @@ def _load_image_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
             f"{did_you_mean(kind, LOADERS)}{hint}; supported: {', '.join(sorted(LOADERS))}"
         )
     options: dict[str, Any] = {}
-    with explained(folder, load_options.device):
-        model: Any
+    with explained(folder, device):
         if kind == "chameleon":
-            options = chameleon_options(
-                folder,
-                load_options.device,
-                load_options.tokenizer,
-                load_options.layout,
-            )
-            folder = find_chameleon(folder, load_options.layout)
-            model = load_chameleon(folder, load_options.dtype, load_options.layout)
-            processor = load_processor(folder)
+            options = chameleon_options(folder, device, tokenizer, layout)
+        if kind == "chameleon" and layout in LUMINA:
+            # Its config has to be adapted for transformers, which needs the files in a folder.
+            if not Path(folder).is_dir():
+                folder = snapshot_download(folder, allow_patterns=FILES)
+            model: Any = load_lumina(folder, None if dtype == "auto" else dtype)
         else:
-            model = LOADERS[kind].from_pretrained(
-                folder, dtype=load_options.dtype, attn_implementation="sdpa"
-            )
-            processor = AutoProcessor.from_pretrained(folder)
-        model = as_run(model, folder).to(load_options.device).eval()
-    return {"model": model, "processor": processor, "options": options}
+            model = LOADERS[kind].from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        model = as_run(model, folder).to(device).eval()
+        load = load_processor if kind == "chameleon" else AutoProcessor.from_pretrained
+        return {"model": model, "processor": load(folder), "options": options}
 
 
-def _load_video_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
-    dtype = load_options.dtype
-    with explained(folder, load_options.device):
-        model: Any
+def _load_video_model(
+    folder: str, device: torch.device, dtype: Any, tokenizer: str | None, remote_code: bool
+) -> dict[str, Any]:
+    with explained(folder, device):
         if _is_published(Path(folder)):
-            model = load_published(folder, None if dtype == "auto" else dtype)
+            model: Any = load_published(folder, None if dtype == "auto" else dtype)
         else:
             kind = config_type(folder)
             if kind != CONTINUES:
@@ -265,14 +234,10 @@ def _load_video_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
                     f"{CONTINUES} (a folder as published, or saved by transformers)"
                 )
             model = CosmosARForCausalLM.from_pretrained(folder, dtype=dtype)
-        model = model.to(load_options.device).eval()
-        place = find_tokenizer(Path(folder), load_options.tokenizer)
-        return {
-            "model": model,
-            "video_tokenizer": load_video_tokenizer(
-                model, place, load_options.device, load_options.remote_code
-            ),
-        }
+        model = model.to(device).eval()
+        place = find_tokenizer(Path(folder), tokenizer)
+        video_tokenizer = load_video_tokenizer(model, place, device, remote_code)
+        return {"model": model, "video_tokenizer": video_tokenizer}
 
 
 def _is_published(folder: Path) -> bool:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
-from av.video.stream import VideoStream
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ... import __version__
 from ...errors import SoonerError
 from ...io import replacing
+from ..film import Film
 
 METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
         "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
@@ -27,7 +26,7 @@ SMALLEST = 160
 """Clips whose height is below this are enlarged by whole numbers: chroma subsampling would blur
 their colours, and they would be too small to look at."""
 
-QUALITY = "14"
+QUALITY = 14
 
 
 def check_target(path: Path, suffix: str, overwrite: bool) -> None:
@@ -88,7 +87,11 @@ def write_png(path: Path, pixels: np.ndarray, record: Mapping[str, Any]) -> None
     for name, value in metadata(record).items():
         text = value if isinstance(value, str) else json.dumps(value)
         info.add_itxt(name, text) if not text.isascii() else info.add_text(name, text)
-    _whole(path, lambda part: Image.fromarray(pixels).save(part, format="PNG", pnginfo=info))
+    try:
+        with replacing(path) as part:
+            Image.fromarray(pixels).save(part, format="PNG", pnginfo=info)
+    except OSError as error:
+        raise SoonerError(f"output '{path}' can't be written: {error.strerror}") from error
 
 
 def grid(pictures: np.ndarray) -> np.ndarray:
@@ -116,26 +119,11 @@ def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, A
     times = max(1, -(-SMALLEST // height)) if height < SMALLEST else 1
     large = frames.repeat(times, axis=1).repeat(times, axis=2)
     large = large[:, : height * times // 2 * 2, : width * times // 2 * 2]  # 4:2:0 wants even sides
-    _whole(path, lambda part: _encode(part, large, fps, json.dumps(metadata(record))))
-
-
-def _encode(part: Path, frames: np.ndarray, fps: float, comment: str) -> None:
-    with av.open(str(part), "w", format="mp4") as container:
-        container.metadata["comment"] = comment
-        stream = container.add_stream("h264", rate=round(fps), options={"crf": QUALITY})
-        assert isinstance(stream, VideoStream)  # what a video codec gives
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        for picture in frames:
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-
-
-def _whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside `path` and swap, so that there is never half a file under its name."""
+    film = Film(path, fps, QUALITY, json.dumps(metadata(record)))
     try:
-        with replacing(path) as part:
-            write(part)
-    except OSError as error:
-        raise SoonerError(f"output '{path}' can't be written: {error.strerror}") from error
+        for picture in large:
+            film.add(picture)
+        film.close()
+    except BaseException:
+        film.drop()
+        raise
