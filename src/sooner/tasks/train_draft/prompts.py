@@ -11,15 +11,25 @@ from typing import Any
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from ... import miniatures
 from ...errors import SoonerError, did_you_mean, reason_of
+from ...models import adapt
+from ...models.openvla.config import OpenVLAConfig
 from ...models.openvla.processing import OpenVLAProcessor
+from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find
 from ..loading import ModelPair
 from ..prompting import GENERAL_PROMPT
 from ..settings import CaptionSettings
+from .dataset import DataSet
+from .recording import OnBatch, record
+from .settings import PromptSource, Recipe
+from .training import recorded_layers
 
 KEYS = ("image", "prompt", "video")
+LONGEST = 256
+"""Tokens of an answer in words."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +136,42 @@ def _pixels_in(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         name: value.to(dtype) if name.startswith("pixel_values") else value
         for name, value in inputs.items()
     }
+
+
+def record_answers(
+    pair: ModelPair,
+    folder: Path,
+    source: PromptSource,
+    recipe: Recipe,
+    on_batch: OnBatch | None = None,
+) -> DataSet:
+    """Returns the recording to train on, made in `folder` or continued there if need be.
+
+    Raises:
+        SoonerError: nothing to ask the model, or files that can't be read.
+    """
+    if source.data is not None and (source.data / "index.json").is_file():
+        return DataSet.open(source.data)
+    longest = source.max_new_tokens or _answer(pair.target.model)
+    settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
+    if source.data is not None:
+        batches = ask(read_questions(source.data), pair, settings)
+    elif pair.miniature is not None:
+        batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
+    else:
+        raise SoonerError(
+            f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "
+            "{video|image, prompt}"
+        )
+    target = adapt(pair.target.model)
+    layers = recorded_layers(target, recipe)
+    return record(target.model, batches, folder, longest, layers=layers, on_batch=on_batch)
+
+
+def _answer(model: Any) -> int:
+    """Returns tokens of an answer: a policy's are counted, since no token ends them."""
+    if not isinstance(model.config, OpenVLAConfig):
+        return LONGEST
+    known = model.config.norm_stats or {}
+    dims = {ActionStatistics.choose(known, key).dims for key in known}
+    return int(model.config.action_horizon * max(dims))

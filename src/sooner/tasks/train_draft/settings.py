@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from ...checks import check_fields, check_keys, option
+from ...checks import check_choice, check_fields, check_keys, option
 from ...errors import SoonerError
 
 SPANS = ("answer", "all")
@@ -190,3 +191,41 @@ class BlockTraining(Recipe):
     block_size: int = option(16, 2)
     anchors: int = option(64, 1)
     decay: float = option(7.0, 0, above=True)
+
+
+def make_recipe(kind: str, values: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe of a format with the values that were given.
+
+    Raises:
+        SoonerError: an unknown format, a value out of range, or of another format.
+    """
+    check_choice("format", kind, FORMATS)
+    if kind != "dflash":
+        return HeadTraining.of({"format": kind, **values})
+    layers = values.get("layers", (BlockTraining.layers,))
+    if len(layers) != 1:
+        raise SoonerError("--layers of dflash is how many the drafter has; give one number")
+    return BlockTraining.of({**values, "layers": layers[0]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSource:
+    """Where prompts come from, and how they are answered.
+
+    Attributes:
+        data: folder of videos, or JSONL of `{video|image, prompt}`; by default the miniature's own
+            world. A folder that holds a recording is used as it is.
+        samples: prompts from a miniature's own world.
+        prompt: what is asked about each file.
+        frames: frames of each video.
+        max_new_tokens: where an answer is cut; by default 256, or the tokens of a policy's action.
+    """
+
+    data: Path | None = option(None, metavar="FILE|DIR")
+    samples: int = option(256, 2)
+    prompt: str | None = None
+    frames: int | None = option(None, 1)
+    max_new_tokens: int | None = option(None, 1)
+
+    def __post_init__(self) -> None:
+        check_fields(self)

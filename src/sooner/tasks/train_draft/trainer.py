@@ -80,7 +80,7 @@ class Trainer(ABC):
         self.order = Order(len(self.samples), settings.batch, settings.seed)
         self.optimizer = torch.optim.AdamW(
             self.head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay,
-            betas=settings.betas,
+            betas=self.settings.betas,
         )  # fmt: skip
         self.step, self.seconds = 0, 0.0
         self.acceptance: dict[str, Any] = {}
