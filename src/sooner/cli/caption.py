@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class _Job:
         for number, path in enumerate(videos, start=1):
             place = f"[{number}/{len(videos)}] " if len(videos) > 1 else ""
             self.display.line(f"{place}{path}", "bold")
-            if self.ranks.broadcast_flag(lambda path=path: self._attempt(self._is_needed, path)):
+            if self.ranks.broadcast_flag(partial(self._attempt, self._is_needed, path)):
                 self._load()
                 if not self._attempt(self._caption, path) and self.ranks.is_tensor_parallel:
                     raise typer.Exit(BAD)  # the others may have got elsewhere: end with them

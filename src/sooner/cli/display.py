@@ -109,6 +109,7 @@ STAGES = {
     "trial": "measuring those that were found",
     "rollout": "rolling out",
     "score": "scoring",
+    "pages": "parsing pages",
 }
 
 
@@ -128,14 +129,12 @@ class Display:
         self._midline = False
 
     def line(self, text: str, style: str = "") -> None:
-        """A line on stderr that `quiet` leaves out."""
+        """Writes a line to stderr, above live progress; `quiet` leaves it out."""
         if not self.quiet:
-            self.stop()
             self.err.print(Text(text, style=style))
 
     def error(self, text: str) -> None:
         """Writes a line to stderr, always."""
-        self.stop()
         self.err.print(Text(f"sooner: {text}", style="red"))
 
     def stage(self, name: str, total: int | None = None) -> None:

@@ -95,7 +95,7 @@ def keyword(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> ins
 
 def parameter(kind: Any, field: dataclasses.Field[Any], default: Any) -> inspect.Parameter:
     """Returns the option or argument of one field of settings."""
-    hint = Annotated[_plain(kind, field), option_of(kind, field.name)]
+    hint: Any = Annotated[_plain(kind, field), option_of(kind, field.name)]
     if default is dataclasses.MISSING:
         return keyword(field.name, hint)
     if isinstance(default, tuple):
@@ -146,7 +146,9 @@ def _group(hint: Any) -> tuple[Any, Fields] | None:
     return kind, next((item for item in extra if isinstance(item, Fields)), Fields())
 
 
-def _groups(kind: Any, chosen: Fields) -> Iterator[tuple[Any, Any]]:
+def _groups(
+    kind: Any, chosen: Fields
+) -> Iterator[tuple[dataclasses.Field[Any], tuple[Any, Fields] | None]]:
     """Yields each chosen field and the dataclass that it stands for, or `None`."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in chosen.of(kind):

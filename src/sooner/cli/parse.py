@@ -91,7 +91,7 @@ def parse(
         job = ray_job(request, pages_display.page)
     pages_display.texts = job.store if sample else None
     try:
-        with pages_display, ended_as_interrupted():  # no page is blamed for the end
+        with display.job(), ended_as_interrupted():  # no page is blamed for the end
             _run(job, request, display)
     except KeyboardInterrupt:
         display.error(

@@ -1,11 +1,8 @@
-"""Pages as they are done: a line each, and on a terminal a bar with speed and estimate."""
+"""Pages as they are done: a line each, with speed and estimate, and on a terminal a bar."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
-
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from ..miniatures import MADE_UP
 from .display import Display
@@ -27,26 +24,15 @@ class PagesDisplay:
 
     def __init__(self, display: Display, texts: Store | None = None) -> None:
         self.display, self.texts = display, texts
-        self._bar: Progress | None = None
         self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
         self._is_warned = False  # that a miniature knows its own world alone
         self._drafts, self._why = 0, ""  # pages that no model verified
 
-    def __enter__(self) -> PagesDisplay:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
     def page(self, record: dict[str, Any], counts: Counts) -> None:
         """A page is done; failures are told even if nothing else is."""
         line = page_line(record, counts)
+        if self.display.err.is_terminal:
+            self.display.stage("pages", counts.expected)
         if record["status"] == "FAILED":
             self.display.error(line)
         else:
@@ -60,7 +46,7 @@ class PagesDisplay:
             self._drafts, self._why = self._drafts + 1, record["reason"]
         if record["tokens_per_second"]:
             self._speeds.append((record["tokens"], record["seconds"]["decode"]))
-        self._advance(counts)
+        self.display.advance(counts.done + counts.failed, counts.expected)
 
     def _note(self, note: str) -> None:
         """A page's note; what is true of a whole run is told once."""
@@ -73,25 +59,6 @@ class PagesDisplay:
         for name in record["files"]:
             if self.texts is not None and name.endswith(".md"):
                 self.display.line(self.texts.read(name).decode().strip() + "\n")
-
-    def _advance(self, counts: Counts) -> None:
-        if self.display.quiet or not self.display.err.is_terminal:
-            return
-        if self._bar is None:
-            self._bar = Progress(
-                SpinnerColumn(),
-                BarColumn(),
-                TextColumn("{task.completed}/{task.fields[known]} pages{task.fields[pace]}"),
-                console=self.display.err,
-                transient=True,
-            )
-            self._bar.add_task("", total=counts.expected, pace="", known="")
-            self._bar.start()
-        done = counts.done + counts.failed
-        task = self._bar.task_ids[0]
-        self._bar.update(
-            task, completed=done, total=counts.expected, known=known(counts), pace=pace(counts)
-        )
 
     def counts(self, counts: Counts) -> str:
         """Returns how many pages are in which state."""

@@ -136,6 +136,7 @@ class Served:
 
     def report(self, display: Display, url: str, more: str = "") -> None:
         """Say that requests are taken."""
+        display.end_text()
         display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
         if not more and self.settings.page and has_page():
             display.line(f"  watch it at {url}/")

@@ -102,11 +102,11 @@ class Scoring:
         job = predicting(first.job(pages_display.page), benchmark)
         if request.ray is not None:
             on_ray = ray_job(replace(request, inputs=[str(self.folder)]), pages_display.page, job)
-            with pages_display:
+            with self.display.job():
                 on_ray.run()
             return self._show_summary(on_ray, pages_display)
         try:
-            with pages_display:
+            with self.display.job():
                 job.run(lambda: request.load(self.display))
         finally:
             close = getattr(job.drafter, "close", None)
