@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..kernels import boundary
-from ..kernels import dense as whole_dense
-from ..kernels import grid as whole_grid
-from ..kernels import vertical_slash as whole_lines
 from ..kernels.common import TileSizes, tiles_for
+from ..kernels.dense import dense
+from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
+from ..kernels.vertical_slash import vertical_slash
 from ..pairs import GridIndex, LineIndex
 from ..plane import Plane
 from .partial import Partial, States
-
-Kernel = Callable[..., None]
 
 
 class TritonBackend:
     """Runs kernels that load and store through a plane's permutation (MMInference, appendix G).
 
-    A plane without one takes the plain kernels, one whose keys stand where they stood those of the
-    Q-boundary, any other those of the 2D-boundary, rows with gaps of padding among them.
+    Queries are always loaded through their slots, keys where they do not stand at their ranks: in
+    2D-boundaries, and in rows with gaps of padding.
 
     Args:
         tiles: tile sizes; by head dimension and dtype unless given.
@@ -56,9 +51,10 @@ class TritonBackend:
             return
         lists, tiles = line_lists(plane, index), self._tiles(states)
         tiles = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
-        run = _kernel(plane, whole_lines.vertical_slash, boundary.lines)
         with _on(states):
-            run(states, plane, lists, index.block, heads, into, tiles)
+            vertical_slash(
+                states, plane, lists, index.block, heads, into, tiles, _moves_keys(plane)
+            )
         bottom = int(index.bottom.max())
         if bottom > 0:
             start = max(len(plane.queries) - bottom, 0)
@@ -70,18 +66,18 @@ class TritonBackend:
         """Attends to evenly spaced lines."""
         if _nothing(plane, heads):
             return
-        run = _kernel(plane, whole_grid.grid, boundary.grid)
+        tiles, is_pair = self._tiles(states), _moves_keys(plane)
         with _on(states):
-            run(states, plane, spacings(index), heads, into, self._tiles(states))
+            grid(states, plane, spacings(index), heads, into, tiles, is_pair)
 
     def _dense(
         self, states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int
     ) -> None:
         if _nothing(plane, heads):
             return
-        run = _kernel(plane, whole_dense.dense, boundary.dense)
+        tiles, is_pair = self._tiles(states), _moves_keys(plane)
         with _on(states):
-            run(states, plane, heads, into, first, start, self._tiles(states))
+            dense(states, plane, heads, into, first, start, tiles, is_pair)
 
     def _tiles(self, states: States) -> TileSizes:
         return self.tiles or tiles_for(states.queries.shape[-1], states.queries.dtype)
@@ -97,11 +93,6 @@ def _nothing(plane: Plane, heads: Tensor) -> bool:
     return not (len(plane.queries) and len(plane.keys) and len(heads))
 
 
-def _kernel(plane: Plane, whole: Kernel, permuted: Kernel) -> Kernel:
-    """Returns what runs a plane: the kernel for whole ones, or that of a query or of a
-    2D-boundary.
-    """
-    if plane.is_whole:
-        return whole
-    stay = int(plane.keys[-1]) == len(plane.keys) - 1
-    return partial(permuted, is_pair=not stay)
+def _moves_keys(plane: Plane) -> bool:
+    """Returns whether keys do not stand at their ranks."""
+    return int(plane.keys[-1]) != len(plane.keys) - 1

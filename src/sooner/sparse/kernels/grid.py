@@ -1,4 +1,4 @@
-"""Grid attention over a plane that is not permuted (MMInference, algorithm 5).
+"""Grid attention over a plane (MMInference, algorithm 5).
 
 Two kernels, as in the paper: one loads queries sparsely, a tile holding rows of one class only, so
 that a line of the grid is a dense causal block; the other loads rows as they stand. They go on from
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, step
-from .indices import Spacings, passes
+from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, slots_of, step
+from .indices import Spacings, class_table, passes, permuted
 
 
 @triton.jit
@@ -165,41 +165,86 @@ def class_kernel(
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
-@triton.jit(do_not_specialize=["count"])  # of every prompt's own
-def band_kernel(
-    a, s, count,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+@triton.jit(do_not_specialize=["plane", "classes"])  # of every prompt's own
+def sorted_class_kernel(
+    a, plane, s, classes,
+    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Runs a tile of queries in their order."""
+    """Runs a tile of a permuted plane's queries that share a class."""
+    number = tl.program_id(1)
+    row = (number * classes.tiles + classes.tiles - 1 - tl.program_id(0)) * 3
+    start = tl.load(classes.table + row)
+    stop = tl.load(classes.table + row + 1)
+    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
+    if classed & (start < stop):
+        turns = start + tl.arange(0, ROWS)
+        live = turns < stop
+        order = classes.order + number.to(tl.int64) * plane.length
+        places = tl.load(order + turns, mask=live, other=0)
+        frontier = tl.load(plane.frontier + places, mask=live, other=-1)
+        slots = slots_of(places, plane.queries, live, True)
+        head = tl.load(a.heads + number)
+        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+        top, total, acc = class_step(
+            a, s, number, head // a.group, q, frontier, live, tl.load(classes.table + row + 2),
+            plane.keys, top, total, acc, DIM, PADDED, PAIR, KEYS,
+        )  # fmt: skip
+        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+@triton.jit(do_not_specialize=["plane"])  # of every prompt's own
+def band_kernel(
+    a, plane, s,
+    APART: tl.constexpr, PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Runs a tile of the plane's queries in their order."""
     number = tl.program_id(1)
     if is_visible(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
         places = tile * ROWS + tl.arange(0, ROWS)
-        live = (places < count) & (all_seen(s, number, places) == 0)
+        there = places < plane.length
+        frontier = tl.load(plane.frontier + places, mask=there, other=-1)
+        live = there & (frontier >= 0) & (all_seen(s, number, frontier) == 0)
+        slots = slots_of(places, plane.queries, live, True)
         head = tl.load(a.heads + number)
-        slots = places.to(tl.int64)
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = band_step(
-            a, s, number, head // a.group, q, places, live, a.heads, top, total, acc,
-            DIM, PADDED, False, False, KEYS,
+            a, s, number, head // a.group, q, frontier, live, plane.keys, top, total, acc,
+            DIM, PADDED, APART, PAIR, KEYS,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 def grid(
-    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes
-) -> None:
-    """Attends to evenly spaced lines of a whole plane, merged into `into`."""
+    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes,
+    is_pair: bool,
+) -> None:  # fmt: skip
+    """Attends to evenly spaced lines of a plane, merged into `into`.
+
+    Args:
+        is_pair: whether keys are permuted, too.
+    """
     count = len(plane.queries)
-    a = attention(states, heads, into, INTERPRETED)
-    todo = passes(spacing)
+    a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
     strides = [stride for stride in todo.strides if stride]
     if strides:
         fit = tiles.clamp(triton.cdiv(count, min(strides)))
-        turns = max(
-            stride * triton.cdiv(triton.cdiv(count, stride), fit.rows) for stride in strides
-        )
-        class_kernel[turns, len(heads)](a, spacing, count, **sizes(states, fit))
+        constants = sizes(states, fit)
+        if plane.is_whole:
+            turns = max(
+                stride * triton.cdiv(triton.cdiv(count, stride), fit.rows) for stride in strides
+            )
+            class_kernel[turns, len(heads)](a, spacing, count, **constants)
+        else:
+            classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
+            sorted_class_kernel[classes.tiles, len(heads)](
+                a, slots, spacing, classes, PAIR=is_pair, **constants
+            )
     if todo.band:
         turns = triton.cdiv(count, tiles.narrow.rows)
-        band_kernel[turns, len(heads)](a, spacing, count, **sizes(states, tiles.narrow))
+        constants = sizes(states, tiles.narrow)
+        band_kernel[turns, len(heads)](
+            a, slots, spacing, APART=not plane.is_whole, PAIR=is_pair, **constants
+        )

@@ -1,4 +1,4 @@
-"""Vertical-slash attention over a plane that is not permuted (MInference's kernel, our indices)."""
+"""Vertical-slash attention over a plane (MInference's kernel, our indices)."""
 
 # ruff: noqa: N803
 # mypy: disable-error-code="no-untyped-def"
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, TileSizes, attention, begin, finish, sizes, step
-from .indices import LineLists
+from .common import INTERPRETED, TileSizes, attention, begin, finish, sizes, slots_of, step
+from .indices import LineLists, block_table, permuted
 
 
 @triton.jit
@@ -64,38 +64,43 @@ def lines_step(
     return top, total, acc
 
 
-@triton.jit(do_not_specialize=["lists", "count"])  # of every prompt's own
+@triton.jit(do_not_specialize=["plane", "lists"])  # of every prompt's own
 def vertical_slash_kernel(
-    a, lists, count,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    a, plane, lists, table,
+    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries of one block; where queries are keys, places are frontiers."""
+    """Runs a tile of the plane's queries that share a block of frontiers."""
     number = tl.program_id(1)
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
-    places = tile * ROWS + tl.arange(0, ROWS)
-    live = places < tl.minimum(tl.load(lists.last + number), count)
-    if tile * ROWS < tl.load(lists.last + number):
+    row = (tl.num_programs(0) - 1 - tl.program_id(0)) * 3
+    start = tl.load(table + row)
+    stop = tl.minimum(tl.load(table + row + 1), tl.load(lists.last + number))
+    if start < stop:
+        places = start + tl.arange(0, ROWS)
+        live = places < stop
+        frontier = tl.load(plane.frontier + places, mask=live, other=-1)
+        slots = slots_of(places, plane.queries, live, True)
         head = tl.load(a.heads + number)
-        slots = places.to(tl.int64)
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = lines_step(
-            a, lists, number, head // a.group, q, tl.where(live, places, -1), tile * ROWS // BLOCK,
-            a.heads, top, total, acc, DIM, PADDED, False, KEYS, BLOCK,
+            a, lists, number, head // a.group, q, frontier, tl.load(table + row + 2),
+            plane.keys, top, total, acc, DIM, PADDED, PAIR, KEYS, BLOCK,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 def vertical_slash(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
-    tiles: TileSizes,
+    tiles: TileSizes, is_pair: bool,
 ) -> None:  # fmt: skip
-    """Attends to lines of a whole plane, without the last queries that see everything.
+    """Attends to lines of a plane, without the last queries that see everything.
 
     Args:
         tiles: its rows divide `block`, and so do its keys.
+        is_pair: whether keys are permuted, too.
     """
-    count = len(plane.queries)
     a = attention(states, heads, into, INTERPRETED)
-    grid = (triton.cdiv(count, tiles.rows), len(heads))
-    vertical_slash_kernel[grid](a, lists, count, BLOCK=block, **sizes(states, tiles))
+    table = block_table(plane, block, tiles.rows)
+    vertical_slash_kernel[len(table), len(heads)](
+        a, permuted(plane), lists, table, BLOCK=block, PAIR=is_pair, **sizes(states, tiles)
+    )
