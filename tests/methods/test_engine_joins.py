@@ -1,4 +1,4 @@
-"""Which requests share a batch, which have one of their own, and how long a round waits."""
+"""Which requests share a batch, how long a round waits, and prompts that wait for slack."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import tiny
 import tiny_canvas
 from method_matrix import LONG, METHODS
 from methods.test_engine import alone, greedy, method_of
+from sooner.engine.pacing import TokenPace, size_of
 from sooner.engine.runner import ModelRunner
 
 
@@ -168,3 +169,49 @@ def test_relaxed_rows_that_draw_wait_for_those_that_do_not() -> None:
             tiny.model("llama"), tiny.inputs("llama", "text"), method, **options
         )
         assert request.tokens == expected.tokens
+
+
+class Seconds:
+    """A clock that is told the time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run_paced(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
+    """Two requests of which the second comes when the first decodes, and the steps it waits."""
+    model, inputs = tiny.model("llama"), tiny.inputs("llama", "text")
+    engine = sooner.Engine(model, pace=pace, prefill_chunk=512)
+    options: dict[str, Any] = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None}
+    first = engine.add_request(inputs, **options)
+    engine.step()
+    second = engine.add_request(inputs, **options)
+    waited = 0
+    while not engine.is_idle:
+        clock.now += 1.0
+        engine.step()
+        waited += second.is_waiting
+    return [first.tokens, second.tokens], waited
+
+
+def test_an_engine_holds_a_prompt_until_the_row_has_slack_with_the_same_ids() -> None:
+    clock = Seconds()
+    plain, none = run_paced(None, clock)
+    assert none == 0
+    pace = TokenPace(1.5, patience=1000.0, clock=clock)
+    inputs = tiny.inputs("llama", "text")
+    pace.took(("whole", size_of(inputs["input_ids"].shape[1])), 4.0)
+    # Each step of a second gives the row half a second of slack, and the prompt takes four.
+    outputs, waited = run_paced(pace, clock)
+    assert outputs == plain
+    assert 5 <= waited <= 9
+    hasty = TokenPace(1e-6, patience=3.0, clock=clock)
+    outputs, waited = run_paced(hasty, clock)
+    assert outputs == plain
+    assert waited == 2
+    outputs, waited = run_paced(TokenPace(1e-6, patience=1000.0, clock=clock), clock)
+    assert outputs == plain
+    assert waited > 20  # until the first request has ended

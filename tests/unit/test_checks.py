@@ -1,4 +1,4 @@
-"""What a caller asks for is held to its range, in one wording."""
+"""What is refused in one wording, and which errors mean memory or the device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+import torch
 
 from sooner.checks import (
     check_choice,
@@ -20,7 +21,7 @@ from sooner.checks import (
     parse_bytes,
     parse_whole_or,
 )
-from sooner.errors import SoonerError
+from sooner.errors import MemoryRanOutError, SoonerError, is_device_fault, is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,36 @@ def test_a_word_or_a_number_from_the_command_line() -> None:
     for text in ("many", "1.5", "all", ""):
         with pytest.raises(SoonerError, match=f"window is '{text}'; it must be 'auto' or a whole"):
             parse_whole_or("window", text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        MemoryError(),
+        MemoryRanOutError("out of memory: the cache ..."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate "
+                     "memory: you tried to allocate 9 bytes."),
+        RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        torch.AcceleratorError("CUDA error: out of memory"),
+    ],
+)  # fmt: skip
+def test_memory_ran_out(error: Exception) -> None:
+    assert is_out_of_memory(error)
+    assert not is_device_fault(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: device-side assert triggered"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("HIP error: unspecified launch failure"),
+        RuntimeError("Triton Error [CUDA]: misaligned address"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),
+    ],
+)
+def test_the_device_failed(error: Exception) -> None:
+    assert is_device_fault(error)
+    assert not is_out_of_memory(error)
