@@ -10,7 +10,7 @@ from torch import Tensor
 from sooner.engine.fusion import kernels, reference
 
 HALVES = [torch.float32, torch.float16]
-"""The interpreter knows no bfloat16; `test_fusion_compile.py` compiles it."""
+"""The interpreter knows no bfloat16; `test_sparse_compile.py` compiles it."""
 
 
 def drawn(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:

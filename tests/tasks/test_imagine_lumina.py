@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from models.test_chameleon_files import vqgan
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import movqgan_reference
 import tiny_canvas
+from models.test_canvas import vqgan
 from sooner.models.chameleon_files import VQGANDecoder
 from sooner.models.movqgan import MoVQGANDecoder
 from sooner.tasks.imagine.job import imagine
