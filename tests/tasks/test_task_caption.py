@@ -37,7 +37,7 @@ def poor(target_folder: Path, poor_folder: Path) -> ModelPair:
 METHODS = [
     name for name, entry in choices().items() if entry.draft_model != "head" or name == "eagle"
 ]
-"""Drafters of blocks are loaded as heads are; test_trained.py loads them."""
+"""Drafters of blocks are loaded as heads are; test_head_targets.py loads them."""
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,6 @@ SPECIES = (
         opened(tiny("evolla", **EVOLLA)),
         evolla_inputs,
         ("text",),
-        "cross",
         unseen="takes protein_attention_mask, protein_input_ids",
     ),
     Species(
@@ -97,7 +96,6 @@ SPECIES = (
         ),
         mllama_inputs,
         ("text",),
-        "cross",
         unseen="hands its decoder cross_attention_mask, cross_attention_states",
     ),
     Species(
@@ -113,7 +111,6 @@ SPECIES = (
         ),
         words.texts,
         ("image", "images"),
-        "cross",
         refused="fails its self-check",
     ),
 )  # fmt: skip

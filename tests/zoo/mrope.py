@@ -142,9 +142,9 @@ cosmos3_omni = tiny(
 
 KINDS = ("text", "image", "images", "video")
 SPECIES = (
-    Species("cosmos3_omni", cosmos3_omni, by_frames, KINDS, "mrope"),
-    Species("qwen2_5_vl", qwen2_5_vl, run_on, KINDS, "mrope"),
-    Species("qwen2_vl", qwen2_vl, run_on, KINDS, "mrope"),
-    Species("qwen3_vl", qwen3_vl, by_frames, KINDS, "mrope"),
-    Species("qwen3_vl_moe", qwen3_vl_moe, by_frames, KINDS, "mrope"),
+    Species("cosmos3_omni", cosmos3_omni, by_frames, KINDS),
+    Species("qwen2_5_vl", qwen2_5_vl, run_on, KINDS),
+    Species("qwen2_vl", qwen2_vl, run_on, KINDS),
+    Species("qwen3_vl", qwen3_vl, by_frames, KINDS),
+    Species("qwen3_vl_moe", qwen3_vl_moe, by_frames, KINDS),
 )

@@ -112,11 +112,11 @@ ernie4_5_vl_moe = tiny(
 )  # fmt: skip
 
 SPECIES = (
-    Species("ernie4_5_vl_moe", ernie4_5_vl_moe, ernie_types, KINDS, "mrope"),
-    Species("glm46v", glm46v, by_pictures, KINDS, "mrope"),
-    Species("glm4v", glm4v, by_pictures, KINDS, "mrope"),
-    Species("glm4v_moe", glm4v_moe, by_pictures, KINDS, "mrope"),
-    Species("glm5_next", glm5_next, by_pictures, KINDS, "recurrent", "has indexed_attention"),
-    Species("glm_ocr", glm_ocr, by_pictures, KINDS, "mrope"),
-    Species("glmga", glmga, by_pictures, KINDS, "mrope"),
+    Species("ernie4_5_vl_moe", ernie4_5_vl_moe, ernie_types, KINDS),
+    Species("glm46v", glm46v, by_pictures, KINDS),
+    Species("glm4v", glm4v, by_pictures, KINDS),
+    Species("glm4v_moe", glm4v_moe, by_pictures, KINDS),
+    Species("glm5_next", glm5_next, by_pictures, KINDS, refused="has indexed_attention"),
+    Species("glm_ocr", glm_ocr, by_pictures, KINDS),
+    Species("glmga", glmga, by_pictures, KINDS),
 )

@@ -1,4 +1,4 @@
-"""Omni models and parsers with positions of several axes, and types that look like them."""
+"""Omni models and parsers with positions of several axes; of Qwen3.5 layers also keep a state."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .mrope import (
     VIDEO_GRID,
     VISION,
     WINDOWS,
+    by_frames,
     rope,
     tokens,
 )
@@ -161,12 +162,44 @@ exaone4_5 = tiny(
     **UNMARKED,
 )
 
-SPECIES = (
-    Species("cosmos3_edge", cosmos3_edge, edge, KINDS, "mrope"),
-    Species("exaone4_5", exaone4_5, on_single_axis, KINDS, "sliding"),
-    Species("hunyuan_vl", hunyuan_vl, lines, PICTURES, "mrope"),
-    Species("paddleocr_vl", paddleocr_vl, pages, PICTURES, "mrope"),
-    Species("qwen2_5_omni_thinker", qwen2_5_omni_thinker, omni, KINDS, "mrope"),
-    Species("qwen3_omni_moe_thinker", qwen3_omni_moe_thinker, omni, KINDS, "mrope"),
-    Species("video_llama_3", video_llama_3, compressed, KINDS, "plain"),
+
+LINEAR: dict[str, Any] = {
+    **TEXT, "num_hidden_layers": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 12,
+    "rope_parameters": rope(1, 1, 1, mrope_interleaved=True, partial_rotary_factor=0.5),
+}  # fmt: skip
+"""Three layers of four are linear attention behind a convolution; half of a head is turned."""
+
+STATE_VISION = {name: value for name, value in DEEP.items() if "deepstack" not in name}
+SHARED = {**EXPERTS, "shared_expert_intermediate_size": 24}
+
+
+qwen3_5 = tiny("qwen3_5", text_config=LINEAR, vision_config=STATE_VISION, **IDS)
+qwen3_5_moe = tiny(
+    "qwen3_5_moe", text_config={**LINEAR, **SHARED}, vision_config=STATE_VISION, **IDS
 )
+qwen4_exp = tiny(
+    "qwen4_exp",
+    text_config={
+        **LINEAR, **SHARED, "hc_count": 2, "hc_lowrank": 8, "ple_layer_ids": [1],
+        "ple_embed_dim": 32, "ngram_size": 2, "heads_per_ngram": 2, "ngram_vocab_size_base": 64,
+        "make_ngram_vocab_size_divisible_by": 8, "split_ngram_parts": 1, "indexer_n_heads": 2,
+        "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 8,
+        "indexer_compress_ratio": 2,
+    },
+    vision_config=STATE_VISION,
+    **IDS,
+)  # fmt: skip
+
+SPECIES = (
+    Species("cosmos3_edge", cosmos3_edge, edge, KINDS),
+    Species("exaone4_5", exaone4_5, on_single_axis, KINDS),
+    Species("hunyuan_vl", hunyuan_vl, lines, PICTURES),
+    Species("paddleocr_vl", paddleocr_vl, pages, PICTURES),
+    Species("qwen2_5_omni_thinker", qwen2_5_omni_thinker, omni, KINDS),
+    Species("qwen3_omni_moe_thinker", qwen3_omni_moe_thinker, omni, KINDS),
+    Species("video_llama_3", video_llama_3, compressed, KINDS),
+    Species("qwen3_5", qwen3_5, by_frames, KINDS, trees=False),
+    Species("qwen3_5_moe", qwen3_5_moe, by_frames, KINDS, trees=False),
+    Species("qwen4_exp", qwen4_exp, by_frames, KINDS, refused="has indexed_attention"),
+)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import words
-from .species import Group, Species
+from .species import Species
 from .tiny import SPECIAL, TEXT, VISION, tiny
 
 QFORMER: dict[str, Any] = {
@@ -31,10 +31,10 @@ BART: dict[str, Any] = {
 }  # fmt: skip
 
 
-def refused(model_type: str, reason: str, group: Group = "own", **config: Any) -> Species:
+def refused(model_type: str, reason: str, is_causal: bool = True, **config: Any) -> Species:
     """A type that is refused for a reason before it reads a prompt."""
     build = tiny(model_type, **config)
-    return Species(model_type, build, words.texts, ("text",), group, refused=reason)
+    return Species(model_type, build, words.texts, ("text",), refused=reason, is_causal=is_causal)
 
 
 ENCODER, SELF_CHECK = "is an encoder and a decoder", "fails its self-check"
@@ -57,7 +57,7 @@ SPECIES = (
     ),
     refused("git", "answers a tree of drafts otherwise", vision_config=VISION, **TEXT),
     refused(
-        "florence2", ENCODER, "not-causal", text_config={**BART, "model_type": "bart"},
+        "florence2", ENCODER, False, text_config={**BART, "model_type": "bart"},
         vision_config={
             "depths": (1, 1, 1, 1), "embed_dim": (8, 8, 16, 32), "num_heads": (1, 1, 2, 4),
             "num_groups": (1, 1, 2, 4), "window_size": 4, "projection_dim": 32,
@@ -65,7 +65,7 @@ SPECIES = (
         image_token_id=words.IMAGE,
     ),
     refused(
-        "t5gemma2", ENCODER, "not-causal",
+        "t5gemma2", ENCODER, False,
         encoder={
             "text_config": T5GEMMA, "vision_config": VISION, "mm_tokens_per_image": 4,
             "image_token_index": words.IMAGE,
@@ -73,12 +73,12 @@ SPECIES = (
         decoder=T5GEMMA, image_token_index=words.IMAGE,
     ),
     refused(
-        "pix2struct", ENCODER, "not-causal",
+        "pix2struct", ENCODER, False,
         text_config={**TEXT, **PIX2STRUCT, "num_layers": 2, "num_heads": 4},
         vision_config={**VISION, **PIX2STRUCT, "seq_len": 64},
     ),
     refused(
-        "pp_formulanet", ENCODER, "not-causal", text_config=BART,
+        "pp_formulanet", ENCODER, False, text_config=BART,
         vision_config={
             **VISION, "output_channels": 8, "global_attn_indexes": (1,), "mlp_dim": 48,
             "window_size": 2, "post_conv_in_channels": 8, "post_conv_mid_channels": 8,
@@ -86,15 +86,15 @@ SPECIES = (
         },
     ),
     refused(
-        "udop", ENCODER, "not-causal", d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+        "udop", ENCODER, False, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
         image_size=28, patch_size=7, vocab_size=words.VOCAB, max_2d_position_embeddings=32,
     ),
     refused(
-        "vision-encoder-decoder", ENCODER, "not-causal", encoder={**VISION, "model_type": "vit"},
+        "vision-encoder-decoder", ENCODER, False, encoder={**VISION, "model_type": "vit"},
         decoder={**TEXT, "model_type": "bert", "is_decoder": True, "add_cross_attention": True},
     ),
     refused(
-        "pi0", "is no causal model", "not-causal",
+        "pi0", "is no causal model", False,
         vlm_config={
             "model_type": "paligemma", "text_config": TEXT, "vision_config": VISION,
             "projection_dim": 32, "image_token_index": words.IMAGE, "hidden_size": 32,
@@ -102,7 +102,7 @@ SPECIES = (
         dit_config=TEXT,
     ),
     refused(
-        "diffusion_gemma", "is no causal model", "not-causal",
+        "diffusion_gemma", "is no causal model", False,
         text_config={**T5GEMMA, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16},
         vision_config={
             **VISION, "head_dim": 16, "num_key_value_heads": 2, "pooling_kernel_size": 2,

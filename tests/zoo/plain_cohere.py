@@ -42,7 +42,7 @@ def tiled(tile: list[int]) -> Inputs:
 
 
 SPECIES = (
-    Species("aya_vision", aya_vision, tiled(MARKED), PICTURES, "sliding"),
-    Species("cohere2_vision", cohere2_vision, tiled(ENDED), PICTURES, "sliding"),
-    Species("cohere_compass", cohere_compass, mrope.by_frames, WITH_VIDEO, "mrope"),
+    Species("aya_vision", aya_vision, tiled(MARKED), PICTURES),
+    Species("cohere2_vision", cohere2_vision, tiled(ENDED), PICTURES),
+    Species("cohere_compass", cohere_compass, mrope.by_frames, WITH_VIDEO),
 )

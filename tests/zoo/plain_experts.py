@@ -155,15 +155,15 @@ SPECIES = (
     ),
     Species("mistral4", mistral4, lines, kinds=("text",)),
     Species(
-        "mistral_large4", mistral_large4, lines, kinds=PICTURES, group="indexed",
+        "mistral_large4", mistral_large4, lines, kinds=PICTURES,
         refused="has indexed_attention layers",
     ),
     Species(
         "dots3_note", dots3_note, mrope.spread(mrope.still, 3 * 7 * 7, frames=1),
-        kinds=WITH_VIDEO, group="indexed",
+        kinds=WITH_VIDEO,
         refused="has indexed_attention layers",
     ),
-    Species("step3p7", step3p7, crops, kinds=PICTURES, group="sliding"),
+    Species("step3p7", step3p7, crops, kinds=PICTURES),
     Species("fuyu", fuyu, patches, kinds=PICTURES),
     Species("kimi_k25", kimi_k25, mrope.spread(mrope.still, 3, 7, 7, frames=1), kinds=WITH_VIDEO),
 )  # fmt: skip

@@ -88,13 +88,8 @@ SPECIES = (
         ),
         paligemma_inputs,
         ("text", "image"),
-        "prefix",
     ),
     Species(
-        "molmo2",
-        tiny("molmo2", **MOLMO2),
-        molmo2_inputs,
-        ("text", "image", "images", "video"),
-        "prefix",
+        "molmo2", tiny("molmo2", **MOLMO2), molmo2_inputs, ("text", "image", "images", "video")
     ),
 )

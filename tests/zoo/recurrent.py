@@ -127,7 +127,7 @@ def species(
     build = tiny(model_type, **config)
     if model_type == "inkling2":
         build = routed_in_fp32(build)
-    return Species(model_type, build, inputs, kinds, "recurrent", refused=reason, trees=False)
+    return Species(model_type, build, inputs, kinds, refused=reason, trees=False)
 
 
 SPECIES = (

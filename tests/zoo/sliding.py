@@ -41,7 +41,7 @@ gemma3_inputs = words.picture_inputs(
 def gemma3(model_type: str) -> Species:
     text = {**SLIDING, "query_pre_attn_scalar": 8}
     build = tiny(model_type, text_config=text, vision_config=VISION, **GEMMA)
-    return Species(model_type, build, gemma3_inputs, PICTURES, "sliding")
+    return Species(model_type, build, gemma3_inputs, PICTURES)
 
 
 def places(grid: int) -> torch.Tensor:
@@ -158,12 +158,6 @@ SPARK_AUDIO: dict[str, Any] = {
 }  # fmt: skip
 
 
-def sliding(
-    model_type: str, build: Any, inputs: Any, kinds: tuple[str, ...], **more: Any
-) -> Species:
-    return Species(model_type, build, inputs, kinds, "sliding", **more)
-
-
 WIDTH, TOKENS = 32, 4
 KINDS_OF_ID: dict[str, dict[str, Any]] = {
     "vision_config": {
@@ -217,10 +211,10 @@ gemma3n_inputs = words.picture_inputs(
 """Pictures of 4 tokens between marks."""
 
 SPECIES = (
-    Species("gemma3n", gemma3n, gemma3n_inputs, PICTURES, "sliding"),
+    Species("gemma3n", gemma3n, gemma3n_inputs, PICTURES),
     gemma3("gemma3"),
     gemma3("shieldgemma2"),
-    sliding(
+    Species(
         "gemma4",
         tiny(
             "gemma4",
@@ -237,7 +231,7 @@ SPECIES = (
         patched(GRID, 4, COLOURS * PATCH**2),
         (*PICTURES, "video"),
     ),
-    sliding(
+    Species(
         "gemma4_unified",
         tiny(
             "gemma4_unified",
@@ -252,14 +246,14 @@ SPECIES = (
         patched(2, 4, COLOURS * (2 * PATCH) ** 2),
         (*PICTURES, "video"),
     ),
-    sliding("llama4", tiny("llama4", **LLAMA4), llama4_inputs, PICTURES),
-    sliding(
+    Species("llama4", tiny("llama4", **LLAMA4), llama4_inputs, PICTURES),
+    Species(
         "muse_glimmer",
         tiny("muse_glimmer", text_config=MUSE_TEXT, **MUSE),
         muse_inputs,
         (*PICTURES, "video"),
     ),
-    sliding(
+    Species(
         "muse_spark",
         tiny("muse_spark", text_config={**MUSE_TEXT, **SPARK}, audio_config=SPARK_AUDIO, **MUSE),
         muse_inputs,

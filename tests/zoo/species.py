@@ -6,13 +6,10 @@ import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-Group = Literal[
-    "plain", "mrope", "sliding", "indexed", "prefix", "recurrent", "cross", "own", "not-causal"
-]  # fmt: skip
 Inputs = Callable[[Any, str, int, int], dict[str, Any]]
 """(model, kind of prompt, rows, seed) to what the family's processor would hand over."""
 
@@ -26,26 +23,26 @@ class Species:
         build: a model with sizes as small as its class allows, weights as they come.
         inputs: processed prompts for it.
         kinds: of prompts that it takes, of `words.KINDS`.
-        group: what is unlike a plain decoder.
         refused: of a type that is refused today, part of the reason that is told, as a pattern.
         unseen: of a type that is decoded for words alone, part of what is told of its pictures.
         trees: whether its drafts may be trees.
         spread: of its random weights; larger ones attend more sharply.
         head: what the scores are multiplied by, beside that.
         noise: of the weights of a draft that is right now and then, relative to their spread.
+        is_causal: whether it is; others are refused by their configs.
     """
 
     model_type: str
     build: Callable[[], Any]
     inputs: Inputs
     kinds: tuple[str, ...] = ("text", "image")
-    group: Group = "plain"
     refused: str = ""
     unseen: str = ""
     trees: bool = True
     spread: float = 0.12
     head: float = 1.0
     noise: float = 0.06
+    is_causal: bool = True
 
     def __str__(self) -> str:
         return self.model_type
@@ -59,8 +56,8 @@ def filled(species: Species, seed: int = 0) -> Any:
     """
     torch.manual_seed(seed)
     built = species.build().double().eval()
-    if species.group == "not-causal":
-        return built  # refused by its config; some have neither embeddings nor a generation config
+    if not species.is_causal:
+        return built  # some have neither embeddings nor a generation config
     made = torch.Generator().manual_seed(seed)
     head = built.get_output_embeddings()
     for name, weights in built.named_parameters():
