@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -82,43 +81,26 @@ def test_an_entry_continues_the_nodes_on_its_path(tree: Tree) -> None:
             assert paths.above[row, entry].nonzero()[:, 0].tolist() == [node - 1 for node in path]
 
 
+# What runs count, against a literal account of every round
+
+Round = tuple[list[int], tuple[int, int]]
+"""Parents of the tree that was offered, and `(new tokens, drafted of them)`; first the prefill."""
+
+
 def deepest(parents: list[int]) -> int:
-    """Deepest level of a tree, by walking up from each node."""
-
-    def depth(node: int) -> int:
-        return 0 if node == ROOT else 1 + depth(parents[node])
-
-    return max((depth(node) for node in range(len(parents))), default=0)
-
-
-# Whole runs, against a literal account of every round
+    """Deepest level of a tree."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent == ROOT else 1 + depths[parent])
+    return max(depths, default=0)
 
 
-@dataclass
-class Account:
-    """Trees that were offered and tokens that were said, of a batch of one row, round by round."""
-
-    trees: list[list[int]] = field(default_factory=list)  # parents; the first is the prefill's
-    output: list[tuple[int, int]] = field(default_factory=list)  # (new, drafted of them)
-
-    def runs(self) -> list[int]:
-        """Tokens between two rejections: token by token, over the rounds that offered a tree."""
-        lengths, length = [], 0
-        for parents, (new, drafted) in self.rounds():
-            length += new
-            if drafted < deepest(parents):
-                lengths.append(length)
-                length = 0
-        return [*lengths, length] if length else lengths
-
-    def rounds(self) -> list[tuple[list[int], tuple[int, int]]]:
-        """Returns the rounds that offered anything."""
-        both = zip(self.trees, self.output, strict=True)
-        return [(parents, counts) for parents, counts in both if parents]
-
-
-def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> tuple[Any, Account]:
-    account = Account(trees=[[]])
+def account_of(
+    monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any
+) -> tuple[Any, list[Round]]:
+    """The statistics and rounds of a run of one row."""
+    trees: list[list[int]] = [[]]
+    output: list[tuple[int, int]] = []
     build = type(method).build
 
     def watched(self: Any, context: Any) -> tuple[Drafter, Any]:
@@ -127,7 +109,7 @@ def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> 
 
         def record_tree(outcome: Outcome) -> Tree:
             tree = propose(outcome)
-            account.trees.append(tree.parents[0, : tree.sizes[0]].tolist())
+            trees.append(tree.parents[0, : tree.sizes[0]].tolist())
             return tree
 
         made.propose = record_tree
@@ -135,15 +117,22 @@ def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> 
 
     monkeypatch.setattr(type(method), "build", watched)
     result = sooner.generate(
-        tiny.model("llama"),
-        tiny.inputs("llama", "text", 1),
-        method,
-        on_tokens=lambda row, new, drafted: account.output.append((len(new), drafted)),
-        eos_token_id=None,
-        do_sample=False,
-        **options,
-    )
-    return result.stats, account
+        tiny.model("llama"), tiny.inputs("llama", "text", 1), method,
+        on_tokens=lambda row, new, drafted: output.append((len(new), drafted)),
+        eos_token_id=None, do_sample=False, **options,
+    )  # fmt: skip
+    return result.stats, list(zip(trees, output, strict=True))
+
+
+def runs_of(rounds: list[Round]) -> list[int]:
+    """Tokens between two rejections, over the rounds that offered a tree."""
+    lengths, length = [], 0
+    for parents, (new, drafted) in rounds:
+        length += new
+        if drafted < deepest(parents):
+            lengths.append(length)
+            length = 0
+    return [*lengths, length] if length else lengths
 
 
 TREES = ("sd-tree", "specvlm", "eagle", "eagle-wide", "eagle-auto")
@@ -155,14 +144,14 @@ def test_counts_of_a_run_are_those_of_a_literal_account(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stats, account = account_of(monkeypatch, METHODS[name]("llama"), max_new_tokens=80)
-    rounds = account.rounds()
+    rounds = [entry for entry in account if entry[0]]
     levels = sum(deepest(parents) for parents, _ in rounds)
     accepted = sum(drafted for _, (_, drafted) in rounds)
     assert stats.num_draft_tokens == sum(len(parents) for parents, _ in rounds)
     assert stats.num_draft_levels == levels
     assert stats.acceptance_rate == pytest.approx(accepted / levels)
-    assert stats.runs == account.runs()
-    assert stats.acceptance_histogram == Counter(drafted for _, drafted in account.output[1:])
+    assert stats.runs == runs_of(rounds)
+    assert stats.acceptance_histogram == Counter(drafted for _, (_, drafted) in account[1:])
 
 
 def test_a_tree_that_holds_the_whole_answer_is_never_rejected(
@@ -170,9 +159,9 @@ def test_a_tree_that_holds_the_whole_answer_is_never_rejected(
 ) -> None:
     """The target drafts for itself with siblings: all that stands beside its own path is noise."""
     itself = sooner.SDTree(tiny.model("llama"), STATIC_TREE)
-    stats, account = account_of(monkeypatch, itself, max_new_tokens=41)
-    assert any(len(parents) > deepest(parents) for parents, _ in account.rounds()), "no branches"
-    whole = [drafted == deepest(parents) for parents, (_, drafted) in account.rounds()]
+    stats, (_, *rounds) = account_of(monkeypatch, itself, max_new_tokens=41)
+    assert any(len(parents) > deepest(parents) for parents, _ in rounds), "no branches"
+    whole = [drafted == deepest(parents) for parents, (_, drafted) in rounds]
     assert all(whole[:-1]), "the last round may be cut short by the limit"
     assert len(stats.runs) == 1, "no rejection: all of it is one run"
     assert stats.accepted_run_length == 40
