@@ -8,7 +8,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
@@ -322,11 +321,6 @@ class Stats:
     def tokens_per_second(self) -> float:
         """Returns the decoding speed: `decode_tokens` over `decode_seconds`."""
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
-
-    def verify_median(self, block: int) -> float | None:
-        """Median seconds of a target forward over `block` tokens a row, if one was made."""
-        times = self.verify_seconds.get(block)
-        return median(times) if times else None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures of DESIGN's metric names, ready for JSON."""
