@@ -106,12 +106,6 @@ def test_the_openai_client_streams_the_text_of_sooner_caption(video: Started, fo
     assert drafts["num_accepted_draft_tokens"] > drafts["num_spec_steps"]
 
 
-def test_probes_and_prometheus_read_it(video: Started) -> None:
-    assert httpx.get(f"{video.address}/health").json()["status"] == "ok"
-    assert httpx.get(f"{video.address}/ready").status_code == 200
-    assert "sooner:num_requests_running" in httpx.get(f"{video.address}/metrics").text
-
-
 def test_a_page_is_read_and_a_server_that_is_stopped_ends_with_0(folder: Path) -> None:
     started = start(folder, "miniature:document", "--media-root", str(folder), "--method", "hsd")
     try:

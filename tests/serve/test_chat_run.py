@@ -125,15 +125,6 @@ def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> 
     assert got == expected
 
 
-def test_a_hang_up_frees_the_row(plain: Running) -> None:
-    stream = plain.chat(stream=True, max_tokens=400)
-    next(iter(stream))
-    assert plain.server.thread.load().running == 1
-    stream.response.close()
-    wait_for(lambda: plain.server.thread.load().running == 0)
-    assert plain.chat().choices[0].message.content
-
-
 class Slow:
     """Holds the engine up before each round, until it is let go."""
 

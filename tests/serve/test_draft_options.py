@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT, ask_sync, error_of
-from serve.chatting import HELLO, scripted, served
+from serve.chatting import CHAT, HELLO, TEXT, ask_sync, error_of, scripted, served
 from serve.job_listener import until
 from serve.real_service import serving, shaken
 from sooner import HSD, PromptLookup, SDTree, Speculative

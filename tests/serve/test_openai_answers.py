@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve.asking import TEXT, ask_sync, chunks
-from serve.chatting import HELLO, scripted
+from serve.chatting import HELLO, TEXT, ask_sync, chunks, scripted
 from serve.spoken import byte_level, ids_of
 
 

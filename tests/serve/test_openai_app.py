@@ -1,15 +1,27 @@
-"""The application around OpenAI's paths: models, health, pages, hang-ups."""
+"""The application around OpenAI's paths: models, health, who may ask, wake-ups for tokens."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 
-from serve.asking import CHAT, ask_sync, error_of
-from serve.chatting import HELLO, NAMES, ScriptedService, scripted, talking
+from serve.chatting import (
+    CHAT,
+    HELLO,
+    NAMES,
+    ScriptedService,
+    ask_sync,
+    error_of,
+    scripted,
+    talking,
+)
 from serve.robots import until
+from sooner.serve.http import is_local
+from sooner.serve.openai.answering import EventMail
 
 
 def test_models_are_listed() -> None:
@@ -102,3 +114,131 @@ def _refs(described: Any) -> Any:
     elif isinstance(described, list):
         for entry in described:
             yield from _refs(entry)
+
+
+OPEN = {"host": "0.0.0.0", "token": "secret"}
+
+
+def got(method: str, path: str, settings: Any = None, **headers: str) -> httpx.Response:
+    async def run(service: ScriptedService) -> httpx.Response:
+        async with talking(service, settings=settings or {}) as client:
+            body = HELLO if method == "POST" else None
+            return await client.request(method, path, json=body, headers=headers)
+
+    with scripted() as service:
+        answer = asyncio.run(run(service))
+        assert bool(service.jobs) == (answer.status_code == 200 and method == "POST")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("//127.0.0.1", True), ("//127.0.0.1:8000", True), ("//localhost:80", True),
+        ("//[::1]:8000", True), ("//LOCALHOST", True), ("http://localhost:3000", True),
+        ("//127.0.0.1.evil.com", False), ("//evil.com:8000", False), ("null", False), ("", False),
+        ("//localhost.evil.com", False), ("//[::1", False), ("//10.0.0.1", False),
+        ("//evil.com#127.0.0.1", False), ("//127.0.0.1@evil.com", False), ("//:80", False),
+    ],
+)  # fmt: skip
+def test_this_machine_is_distinguished_from_other_hosts(address: str, expected: bool) -> None:
+    assert is_local(address) == expected
+
+
+@pytest.mark.parametrize("path", [CHAT, "/health", "/docs", "/metrics", "/openapi.json"])
+def test_other_hosts_and_origins_are_refused_on_the_loopback(path: str) -> None:
+    method = "POST" if path == CHAT else "GET"
+    answer = got(method, path, host="rebound.example:8000")
+    assert (answer.status_code, error_of(answer)["code"]) == (403, "host_not_allowed")
+    for origin in ("https://evil.example", "null"):
+        answer = got(method, path, origin=origin)
+        assert (answer.status_code, error_of(answer)["code"]) == (403, "origin_not_allowed")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    answer = got(method, path, origin="http://localhost:3000")
+    assert answer.status_code == 200
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_off_the_loopback_the_token_is_required() -> None:
+    for authorization in ("", "Bearer other", "Basic secret", "Bearer", "secret"):
+        answer = got("POST", CHAT, OPEN, authorization=authorization, host="sooner.example")
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert error_of(answer)["type"] == "authentication_error"
+    for path in ("/docs", "/openapi.json", "/metrics", "/v1/models", "/nothing"):
+        assert got("GET", path, OPEN).status_code == 401
+    right = {"authorization": "bearer secret", "host": "sooner.example"}
+    assert got("POST", CHAT, OPEN, **right).status_code == 200
+    assert got("GET", "/v1/models", OPEN, **right).status_code == 200
+
+
+def test_probes_need_no_token_and_see_less() -> None:
+    assert got("GET", "/health", OPEN).json() == {"status": "ok"}
+    assert got("GET", "/ready", OPEN).json() == {"status": "ready"}
+    health = got("GET", "/health", OPEN, authorization="Bearer secret").json()
+    assert set(health) == {"status", "seconds_since_tick", "running", "waiting"}
+
+
+def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None:
+    async def run() -> tuple[list[int], int]:
+        loop, mail = asyncio.get_running_loop(), EventMail()
+        order: list[int] = []
+        calls: list[Any] = []
+        wake = loop.call_soon_threadsafe
+
+        def counted(*args: Any) -> Any:
+            calls.append(args)
+            return wake(*args)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+
+        def rounds() -> None:
+            for first in range(0, 40, 8):
+                for number in range(first, first + 8):
+                    mail.put(loop, partial(order.append, number))
+
+        rounds()  # the loop can't go round meanwhile
+        once = len(calls)
+        await asyncio.to_thread(rounds)
+        while len(order) < 80:
+            await asyncio.sleep(0.001)
+        return order, once
+
+    order, once = asyncio.run(run())
+    assert order == [*range(40), *range(40)]
+    assert once == 1
+
+
+@pytest.mark.slow
+def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> None:
+    async def run() -> tuple[list[int], list[int], list[int], int]:
+        loop, mail = asyncio.get_running_loop(), EventMail(interval=0.2)
+        order: list[int] = []
+        calls: list[Any] = []
+        wake = loop.call_soon_threadsafe
+
+        def counted(*args: Any) -> Any:
+            calls.append(args)
+            return wake(*args)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        mail.put(loop, partial(order.append, 0), False)
+        await asyncio.sleep(0)
+        for number in (1, 2):
+            mail.put(loop, partial(order.append, number), False)
+        await asyncio.sleep(0.01)
+        first = list(order)
+        mail.put(loop, partial(order.append, 3))
+        await asyncio.sleep(0)
+        urgent = list(order)
+        mail.put(loop, partial(order.append, 4), False)
+        await asyncio.sleep(0.3)
+        late = list(order)
+        mail.put(loop, partial(order.append, 5), False)  # the interval has ended
+        await asyncio.sleep(0)
+        return first, urgent, late, len(calls)
+
+    first, urgent, late, calls = asyncio.run(run())
+    assert first == [0]
+    assert urgent == late == [0, 1, 2, 3]
+    assert calls == 3

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT
-from serve.chatting import HELLO, ScriptedService, handler_of, listening, scripted, served
+from serve.chatting import CHAT, HELLO, ScriptedService, handler_of, listening, scripted, served
 from serve.robots import WAIT
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine, job_options, solo_output

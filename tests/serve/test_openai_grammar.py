@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from serve.asking import CHAT, chunks
-from serve.chatting import HELLO, VOCAB, scripted, talking
+from serve.chatting import CHAT, HELLO, VOCAB, chunks, scripted, talking
 from serve.spoken import byte_level, ids_of
 from sooner.serve.openai.grammar import (
     GrammarError,

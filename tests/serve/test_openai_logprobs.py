@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from serve.asking import TEXT, ask_sync, chunks
-from serve.chatting import HELLO
+from serve.chatting import HELLO, TEXT, ask_sync, chunks
 from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative

@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT, ask_sync, chunks, error_of
-from serve.chatting import HELLO, ScriptedService, scripted, served, talking
+from serve.chatting import (
+    CHAT,
+    HELLO,
+    TEXT,
+    ScriptedService,
+    ask_sync,
+    chunks,
+    error_of,
+    scripted,
+    served,
+    talking,
+)
 from serve.robots import until
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.serve.refusal import BadRequestError, RefusedError
@@ -168,14 +178,6 @@ def test_a_full_server_refuses_before_it_reads() -> None:
     with scripted() as service:
         service.go.clear()
         asyncio.run(run(service))
-
-
-def test_bodies_are_limited() -> None:
-    with scripted() as service:
-        settings = {"max_body": 1000, "max_bytes": 1000}
-        answer = ask_sync(service, b"x" * 2000, settings=settings)
-        assert answer.status_code == 413
-        assert error_of(answer)["message"].startswith("the request has more than")
 
 
 def test_a_late_error_is_told_in_the_stream() -> None:

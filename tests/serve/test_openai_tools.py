@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from serve.asking import CHAT, chunks
-from serve.chatting import HELLO, ScriptedService, scripted, served, talking
+from serve.chatting import CHAT, HELLO, ScriptedService, chunks, scripted, served, talking
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.openai.tools import AnswerParsers, AnswerPiece

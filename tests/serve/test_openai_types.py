@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from serve.asking import TEXT, ask_sync, chunks
-from serve.chatting import HELLO, scripted, served
+from serve.chatting import HELLO, TEXT, ask_sync, chunks, scripted, served
 from serve.spoken import RESPONSE_TEMPLATE
 from serve.test_openai_tools import CALL, WEATHER
 

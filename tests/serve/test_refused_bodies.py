@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT
-from serve.chatting import listening, scripted
+from serve.chatting import CHAT, listening, scripted
 from serve.robots import WAIT
 from sooner.serve import http
 

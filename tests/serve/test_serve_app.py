@@ -131,22 +131,6 @@ def test_metrics_count_what_was_done(chunks: Policy) -> None:
         assert line in text
 
 
-def test_without_a_token_only_the_status_is_shown(single: Policy) -> None:
-    async def scenario() -> None:
-        async with running(single, token="secret", host="0.0.0.0") as client:
-            for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "secret"}):
-                answer = await client.post("/act", json=request(), headers=headers)
-                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-                assert (await client.get("/metrics", headers=headers)).status_code == 401
-                assert (await client.get("/health", headers=headers)).json() == {"status": "ready"}
-            client.headers["Authorization"] = "bearer secret"
-            assert (await client.post("/act", json=request())).status_code == 200
-            assert (await client.get("/metrics")).status_code == 200
-            assert (await client.get("/health")).json()["model"] == "tiny"
-
-    asyncio.run(scenario())
-
-
 def test_a_deadline_of_the_header_comes_before_all_others() -> None:
     slow = SlowPolicy()
 

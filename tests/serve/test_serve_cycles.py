@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import tiny
-from serve.asking import CHAT
-from serve.chatting import HELLO, VOCAB, listening, served
+from serve.chatting import CHAT, HELLO, VOCAB, listening, served
 from serve.test_openai_clients import stub_thread
 from serve.test_refused_bodies import connected, head
 from sooner.engine.scheduler import Engine

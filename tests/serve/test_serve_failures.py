@@ -6,7 +6,6 @@ import asyncio
 import logging
 import signal
 import threading
-import time
 from typing import Any
 
 import httpx
@@ -84,36 +83,6 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(scenario())
-
-
-def test_readiness_flips_before_the_drain() -> None:
-    slow = SlowPolicy()
-    settings, ready = ServeSettings(port=0), threading.Event()
-    with bind(settings) as listening:
-        server = build_server(slow, settings, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(WAIT)
-        slow.began.clear()
-        slow.go.clear()
-        answers: list[tuple[int, Any]] = []
-        body = body_of(request(instruction="5"))
-        client = threading.Thread(target=lambda: answers.append(post(url(listening), body)))
-        client.start()
-        assert slow.began.wait(WAIT)
-        server.should_exit = True
-        # New connections are still taken, and told the truth, while the first request is computed.
-        until_stopping = time.monotonic() + SOON
-        while httpx.get(f"{url(listening)}/health").status_code != 503:
-            assert time.monotonic() < until_stopping
-        assert httpx.get(f"{url(listening)}/health").json()["status"] == "stopping"
-        assert post(url(listening), body)[0] == 503
-        assert not answers
-        slow.go.set()
-        client.join(WAIT)
-        thread.join(WAIT)
-    assert answers == [(200, [5.0] * 7)]
-    assert not thread.is_alive()
 
 
 def test_a_signal_before_uvicorn_listens_for_it_ends_the_server() -> None:

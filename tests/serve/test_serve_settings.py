@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.serve.settings import ServeSettings, is_loopback
+from sooner.serve.settings import ChatSettings, ServeSettings, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -43,6 +43,21 @@ def test_an_open_address_needs_a_token(host: str) -> None:
 def test_other_values_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SoonerError, match=message):
         ServeSettings(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"media_root": "/nothing/there"}, "is no folder"),
+        ({"served_model_name": " "}, "is empty"),
+        ({"method": "specultive"}, "did you mean 'speculative'"),
+        ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
+        ({"max_body": 10, "max_bytes": 5}, "less than"),
+    ],
+)
+def test_settings_of_a_chat_server_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        ChatSettings(**options)
 
 
 def test_neither_the_package_nor_its_parts_import_a_web_framework() -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from serve.asking import CHAT, TEXT, error_of
-from serve.chatting import VOCAB, ScriptedService, scripted, served, talking
+from serve.chatting import CHAT, TEXT, VOCAB, ScriptedService, error_of, scripted, served, talking
 from serve.spoken import byte_level, ids_of
 from sooner.serve.openai.grammar import GuidanceGrammars
 from sooner.serve.openai.messages import REFUSED
@@ -64,7 +63,6 @@ EXAMPLES: dict[str, Any] = {
 }  # fmt: skip
 COMPANIONS: dict[str, dict[str, Any]] = {
     "include_stop_str_in_output": {"stop": "brown"},
-    "return_tokens_as_token_ids": {"logprobs": True},
     **dict.fromkeys(("min_p", "top_k"), DRAWN),
 }
 """What stands in both requests that are compared."""
@@ -109,8 +107,6 @@ def compare(path: str, name: str) -> tuple[Any, Any, Any]:
     of the same request without."""
     value = True if (path, name) == (CHAT, "add_special_tokens") else EXAMPLES[name]
     companions = dict(COMPANIONS.get(name, {}))
-    if path == TEXT and companions.get("logprobs"):
-        companions["logprobs"] = 2
     if path == CHAT:
         messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "so"}]
         body: dict[str, Any] = {"messages": messages}

@@ -25,7 +25,7 @@ from .http import Bodies, Guard, RequestIds, name_of, unless_gone
 from .jobs import Event, Finished, GenerationJob
 from .metrics import ActMetrics
 from .policy_engine import ActResult, PolicyEngine, act_options
-from .refusal import RefusedError, act_refused, known, stopping, too_many
+from .refusal import RefusedError, act_refused, refusal_of, stopping, too_many
 from .settings import ServeSettings
 from .wire import ActRequest, milliseconds, parse, write
 
@@ -136,7 +136,7 @@ class ActHandler:
         except Exception as error:
             if isinstance(error, SoonerError) and not isinstance(error, FieldError):
                 error = RefusedError(422, str(error))
-            response = act_refused(known(error, name_of(request)))
+            response = act_refused(refusal_of(error, name_of(request)))
         self.metrics.answered(response.status_code, self.thread.clock() - began)
         return response if response.status_code == 200 else self.bodies.refusal(response)
 

@@ -17,6 +17,11 @@ from ..errors import SoonerError, reason_of
 
 CONFIG = "adapter_config.json"
 
+TYPO = 0.8
+"""Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
+MINIATURE, MINIATURES = "miniature", ("video", "document")
+"""`miniature` is the first of these; `miniature:document` names one."""
+
 
 def merged(model: Any, name: str) -> Any:
     """Returns a model with a LoRA adapter in its weights.
@@ -70,12 +75,6 @@ def _config(name: str) -> dict[str, Any] | None:
         return config
     except (OSError, ValueError) as error:
         raise SoonerError(f"'{path}' can't be read: {reason_of(error)}") from error
-
-
-TYPO = 0.8
-"""Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
-MINIATURE, MINIATURES = "miniature", ("video", "document")
-"""`miniature` is the first of these; `miniature:document` names one."""
 
 
 def miniature_of(name: str) -> str | None:

@@ -1,4 +1,5 @@
-"""`sooner.Engine` as the engine's thread wants it, and a job as arguments of its `add_request`."""
+"""`sooner.Engine` as the engine's thread wants it, a job as arguments of its `add_request`, and the
+method of a server, whose drafts never change a draw."""
 
 from __future__ import annotations
 

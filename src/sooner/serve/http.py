@@ -33,6 +33,14 @@ that is taken, until this many seconds pass without any of it, or `body_seconds`
 IS_READ = "body_is_read"
 """Key of a request's state, once the end of its body has come."""
 
+Result = TypeVar("Result")
+logger = logging.getLogger("sooner.serve")
+OPEN_PATHS = ("/health", "/ready")
+"""What probes ask without a token; they are told less."""
+HEADER = "X-Request-Id"
+SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+"""Ids of clients that are taken over; others could forge lines of the log."""
+
 
 class Bodies:
     """Reads bodies within the limits of a server.
@@ -169,16 +177,6 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
         if not more:
             _state(request)[IS_READ] = True
         yield message.get("body", b"")
-
-
-Result = TypeVar("Result")
-logger = logging.getLogger("sooner.serve")
-
-OPEN_PATHS = ("/health", "/ready")
-"""What probes ask without a token; they are told less."""
-HEADER = "X-Request-Id"
-SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-"""Ids of clients that are taken over; others could forge lines of the log."""
 
 
 class Guard:

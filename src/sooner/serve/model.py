@@ -1,4 +1,5 @@
-"""The model that is served: by name, checked, with its method, and as the HTTP side knows it."""
+"""The model that is served: by name, checked, with its method and the memory for keys and values,
+and as the HTTP side knows it."""
 
 from __future__ import annotations
 
@@ -29,6 +30,12 @@ from .media.reader import media_reader
 from .openai.planning import ServedModel
 from .openai.prompts import ChatPrompts
 from .settings import ChatSettings
+
+logger = logging.getLogger("sooner.serve")
+UNLIMITED = 1 << 20
+"""Tokens that a model without a limit to its positions is given."""
+CACHE_FACTOR = 4
+"""Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
 
 
 def check_servable(pair: ModelPair) -> None:
@@ -181,14 +188,6 @@ def fingerprint_of(target: Loaded) -> str:
     known = (__version__, target.name, target.model.dtype, getattr(config, "_commit_hash", None),
              config.to_json_string())  # fmt: skip
     return f"fp_{hashlib.sha256(repr(known).encode()).hexdigest()[:10]}"
-
-
-logger = logging.getLogger("sooner.serve")
-
-UNLIMITED = 1 << 20
-"""Tokens that a model without a limit to its positions is given."""
-CACHE_FACTOR = 4
-"""Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def engine_failed(error: Exception | None) -> RefusedError:
     return RefusedError(503, text, None, "engine_error", NO_RETRY)
 
 
-def known(error: Exception, name: str) -> RefusedError:
+def refusal_of(error: Exception, name: str) -> RefusedError:
     """Returns the refusal that an exception of a handler stands for.
 
     A 500 is a fault of ours, and no documented answer: the log has the traceback.

@@ -163,7 +163,7 @@ class ChatSettings(ServerSettings):
     media_memory: int = option(2048 * MEBI, 64 * MEBI)
     media_workers: int = option(2, 1)
     ping_seconds: float = option(5.0, 0, above=True)
-    stream_interval: float = option(0.04, 0, metavar="S")
+    stream_interval: float = option(0.02, 0, metavar="S")
     page: bool = True
 
     def __post_init__(self) -> None:

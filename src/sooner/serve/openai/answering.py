@@ -1,27 +1,41 @@
-"""One request under way: its choices, their jobs, and the events of all of them in order."""
+"""One request under way: its choices, their jobs, the events of all of them in order, and the
+server-sent events of a stream: chunks as they come, pings in silence, an error where there was one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..http import hang_up
 from ..jobs import Event, Finished, Tokens, nobody
-from ..refusal import engine_failed, error_fields, known, past_deadline, stopping
+from ..refusal import engine_failed, error_fields, past_deadline, refusal_of, stopping
 from .answers import Answer, AnswerForm
 from .choice import Choice, Update
 
 if TYPE_CHECKING:
     from ..engine_thread import EngineThread
+
+logger = logging.getLogger("sooner.serve")
+
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+SEND_SECONDS = 60.0
+"""What a client may take to read what was sent, before it counts as gone."""
+LOOKS = 4
+"""How often in that time it is looked at: a timer for each frame would cost more than its text."""
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class EventMail:
@@ -33,14 +47,14 @@ class EventMail:
 
     Args:
         interval: seconds after a wake-up in which there is another one only for what is urgent;
-            whatever else came is taken at their end.
+            whatever else comes waits for the first event after them.
     """
 
     def __init__(self, interval: float = 0.0) -> None:
         self.interval = interval
         self._pending: deque[Callable[[], None]] = deque()
         self._is_called = False
-        self._timer: asyncio.TimerHandle | None = None  # which takes what is not urgent
+        self._emptied = -math.inf
 
     def put(
         self, loop: asyncio.AbstractEventLoop, take: Callable[[], None], is_urgent: bool = True
@@ -51,28 +65,21 @@ class EventMail:
             RuntimeError: the loop is closed.
         """
         self._pending.append(take)
-        if self._is_called:  # it has not begun to empty: it sets this first
+        is_due = is_urgent or time.monotonic() - self._emptied >= self.interval
+        if self._is_called or not (is_due or loop.is_closed()):
             return
-        if not is_urgent and self._timer is not None and not loop.is_closed():
-            return  # whoever forgets the timer looks at what is held afterwards
         self._is_called = True
         try:
-            loop.call_soon_threadsafe(self._empty, loop)
+            loop.call_soon_threadsafe(self._empty)
         except BaseException:
             self._is_called = False
             raise
 
-    def _empty(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_called = False
-        if self.interval and self._timer is None:
-            self._timer = loop.call_later(self.interval, self._look, loop)
+    def _empty(self) -> None:
+        self._is_called = False  # first: what comes from here on calls again
+        self._emptied = time.monotonic()
         while self._pending:
             self._pending.popleft()()
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        if self._pending:
-            self._empty(loop)
 
 
 class Answering:
@@ -217,19 +224,6 @@ class Answering:
         raise engine_failed(event.error)
 
 
-logger = logging.getLogger("sooner.serve")
-
-PING = b": ping\n\n"
-DONE = b"data: [DONE]\n\n"
-SEND_SECONDS = 60.0
-"""What a client may take to read what was sent, before it counts as gone."""
-LOOKS = 4
-"""How often in that time it is looked at: a timer for each frame would cost more than its text."""
-Result = TypeVar("Result")
-
-HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-
-
 async def frames(
     answering: Answering,
     form: AnswerForm,
@@ -262,7 +256,7 @@ async def frames(
         if totals is not None:
             yield _data(form.closing(totals()))
     except Exception as error:
-        refusal = known(error, name)
+        refusal = refusal_of(error, name)
         logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
         yield _data({"error": error_fields(refusal)})
     yield DONE

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
+BROKEN = "\ufffd"
+MAX_PENDING = 16
+"""Tokens without any text after which what is there is told as it is: a letter has four bytes at
+most, so these will never be one."""
+
 
 @dataclass(frozen=True)
 class OutputToken:
@@ -159,12 +164,6 @@ class Choice:
         self._tell(update, self._parser.end())
         is_call = reason == "stop" and self._has_calls
         self.finish_reason = "tool_calls" if is_call else reason
-
-
-BROKEN = "\ufffd"
-MAX_PENDING = 16
-"""Tokens without any text after which what is there is told as it is: a letter has four bytes at
-most, so these will never be one."""
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:

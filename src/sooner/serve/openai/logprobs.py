@@ -138,16 +138,6 @@ class TokenTexts:
         return text if known is None or text.encode() == bytes(known) else f"bytes:{text}"
 
 
-class TokenIdTexts(TokenTexts):
-    """Names tokens by their ids, as vLLM does under `return_tokens_as_token_ids`."""
-
-    def _text(self, token: int, leads: bool = False) -> str:
-        return f"token_id:{token}"
-
-    def named(self, token: int, leads: bool) -> str:
-        return self.text(token, leads)
-
-
 @functools.cache
 def byte_alphabet() -> dict[str, int]:
     """Returns the letters by which byte-level vocabularies write bytes (GPT-2): printable ones

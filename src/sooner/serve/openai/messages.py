@@ -1,4 +1,4 @@
-"""Messages of a chat and their parts, and the tools that a model may call."""
+"""Parts of requests: messages, tools, vLLM's structures, and fields that are refused by name."""
 
 from __future__ import annotations
 
@@ -148,7 +148,10 @@ REFUSED = {
     "prompt_embeds": "send prompt as text or token ids",
     "prompt_logprobs": "log-probabilities of prompts are not kept",
     "repetition_detection": "use frequency_penalty or repetition_penalty",
-    "return_token_ids": "return_token_origins has the ids of the answer",
+    **dict.fromkeys(
+        ("return_token_ids", "return_tokens_as_token_ids"),
+        "return_token_origins has the ids of the answer",
+    ),
     "structural_tag": "use structured_outputs or tools",
     "suffix": "put it into the prompt",
     "thinking_token_budget": "use max_tokens",

@@ -266,13 +266,13 @@ class _Chat:
         if isinstance(part, ImagePart):
             path, url = f"{path}.image_url.url", part.image_url.url
             self._check_sees(path, "image_processor", "pictures")
-            picture = self._had(path, partial(media.picture, url))
+            picture = self._load_media(path, partial(media.picture, url))
             self._take(path, picture.key, picture.pixels.nbytes)
             return [{"type": "image", "image": Image.fromarray(picture.pixels)}]
         if isinstance(part, VideoPart):
             path, url = f"{path}.video_url.url", part.video_url.url
             self._check_sees(path, "video_processor", "videos")
-            film = self._had(path, partial(media.video, url, self._choose))
+            film = self._load_media(path, partial(media.video, url, self._choose))
             self._take(path, film.key, film.frames.pixels.nbytes)
             self.frames.append(film.frames)
             # A copy: the frames are kept for others, and processors may write into what they get.
@@ -289,7 +289,7 @@ class _Chat:
             )
         path = f"{path}.file_data"
         self._check_sees(path, "image_processor", "pictures")
-        pages = self._had(path, partial(self.prompts.media.pages, part.file.file_data))
+        pages = self._load_media(path, partial(self.prompts.media.pages, part.file.file_data))
         for page in pages:
             self._take(path, page.key, page.pixels.nbytes)
         return [{"type": "image", "image": Image.fromarray(page.pixels)} for page in pages]
@@ -298,7 +298,7 @@ class _Chat:
         if not hasattr(self.prompts.processor, needed):
             raise BadRequestError(path, f"model '{self.prompts.name}' takes no {what}; send text")
 
-    def _had(self, path: str, get: Callable[[], Any]) -> Any:
+    def _load_media(self, path: str, get: Callable[[], Any]) -> Any:
         """Returns what `get` gets, its errors as refusals of the field."""
         if len(self.keys) >= self.prompts.max_media:
             raise self._too_many(path)

@@ -126,7 +126,6 @@ class GenerationRequest(ApiFields):
     skip_special_tokens: bool | None = None
     best_of: int | None = None
     echo: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: PredictedContent | None = None

@@ -16,9 +16,9 @@ from fastapi.responses import JSONResponse, Response
 from ..http import Bodies, name_of, unless_gone
 from ..refusal import (
     BadRequestError,
-    known,
     not_ready,
     past_deadline,
+    refusal_of,
     refused,
     too_many,
     unknown_model,
@@ -28,7 +28,7 @@ from .answering import Answering, EventMail, EventStream, frames
 from .answers import Answer, AnswerForm, ChatForm, TextForm, totals
 from .choice import Update
 from .grammar import GuidanceGrammars, refuse_grammars
-from .logprobs import TokenIdTexts, TokenTexts
+from .logprobs import TokenTexts
 from .planning import Planner, Prepared, ServedModel, prepare_text
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .reading import deadline_seconds, parse
@@ -160,7 +160,7 @@ class OpenAIHandler:
         try:
             response = await self._admitted(request, kind, form, prefix, began, slot)
         except Exception as error:
-            response = self.bodies.refusal(refused(known(error, name_of(request))))
+            response = self.bodies.refusal(refused(refusal_of(error, name_of(request))))
         finally:
             if not slot.is_streamed:
                 slot.release()
@@ -193,9 +193,7 @@ class OpenAIHandler:
             "model": generation.model or self.served.name,
             "system_fingerprint": self.served.fingerprint,
         }
-        as_ids = generation.return_tokens_as_token_ids
-        texts = TokenIdTexts(self.served.tokenizer) if as_ids else self._texts
-        writer = form(generation, head, texts)
+        writer = form(generation, head, self._texts)
         if not generation.stream:
             return await unless_gone(request, self._whole(answering, writer, generation))
         ping = self.settings.ping_seconds
