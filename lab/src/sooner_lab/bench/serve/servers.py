@@ -27,13 +27,15 @@ class ServerProcess:
     Attributes:
         arm: that it is.
         port: of it.
+        output: lines that it wrote.
+        process: of it.
     """
 
     def __init__(self, arm: str, arguments: Sequence[str]) -> None:
         self.arm, self.port = arm, 0
-        self._emitted: list[str] = []
+        self.output: list[str] = []
         self._ready = threading.Event()
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "sooner.cli", "serve", *arguments, "--port", "0"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
@@ -47,37 +49,36 @@ class ServerProcess:
         """
         self._ready.wait(READY)
         if not self.port:
-            output = " ".join(line.strip() for line in self._emitted[-3:])
+            output = " ".join(line.strip() for line in self.output[-3:])
             self.end()
             raise SoonerError(
                 f"the server of '{self.arm}' was not ready after {READY:g} s: "
-                f"{output or 'no word'}; "
-                "leave it out of --arms, or try the same by hand"
+                f"{output or 'no word'}; try `sooner serve` with its model by hand"
             )
 
     def sleep(self) -> None:
         """Stop the process: it takes no time of a core until `wake`."""
-        os.kill(self._process.pid, signal.SIGSTOP)
+        os.kill(self.process.pid, signal.SIGSTOP)
 
     def wake(self) -> None:
         """Let it go on."""
-        os.kill(self._process.pid, signal.SIGCONT)
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def end(self) -> None:
         """Have it answer what is under way and end."""
-        if self._process.poll() is None:
+        if self.process.poll() is None:
             self.wake()
-            self._process.terminate()
+            self.process.terminate()
             try:
-                self._process.wait(ENDING)
+                self.process.wait(ENDING)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._process.wait()
+                self.process.kill()
+        self.process.wait()
 
     def _listen(self) -> None:
         """Read what it says, to its end: a full pipe would stop it."""
-        for line in self._process.stdout or ():
-            self._emitted = [*self._emitted[-20:], line]
+        for line in self.process.stdout or ():
+            self.output.append(line)
             if not self.port and (match := re.search(r"http://127\.0\.0\.1:(\d+)/v1", line)):
                 self.port = int(match[1])
                 self._ready.set()

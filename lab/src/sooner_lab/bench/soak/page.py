@@ -13,12 +13,14 @@ ROWS = 10
 
 def _about(result: Data) -> list[str]:
     settings = result["settings"]
+    clients = settings.get("clients") or settings["processes"] * settings["threads"]
     text = (
-        f"`sooner serve {result['model']}` for {settings['minutes']:g} minutes under "
-        f"{settings['processes']} processes of {settings['threads']} clients each, which ask, hang "
-        "up, read slowly, send what is too large, malformed, damaged or late, and under kills of "
-        "the processes that decode."
+        f"`sooner serve {result['model']}` for {settings['minutes']:g} minutes under {clients} "
+        "clients, which ask, hang up, read slowly, send what is too large, malformed, damaged or "
+        "late."
     )
+    if result.get("kills"):
+        text += f" Of its processes that decode {result['kills']} were killed meanwhile."
     return ["", text]
 
 
@@ -79,10 +81,9 @@ PAGE = Page(
         Table(
             "What clients did", _kinds,
             (("kind", "", "{}"), ("times", "times", "{}"), ("ends", "ends", "{}")),
-            "Numbers are statuses of refusals; `left` hung up itself, `400 decoder killed` lost "
-            "its file with a process that was killed. `ask` is a well-formed request, with or "
-            "without a stream, clips and pictures; its answer is held against the one that it had "
-            "alone.",
+            "Numbers are statuses of refusals; `left` hung up itself. `ask` is a well-formed "
+            "request, with or without a stream, clips and pictures; its answer is compared with "
+            "the one that it had alone.",
         ),
         Table(
             "Memory", _looks,

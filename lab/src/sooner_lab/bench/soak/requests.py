@@ -16,8 +16,6 @@ CLIPS, PICTURES = 3, 3
 VARIANTS = 24
 """Contents of each file that show the same: so few that caches have all of them before half of a
 soak is over, as what they keep is not what is looked for."""
-LARGE = 4000
-"""Pixels of a side of a picture that takes a while to decode: 48 MB as RGB."""
 
 Answer = tuple[tuple[str, str], ...]
 """What an answer says: of each choice its text and why it ended."""
@@ -145,7 +143,7 @@ def contents(sample: Path, seed: int) -> dict[str, bytes]:
 
 
 def png(side: int, seed: int, noise: bool = True) -> bytes:
-    """Return a square picture; without noise of one colour, and a small file whatever its size."""
+    """Return a square picture of noise, or of one colour, which is a small file at any size."""
     import numpy as np
     from PIL import Image
 
@@ -157,12 +155,6 @@ def png(side: int, seed: int, noise: bool = True) -> bytes:
     stream = io.BytesIO()
     picture.save(stream, "PNG")
     return stream.getvalue()
-
-
-def truncated() -> bytes:
-    """Return a large picture that is decoded almost to its end before it is seen to be damaged."""
-    whole = png(LARGE, 0, noise=False)
-    return whole[: len(whole) * 9 // 10]
 
 
 def url_of(name: str, content: bytes, variant: int = 0) -> str:
