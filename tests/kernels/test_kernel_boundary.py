@@ -34,8 +34,8 @@ def test_the_kernels_agree_with_the_reference(what: str, name: str, kind: str) -
     for plane in planes(name, kind):
         index = lines(plane, 2) if what == "lines" else index_of(picked)
         made, expected = nothing_yet(row), Partial.empty(row)
-        index.run(TritonBackend(), row, plane, heads, made)
-        index.run(Reference(), row, plane, heads, expected)
+        TritonBackend().attend(row, plane, index, heads, made)
+        Reference().attend(row, plane, index, heads, expected)
         agree(made, expected)
 
 
@@ -47,7 +47,7 @@ def test_errors_are_no_more_than_twice_torch_s(kind: str, dtype: torch.dtype) ->
     plane = by_query(layout, "text") if kind == "query" else by_pair(layout, "text", "video")
     for index in (lines(plane, 2), index_of(GRIDS[:2])):
         into = nothing_yet(row)
-        index.run(TritonBackend(), row, plane, heads, into)
+        TritonBackend().attend(row, plane, index, heads, into)
         hold_errors(row, layout, plane, into, lambda head, index=index: index.seen(head, plane))
 
 

@@ -40,7 +40,7 @@ def test_errors_are_no_more_than_twice_torch_s(
     layout = PromptLayout.text(tokens).to(DEVICE)
     row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
     into = nothing_yet(row)
-    TritonBackend().dense(row, plane, all_heads(row), into)
+    TritonBackend().attend(row, plane, None, all_heads(row), into)
     hold_errors(row, layout, plane, into, lambda head: causal(plane))
 
 
@@ -56,8 +56,8 @@ def test_planes_are_attended_to_through_their_slots(kind: str, name: str) -> Non
         "pair": lambda: by_pair(layout, first, last),
     }[kind]()
     made, expected = nothing_yet(row), Partial.empty(row)
-    TritonBackend().dense(row, plane, all_heads(row), made)
-    Reference().dense(row, plane, all_heads(row), expected)
+    TritonBackend().attend(row, plane, None, all_heads(row), made)
+    Reference().attend(row, plane, None, all_heads(row), expected)
     agree(made, expected)
     assert made.output[expected.lse == -torch.inf].isnan().all(), (
         "wrote to a token that sees nothing"
@@ -70,8 +70,8 @@ def test_parts_add_up_inside_the_kernel() -> None:
     parts, expected = nothing_yet(row), Partial.empty(row)
     for query in layout.present:
         for key in layout.present:
-            TritonBackend().dense(row, by_pair(layout, query, key), all_heads(row), parts)
-    Reference().dense(row, whole(layout), all_heads(row), expected)
+            TritonBackend().attend(row, by_pair(layout, query, key), None, all_heads(row), parts)
+    Reference().attend(row, whole(layout), None, all_heads(row), expected)
     agree(parts, expected)
 
 
@@ -79,7 +79,7 @@ def test_heads_that_were_not_picked_are_left_alone() -> None:
     layout = LAYOUTS["text"].to(DEVICE)
     row = states(layout, 4, 2, 64)
     into = nothing_yet(row)
-    TritonBackend().dense(row, whole(layout), torch.tensor([2, 1], device=DEVICE), into)
+    TritonBackend().attend(row, whole(layout), None, torch.tensor([2, 1], device=DEVICE), into)
     assert into.output[[0, 3]].isnan().all()
     assert into.output[[1, 2]].isfinite().all()
 
@@ -88,4 +88,4 @@ def test_a_dtype_that_no_kernel_reads_is_refused() -> None:
     layout = PromptLayout.text(4).to(DEVICE)
     row = states(layout, 1, 1, 64, torch.float64)
     with pytest.raises(SoonerError, match="fp16, bf16 or fp32, not float64"):
-        TritonBackend().dense(row, whole(layout), all_heads(row), nothing_yet(row))
+        TritonBackend().attend(row, whole(layout), None, all_heads(row), nothing_yet(row))

@@ -48,7 +48,7 @@ def test_errors_are_no_more_than_twice_torch_s(
     layout = PromptLayout.text(tokens).to(DEVICE)
     row, plane = states(layout, len(picked), len(picked) // group, head_dim, dtype), whole(layout)
     index, into = index_of(picked), nothing_yet(row)
-    TritonBackend().grid(row, plane, index, torch.arange(len(picked), device=DEVICE), into)
+    TritonBackend().attend(row, plane, index, torch.arange(len(picked), device=DEVICE), into)
     hold_errors(row, layout, plane, into, lambda head: index.seen(head, plane))
 
 
@@ -59,6 +59,6 @@ def test_the_kernels_agree_with_the_reference(name: str) -> None:
     row, plane = states(layout, 4, 2, 64), whole(layout)
     index, heads = index_of(picked), torch.arange(4, device=DEVICE)
     made, expected = nothing_yet(row), Partial.empty(row)
-    TritonBackend().grid(row, plane, index, heads, made)
-    Reference().grid(row, plane, index, heads, expected)
+    TritonBackend().attend(row, plane, index, heads, made)
+    Reference().attend(row, plane, index, heads, expected)
     agree(made, expected)

@@ -44,7 +44,7 @@ def test_errors_are_no_more_than_twice_torch_s(
     layout = PromptLayout.text(tokens).to(DEVICE)
     row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
     index, into = lines(plane, heads), nothing_yet(row)
-    TritonBackend().lines(row, plane, index, torch.arange(heads, device=DEVICE), into)
+    TritonBackend().attend(row, plane, index, torch.arange(heads, device=DEVICE), into)
     hold_errors(row, layout, plane, into, lambda head: index.seen(head, plane))
 
 
@@ -54,8 +54,8 @@ def test_blocks_of_other_sizes_are_those_of_the_index(block: int) -> None:
     row, plane = states(layout, 2, 1, 64), whole(layout)
     index, heads = lines(plane, 2, block=block), torch.arange(2, device=DEVICE)
     made, expected = nothing_yet(row), Partial.empty(row)
-    TritonBackend().lines(row, plane, index, heads, made)
-    Reference().lines(row, plane, index, heads, expected)
+    TritonBackend().attend(row, plane, index, heads, made)
+    Reference().attend(row, plane, index, heads, expected)
     agree(made, expected)
 
 
@@ -66,8 +66,8 @@ def test_a_column_that_is_named_twice_counts_once() -> None:
     index = LineIndex.build(plane, twice, [torch.tensor([0], device=DEVICE)], [0])
     made, expected = nothing_yet(row), Partial.empty(row)
     heads = torch.zeros(1, dtype=torch.long, device=DEVICE)
-    TritonBackend().lines(row, plane, index, heads, made)
-    Reference().lines(row, plane, index, heads, expected)
+    TritonBackend().attend(row, plane, index, heads, made)
+    Reference().attend(row, plane, index, heads, expected)
     agree(made, expected)
 
 
@@ -77,8 +77,8 @@ def test_the_kernel_agrees_with_the_reference(name: str) -> None:
     row, plane = states(layout, 4, 2, 64), whole(layout)
     index, heads = lines(plane, 4), torch.arange(4, device=DEVICE)
     made, expected = nothing_yet(row), Partial.empty(row)
-    TritonBackend().lines(row, plane, index, heads, made)
-    Reference().lines(row, plane, index, heads, expected)
+    TritonBackend().attend(row, plane, index, heads, made)
+    Reference().attend(row, plane, index, heads, expected)
     agree(made, expected)
 
 
@@ -87,4 +87,4 @@ def test_a_block_s_side_that_no_kernel_takes_is_refused() -> None:
     row, plane = states(layout, 1, 1, 64), whole(layout)
     index, heads = lines(plane, 1, block=24), torch.zeros(1, dtype=torch.long, device=DEVICE)
     with pytest.raises(SoonerError, match="a power of two of 16 or more, not 24"):
-        TritonBackend().lines(row, plane, index, heads, nothing_yet(row))
+        TritonBackend().attend(row, plane, index, heads, nothing_yet(row))

@@ -53,17 +53,17 @@ def launched(kind: str, what: str, dim: int, arch: int = 90, more: int = 0) -> l
     into, backend = Partial.empty(row), TritonBackend()
     with compiling(arch) as launches:
         if what == "dense":
-            backend.dense(row, plane, heads, into)
+            backend.attend(row, plane, None, heads, into)
         elif what == "lines":
             some = [torch.arange(0, len(plane.keys), 9 + head) for head in range(HEADS)]
             index = LineIndex.build(plane, some, some, [0] * HEADS, 64)
-            backend.lines(row, plane, index, heads, into)
+            backend.attend(row, plane, index, heads, into)
         else:
             columns: Any = (
                 torch.tensor(column).bool() if number in FLAGS else torch.tensor(column)
                 for number, column in enumerate(zip(*GRID, strict=True))
             )
-            backend.grid(row, plane, GridIndex(*columns), heads, into)
+            backend.attend(row, plane, GridIndex(*columns), heads, into)
     return launches
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -22,29 +22,20 @@ class Backend(Protocol):
     """Attends over the pairs that an index names, and merges the result into `into`.
 
     `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
-    in that order. Planes handed to one `Partial` for one head never share a pair.
+    in that order, and `None` stands for all causal pairs. Planes handed to one `Partial` for one
+    head never share a pair.
     """
 
     name: str
 
-    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """Attends to all causal pairs of the plane."""
-        ...
-
-    def lines(
-        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    def attend(
+        self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
     ) -> None:
-        """Attends to vertical lines, windows of keys, and last queries that see everything."""
-        ...
-
-    def grid(
-        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Attends to evenly spaced lines."""
+        """Attends to the plane's pairs."""
         ...
 
 
-class Index(Protocol):
+class Index:
     """Says which keys the queries of a plane see, per head: what patterns give and kernels take.
 
     An index holds a causal set, and the key at a query's frontier always belongs to it, so no
@@ -54,25 +45,24 @@ class Index(Protocol):
     @property
     def heads(self) -> int:
         """Heads that it describes."""
-        ...
+        raise NotImplementedError
 
     def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
         """Returns which keys some of the plane's queries see, `[queries, keys]` bool."""
-        ...
+        picked = self.take(torch.tensor([head], device=plane.keys.device))
+        return picked.seen_by_all(plane, queries)[0]
+
+    def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
+        """Returns which keys some of the queries see, `[heads, queries, keys]` bool."""
+        raise NotImplementedError
 
     def pairs(self, plane: Plane) -> Tensor:
         """Query-key pairs that each head computes, counted exactly, `[heads]` int64."""
-        ...
+        raise NotImplementedError
 
-    def take(self, heads: Tensor) -> Any:
+    def take(self, heads: Tensor) -> Index:
         """Returns the index of some heads, in that order."""
-        ...
-
-    def run(
-        self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
-    ) -> None:
-        """Have a backend execute it; `heads` are those of the row, in the index's order."""
-        ...
+        raise NotImplementedError
 
 
 def causal(plane: Plane, queries: Places) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +96,7 @@ def spread(total: int, count: int, device: torch.device | str = "cpu", turn: flo
 
 
 @dataclass(frozen=True, eq=False)
-class GridIndex:
+class GridIndex(Index):
     """Lines that return with a stride (MMInference, algorithm 1 and figure 8).
 
     Query and key see each other if any of these holds:
@@ -135,18 +125,17 @@ class GridIndex:
     def heads(self) -> int:
         return len(self.stride)
 
-    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
+    def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
         frontier, rank, allowed = causal(plane, queries)
-        stride, phase = int(self.stride[head]), int(self.phase[head])
-        seen = (rank < self.sink[head]) | (rank > frontier - self.local[head])
-        if self.hline[head]:
-            seen |= frontier % stride == phase
-        if self.vline[head]:
-            seen |= rank % stride == phase
-        if self.slash[head]:
-            seen |= frontier % stride == rank % stride
-        if self.segment[head]:
-            seen |= (frontier - phase) // stride == (rank - phase) // stride
+        columns = (value[:, None, None] for value in vars(self).values())
+        stride, phase, hline, vline, slash, segment, sink, local = columns
+        row, column = frontier % stride, rank % stride  # [heads, queries, 1], [heads, 1, keys]
+        seen = (rank > frontier - local) | (rank < sink)
+        seen = seen | (hline & (row == phase)) | (vline & (column == phase))
+        if bool(slash.any()):
+            seen |= slash & (row == column)
+        if bool(segment.any()):
+            seen |= segment & ((frontier - phase) // stride == (rank - phase) // stride)
         return seen & allowed
 
     def pairs(self, plane: Plane) -> Tensor:
@@ -182,11 +171,6 @@ class GridIndex:
             counts = torch.where(query_phase == phase, frontier + 1, counts)
         return counts
 
-    def run(
-        self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
-    ) -> None:
-        backend.grid(states, plane, self, heads, into)
-
     def take(self, heads: Tensor) -> GridIndex:
         return GridIndex(*(values[heads] for values in vars(self).values()))
 
@@ -197,7 +181,7 @@ AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class LineIndex:
+class LineIndex(Index):
     """Keys that everybody sees, and windows of keys that move along with the query's block.
 
     Queries whose frontiers lie in one block of `block` ranks see the same keys before that block:
@@ -224,15 +208,7 @@ class LineIndex:
     def heads(self) -> int:
         return self.vertical.shape[0]
 
-    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
-        _, _, allowed = causal(plane, queries)
-        some = self.take(torch.tensor([head], device=self.vertical.device))
-        return some.seen_by_all(plane, queries)[0] & allowed
-
     def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
-        """Returns which keys some of the queries see before causality, `[heads, queries, keys]`
-        bool.
-        """
         keys, device = len(plane.keys), self.covered.device
         start = self.starts(plane.frontier[queries].clamp(min=0))
         # By rank: the windows from the far end to the near one, then the own block.
@@ -241,7 +217,7 @@ class LineIndex:
         columns = torch.stack([self.columns(head, keys) for head in range(self.heads)])
         place = torch.arange(len(plane.queries), device=device)[queries]
         last = place[:, None] >= len(plane.queries) - self.bottom[:, None, None]
-        return seen | columns[:, None] | last
+        return (seen | columns[:, None] | last) & causal(plane, queries)[2]
 
     def starts(self, frontier: Tensor) -> Tensor:
         """First rank of the block that each frontier lies in."""
@@ -278,11 +254,6 @@ class LineIndex:
             apart = starts[:, None] - columns  # [blocks, lines]
             lines.append(((apart > 0) & ~covered[(apart - 1).clamp(min=0)]).sum(1))
         return windows + torch.cat(lines) if lines else windows
-
-    def run(
-        self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
-    ) -> None:
-        backend.lines(states, plane, self, heads, into)
 
     def take(self, heads: Tensor) -> LineIndex:
         return LineIndex(self.vertical[heads], self.covered[heads], self.bottom[heads], self.block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..pairs import GridIndex, Index, LineIndex
+from ..pairs import Index
 from ..plane import Plane
 from .partial import Partial, States
 
@@ -17,25 +17,10 @@ class Reference:
 
     name = "reference"
 
-    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """Attends to all causal pairs."""
-        self._attend(states, plane, None, heads, into)
-
-    def lines(
-        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Attends to vertical lines and windows."""
-        self._attend(states, plane, index, heads, into)
-
-    def grid(
-        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Attends to evenly spaced lines."""
-        self._attend(states, plane, index, heads, into)
-
-    def _attend(
+    def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
     ) -> None:
+        """Attends to the plane's pairs."""
         for place, head in enumerate(heads.tolist()):
             keys = states.keys[head // states.group, plane.keys].float()
             values = states.values[head // states.group, plane.keys].float()

@@ -176,7 +176,4 @@ def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> 
 
 def run(job: HeadGroup, states: States, backend: Backend, into: Partial) -> None:
     """Execute one job and merge it into `into`."""
-    if job.index is None:
-        backend.dense(states, job.plane, job.heads, into)
-    else:
-        job.index.run(backend, states, job.plane, job.heads, into)
+    backend.attend(states, job.plane, job.index, job.heads, into)

@@ -14,7 +14,7 @@ from ..kernels.dense import dense
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
 from ..kernels.vertical_slash import vertical_slash
-from ..pairs import GridIndex, LineIndex
+from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane
 from .partial import Partial, States
 
@@ -34,50 +34,43 @@ class TritonBackend:
     def __init__(self, tiles: TileSizes | None = None) -> None:
         self.tiles = tiles
 
-    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """Attends to all causal pairs of the plane."""
-        first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
-        self._dense(states, plane, heads, into, first, 0)
-
-    def lines(
-        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    def attend(
+        self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
     ) -> None:
-        """Windows of keys and vertical lines; last queries that see everything are dense.
+        """Attends to the plane's pairs.
 
         Raises:
-            SoonerError: blocks whose side is no power of two of 16 or more.
+            SoonerError: blocks of an index of lines whose side is no power of two of 16 or more.
         """
-        if _nothing(plane, heads):
+        if not (len(plane.queries) and len(plane.keys) and len(heads)):
             return
+        with _on(states):
+            if isinstance(index, LineIndex):
+                self._lines(states, plane, index, heads, into)
+            elif isinstance(index, GridIndex):
+                tiles, is_pair = self._tiles(states), _moves_keys(plane)
+                grid(states, plane, spacings(index), heads, into, tiles, is_pair)
+            else:
+                first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
+                self._dense(states, plane, heads, into, first, 0)
+
+    def _lines(
+        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Windows of keys and vertical lines; last queries that see everything are dense."""
         lists, tiles = line_lists(plane, index), self._tiles(states)
         tiles = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
-        with _on(states):
-            vertical_slash(
-                states, plane, lists, index.block, heads, into, tiles, _moves_keys(plane)
-            )
+        vertical_slash(states, plane, lists, index.block, heads, into, tiles, _moves_keys(plane))
         bottom = int(index.bottom.max())
         if bottom > 0:
             start = max(len(plane.queries) - bottom, 0)
             self._dense(states, plane, heads, into, lists.last, start)
 
-    def grid(
-        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Attends to evenly spaced lines."""
-        if _nothing(plane, heads):
-            return
-        tiles, is_pair = self._tiles(states), _moves_keys(plane)
-        with _on(states):
-            grid(states, plane, spacings(index), heads, into, tiles, is_pair)
-
     def _dense(
         self, states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int
     ) -> None:
-        if _nothing(plane, heads):
-            return
         tiles, is_pair = self._tiles(states), _moves_keys(plane)
-        with _on(states):
-            dense(states, plane, heads, into, first, start, tiles, is_pair)
+        dense(states, plane, heads, into, first, start, tiles, is_pair)
 
     def _tiles(self, states: States) -> TileSizes:
         return self.tiles or tiles_for(states.queries.shape[-1], states.queries.dtype)
@@ -87,10 +80,6 @@ def _on(states: States) -> AbstractContextManager[Any]:
     """Triton launches on the current GPU, which need not be that of the states."""
     device = states.queries.device
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def _nothing(plane: Plane, heads: Tensor) -> bool:
-    return not (len(plane.queries) and len(plane.keys) and len(heads))
 
 
 def _moves_keys(plane: Plane) -> bool:

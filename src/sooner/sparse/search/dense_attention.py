@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,46 +11,8 @@ from torch import Tensor
 from ...errors import SoonerError
 from ..attention import States
 from ..modality import MODALITIES, PromptLayout
-from ..pairs import GridIndex, Index, LineIndex, causal, spread
+from ..pairs import Index, causal, spread
 from ..plane import Plane, whole
-
-
-def seen_by_all(index: Index | None, plane: Plane, queries: Tensor) -> Tensor:
-    """Returns which keys each head's queries see, `[heads, queries, keys]` bool; 1 head for dense
-    ones.
-
-    Args:
-        queries: their places in the plane, `[queries]`.
-    """
-    allowed = causal(plane, queries)[2]
-    return allowed[None] if index is None else _lines_seen(index, plane, queries) & allowed
-
-
-@singledispatch
-def _lines_seen(index: Any, plane: Plane, queries: Tensor) -> Tensor:
-    """Returns which keys are seen before causality."""
-    return torch.stack([index.seen(head, plane, queries) for head in range(index.heads)])
-
-
-@_lines_seen.register
-def _(index: GridIndex, plane: Plane, queries: Tensor) -> Tensor:
-    frontier, rank, _ = causal(plane, queries)
-    columns = (value[:, None, None] for value in vars(index).values())
-    stride, phase, hline, vline, slash, segment, sink, local = columns
-    row, column = frontier % stride, rank % stride  # [heads, queries, 1], [heads, 1, keys]
-    seen = (rank > frontier - local) | (rank < sink)
-    seen = seen | (hline & (row == phase)) | (vline & (column == phase))
-    if bool(slash.any()):
-        seen |= slash & (row == column)
-    if bool(segment.any()):
-        seen |= segment & ((frontier - phase) // stride == (rank - phase) // stride)
-    return seen
-
-
-@_lines_seen.register
-def _(index: LineIndex, plane: Plane, queries: Tensor) -> Tensor:
-    return index.seen_by_all(plane, queries)
-
 
 SCORES = 1 << 24
 
@@ -196,7 +157,9 @@ class SampledPlane:
         """Returns what asked queries see by an index, or densely: `[heads, found, plane's keys]`
         bool.
         """
-        return seen_by_all(index, self.plane, self.places)
+        if index is None:
+            return causal(self.plane, self.places)[2][None]
+        return index.seen_by_all(self.plane, self.places)
 
 
 @dataclass(frozen=True, eq=False)
