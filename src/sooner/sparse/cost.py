@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -145,66 +145,26 @@ def _wait(states: States) -> None:
         torch.cuda.synchronize(states.queries.device)
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredCosts:
-    """Costs by pattern and length; each is measured once in this object's life.
+def break_even(
+    relative: Callable[[int], float], shortest: int = 256, longest: int = 32768
+) -> int | None:
+    """Returns the shortest prompt, in tokens, over which patterns are faster than dense attention.
+
+    Doubles the length until they are, then halves the interval until its ends are within an
+    eighth of each other. `None` if they are not at `longest` either.
 
     Args:
-        shape: of the layer.
-        backend: what runs sparse attention.
-        layout: makes a prompt of so many tokens, plain text unless told otherwise.
-        states: makes its states, random unless told otherwise; see `AttentionShape.random`.
-        repeats: as in `measure`.
+        relative: their time over a prompt of so many tokens, relative to dense attention.
     """
-
-    shape: AttentionShape
-    backend: Backend
-    layout: Callable[[int], PromptLayout] = PromptLayout.text
-    states: Callable[[int], States] | None = None
-    repeats: int = 3
-    _known: dict[tuple[tuple[HeadPattern, ...], int], Cost] = field(default_factory=dict)
-
-    def at(self, patterns: HeadPattern | Sequence[HeadPattern], tokens: int) -> Cost:
-        """Returns the cost over a prompt of so many tokens.
-
-        Args:
-            patterns: one for each head, or one for all.
-
-        Raises:
-            SoonerError: another number of patterns than of heads.
-        """
-        each = tuple(patterns) if isinstance(patterns, Sequence) else (patterns,) * self.shape.heads
-        if len(each) != self.shape.heads:
-            raise SoonerError(
-                f"{len(each)} patterns for {self.shape.heads} heads; give one for each head, or one"
-            )
-        if (each, tokens) not in self._known:
-            states = (self.states or self.shape.random)(tokens)
-            layout = self.layout(tokens).to(self.shape.device)
-            self._known[each, tokens] = measure(each, states, layout, self.backend, self.repeats)
-        return self._known[each, tokens]
-
-    def break_even(
-        self,
-        patterns: HeadPattern | Sequence[HeadPattern],
-        shortest: int = 256,
-        longest: int = 32768,
-    ) -> int | None:
-        """Returns the shortest prompt, in tokens, over which the patterns are faster than dense
-        attention.
-
-        Doubles the length until they are, then halves the interval until its ends are within an
-        eighth of each other. `None` if they are not at `longest` either.
-        """
-        slow, fast = 0, shortest
-        while self.at(patterns, fast).relative >= 1:
-            if fast >= longest:
-                return None
-            slow, fast = fast, min(2 * fast, longest)
-        while slow and fast > CLOSE * slow and fast - slow > STEP:
-            middle = (slow + fast) // 2 // STEP * STEP
-            if self.at(patterns, middle).relative < 1:
-                fast = middle
-            else:
-                slow = middle
-        return fast
+    slow, fast = 0, shortest
+    while relative(fast) >= 1:
+        if fast >= longest:
+            return None
+        slow, fast = fast, min(2 * fast, longest)
+    while slow and fast > CLOSE * slow and fast - slow > STEP:
+        middle = (slow + fast) // 2 // STEP * STEP
+        if relative(middle) < 1:
+            fast = middle
+        else:
+            slow = middle
+    return fast

@@ -19,7 +19,8 @@ from ...errors import SoonerError
 from ...models import Adapter
 from ..attention import States
 from ..attention.run import backend_for
-from ..cost import AttentionShape, MeasuredCosts, measure
+from ..cost import AttentionShape, measure
+from ..cost import break_even as shortest_faster
 from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
@@ -76,17 +77,18 @@ def break_even(
     patterns: list[HeadPattern] = [head.pattern for head in ranked[len(ranked) // 2]]
     frame = int((layout.frames == 0).sum())
     longest = max(LONGEST, len(layout))
-    backend = backend_for(adapter.device)
+    backend, layer = backend_for(adapter.device), shape(adapter)
 
-    def timed(tokens: int) -> PromptLayout:
-        if not frame:
-            return PromptLayout.text(tokens)
-        return PromptLayout.spans(
-            ("text", MARGIN), ("video", tokens - 2 * MARGIN), ("text", MARGIN), frame=frame
-        )
+    def relative(tokens: int) -> float:
+        prompt = PromptLayout.text(tokens)
+        if frame:
+            prompt = PromptLayout.spans(
+                ("text", MARGIN), ("video", tokens - 2 * MARGIN), ("text", MARGIN), frame=frame
+            )
+        states = layer.random(tokens)
+        return measure(patterns, states, prompt.to(layer.device), backend, 2).relative
 
-    costs = MeasuredCosts(shape(adapter), backend, timed, repeats=2)
-    result = costs.break_even(patterns, SHORTEST, longest)
+    result = shortest_faster(relative, SHORTEST, longest)
     if result is None:
         return longest + 1, f"not faster at {longest} tokens, backend {backend.name}"
     return result, f"measured on one layer, backend {backend.name}"
