@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..pairs import Index
+from ..pairs import Index, causal
 from ..plane import Plane
 from .partial import Partial, States
 
@@ -35,7 +35,4 @@ class Reference:
 
 
 def _seen(index: Index | None, place: int, plane: Plane, part: slice) -> Tensor:
-    if index is not None:
-        return index.seen(place, plane, part)
-    rank = torch.arange(len(plane.keys), device=plane.keys.device)
-    return rank <= plane.frontier[part, None]
+    return causal(plane, part)[2] if index is None else index.seen(place, plane, part)

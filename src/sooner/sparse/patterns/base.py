@@ -11,7 +11,7 @@ from torch import Tensor
 from ...checks import check_whole
 from ...errors import unknown
 from ..modality import PromptLayout
-from ..pairs import GridIndex, Index, LineIndex
+from ..pairs import GridIndex, Index, LineIndex, causal
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
 from . import drawing
@@ -55,6 +55,10 @@ class Masked:
         """Returns whether its lines depend on the input."""
         raise NotImplementedError
 
+    def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
+        """Returns planes that cover this prompt without overlap, and the pattern of each."""
+        raise NotImplementedError
+
     def mask(
         self,
         layout: PromptLayout,
@@ -71,7 +75,15 @@ class Masked:
         Raises:
             SoonerError: a pattern that has to look for its lines, without states.
         """
-        raise NotImplementedError
+        full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=layout.frames.device)
+        for plane, pattern in self.planes(layout):
+            if pattern.kind == "dense":
+                inside = causal(plane, slice(None))[2]
+            else:
+                estimate = estimated(pattern, plane, queries, keys, scale)
+                inside = build([pattern], plane, estimate).seen(0, plane)
+            full[plane.queries[:, None], plane.keys] = inside
+        return full
 
     def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
         """Returns the mask on a short prompt with lines at places made up, `[tokens, tokens]` bool.
@@ -79,7 +91,11 @@ class Masked:
         Args:
             scale: the prompt's length as a share of that for which the pattern's sizes are.
         """
-        raise NotImplementedError
+        full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
+        for plane, pattern in self.planes(layout):
+            if len(plane.queries) and len(plane.keys):
+                full[plane.queries[:, None], plane.keys] = sketched(pattern, plane, scale)
+        return full
 
     def draw(
         self,
@@ -121,31 +137,11 @@ class Pattern(Masked):
         """Returns the spacing of one head, for patterns of kind `grid`."""
         raise NotImplementedError
 
-    def mask(
-        self,
-        layout: PromptLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-        scale: float | None = None,
-    ) -> Tensor:
-        plane = whole(layout)
-        if self.kind == "dense":
-            inside = torch.ones(len(plane.queries), len(plane.keys), dtype=torch.bool).tril()
-        else:
-            estimate = estimated([self], plane, queries, keys, scale)
-            inside = build([self], plane, estimate).seen(0, plane)
-        full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=inside.device)
-        full[plane.queries[:, None], plane.keys] = inside
-        return full
+    def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
+        return [(whole(layout), self)]
 
     def is_dynamic(self) -> bool:
         return self.dynamic
-
-    def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
-        plane = whole(layout)
-        full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
-        full[plane.queries[:, None], plane.keys] = sketched(self, plane, scale)
-        return full
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""
@@ -170,19 +166,17 @@ class Pattern(Masked):
 
 
 def estimated(
-    patterns: list[Pattern],
+    pattern: Pattern,
     plane: Plane,
     queries: Tensor | None,
     keys: Tensor | None,
     scale: float | None = None,
 ) -> Probe | None:
-    """Returns the probe that single-head states give, if a pattern needs one."""
-    if not any(pattern.dynamic for pattern in patterns):
-        return None
-    if queries is None or keys is None:
+    """Returns the probe that single-head states give, if the pattern needs one."""
+    if not pattern.dynamic or queries is None or keys is None:
         return None  # fine for a grid whose stride and phase are given; the others say so
     factor = queries.shape[-1] ** -0.5 if scale is None else scale
-    last = max(getattr(pattern, "last_q", LAST) for pattern in patterns)
+    last = getattr(pattern, "last_q", LAST)
     return probe(queries[None], keys[None], plane, factor, last=last)
 
 
@@ -237,9 +231,8 @@ def smaller(pattern: Pattern, scale: float) -> Pattern:
 def sketched(pattern: Pattern, plane: Plane, scale: float) -> Tensor:
     """Returns what a plane's queries see in a sketch, `[queries, keys]`."""
     pattern = smaller(pattern, scale)
-    rank = torch.arange(len(plane.keys))
     if pattern.kind == "dense":
-        return rank <= plane.frontier[:, None]
+        return causal(plane, slice(None))[2]
     seen = made_up(plane)
     if pattern.kind == "grid":
         return build([pattern], plane, seen).seen(0, plane)

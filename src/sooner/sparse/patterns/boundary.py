@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from ...errors import SoonerError, unknown
 from ..modality import MODALITIES, PromptLayout
 from ..plane import Plane, by_pair, by_query
-from .base import Masked, Pattern, build, estimated, sketched
+from .base import Masked, Pattern
 from .static import Dense
 
 
@@ -56,34 +53,11 @@ class Boundary(Masked):
         """
         return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
 
-    def mask(
-        self,
-        layout: PromptLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-        scale: float | None = None,
-    ) -> Tensor:
-        full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=layout.frames.device)
-        for region, pattern in self.parts(layout):
-            plane = self.plane(layout, region)
-            rank = torch.arange(len(plane.keys), device=plane.keys.device)
-            inside = rank <= plane.frontier[:, None]
-            if pattern.kind != "dense":
-                estimate = estimated([pattern], plane, queries, keys, scale)
-                inside = build([pattern], plane, estimate).seen(0, plane)
-            full[plane.queries[:, None], plane.keys] = inside
-        return full
+    def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
+        return [(self.plane(layout, name), pattern) for name, pattern in self.parts(layout)]
 
     def is_dynamic(self) -> bool:
         return any(inner.dynamic for inner in self.inner.values())
-
-    def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
-        full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
-        for region, pattern in self.parts(layout):
-            plane = self.plane(layout, region)
-            if len(plane.queries) and len(plane.keys):
-                full[plane.queries[:, None], plane.keys] = sketched(pattern, plane, scale)
-        return full
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""
