@@ -12,10 +12,10 @@ import pytest
 import tiny
 from sooner.errors import SoonerError
 from sooner.models import Adapter, adapt
-from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, VerticalSlash
+from sooner.sparse.patterns import AShape, Grid, QBoundary, VerticalSlash
 from sooner.sparse.table import HeadEntry, PatternTable
 
-LAYERS, HEADS = 3, 4  # of every tiny model
+HEADS = 4  # of every tiny model
 
 
 @pytest.fixture
@@ -86,33 +86,3 @@ def test_a_broken_file_is_refused_in_a_line(
         PatternTable.load(changed(table, tmp_path / "broken.json", **values))
     assert "broken.json" in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def minference(path: Path, layers: int = LAYERS, heads: int = HEADS, **first: Any) -> Path:
-    """A file as MInference publishes them; `first` are entries of the first layer."""
-    layer = {str(head): ["vertical_and_slash", 500, 700, 0.9] for head in range(heads)}
-    path.write_text(json.dumps([{**layer, **first}, *[layer] * (layers - 1)]))
-    return path
-
-
-def test_minference_s_file_is_imported(adapter: Adapter, tmp_path: Path) -> None:
-    streaming, blocks = ["stream_llm", 128, 896, 0.8], ["block_sparse", 1000, 32, 0.7]
-    path = minference(tmp_path / "theirs.json", **{"1": streaming, "2": blocks})
-    table = PatternTable.load(path, adapter)
-    patterns = [head.pattern for head in table.layers[0]]
-    usual = VerticalSlash(500, 700)
-    assert patterns == [usual, AShape(128, 896), Dense(), usual]
-    assert table.layers[2][3].recall == 0.9
-    assert table.about["notes"] == ["1 block_sparse heads have no counterpart and run dense"]
-
-
-def test_minference_s_file_of_another_size_or_kind_is_refused(
-    adapter: Adapter, tmp_path: Path
-) -> None:
-    with pytest.raises(SoonerError, match="5 layers of 4 heads"):
-        PatternTable.from_minference(minference(tmp_path / "a.json", layers=5), adapter)
-    odd = minference(tmp_path / "b.json", **{"0": ["vertical_slash", 1, 2, 1.0]})
-    with pytest.raises(SoonerError, match=r"layer 0: .*did you mean 'vertical_and_slash'"):
-        PatternTable.from_minference(odd, adapter)
-    with pytest.raises(SoonerError, match="from_minference"):
-        PatternTable.load(odd)

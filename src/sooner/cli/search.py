@@ -51,9 +51,7 @@ class SearchJob:
     sampling: Annotated[CaptionSettings, SAMPLED] = field(default_factory=CaptionSettings)
     output: Path | None = option(None, metavar="FILE", names=("-o", "--output"))
     overwrite: bool = False
-    settings: Annotated[SearchSettings, Fields(without=("extended", "max_stride"))] = field(
-        default_factory=SearchSettings
-    )
+    settings: SearchSettings = field(default_factory=SearchSettings)
     models: Annotated[options.Models, options.SINGLE_MODEL] = field(default_factory=options.Models)
 
     def target(self) -> Path:

@@ -22,8 +22,6 @@ class SearchSettings:
         min_recall: heads whose recall stays below it are left dense.
         queries: of each modality that candidates are scored on.
         boundaries: try patterns with modality boundaries.
-        extended: try candidates beyond the paper's table 3; see `sooner.sparse.search.space`.
-        max_stride: longest stride of a grid.
         cost: what candidates are made comparable by: their time on the device (`measured`), the
             pairs that they compute (`flops`), or time where there is a GPU (`auto`): CPUs that
             do other things meanwhile would blur it.
@@ -38,8 +36,6 @@ class SearchSettings:
     min_recall: float = option(0.0, 0, 1)
     queries: int = option(128, 1)
     boundaries: bool = True
-    extended: bool = True
-    max_stride: int = option(1024, 2)
     cost: str = option("auto", known=COSTS)
     break_even: bool = True
 

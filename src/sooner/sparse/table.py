@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from ..errors import SoonerError, unknown
 from ..io import write_json
 from ..models import Adapter
 from .fingerprint import difference, fingerprint, heads, model_name
-from .patterns import AShape, Dense, HeadPattern, VerticalSlash, pattern_from_dict
+from .patterns import Dense, HeadPattern, pattern_from_dict
 
 SCHEMA, KIND = 1, "sooner.patterns"
-MINFERENCE_KINDS = ("vertical_and_slash", "stream_llm", "block_sparse")
 
 
 @dataclass(frozen=True)
@@ -98,38 +96,17 @@ class PatternTable:
         """Read a pattern file.
 
         Args:
-            adapter: the model that it has to be for. With it, MInference's own files, which name
-                no model, are taken too; see `from_minference`.
+            adapter: the model that it has to be for.
 
         Raises:
             SoonerError: no pattern file, another schema, an unknown pattern, or another model's;
                 says which, and the way out.
         """
         data = read_json(path)
-        if isinstance(data, list) and adapter is not None:
-            return cls.from_minference(path, adapter)
         try:
             table = cls.from_dict(data)
             if adapter is not None:
                 table.check(adapter)
-        except SoonerError as error:
-            raise type(error)(f"pattern file '{path}': {error}") from error
-        return table
-
-    @classmethod
-    def from_minference(cls, path: Path | str, adapter: Adapter) -> PatternTable:
-        """Read a file in the format that MInference publishes.
-
-        Its block-sparse heads have no counterpart here and become dense; `about["notes"]` tells.
-
-        Raises:
-            SoonerError: another format, or another number of layers or heads than the model's.
-        """
-        layers, notes = read_minference(path)
-        about = {"source": "MInference", "notes": notes}
-        table = cls(model_name(adapter), fingerprint(adapter), layers, about=about)
-        try:
-            table.check(adapter)
         except SoonerError as error:
             raise type(error)(f"pattern file '{path}': {error}") from error
         return table
@@ -215,8 +192,6 @@ def read_json(path: Path | str) -> Any:
 
 def _known_schema(data: Any) -> dict[str, Any]:
     """Returns the data without its two marks."""
-    if isinstance(data, list):
-        raise SoonerError("it looks like MInference's; read it with PatternTable.from_minference")
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise SoonerError(f"it is no pattern file, which has the kind '{KIND}'")
     if data.get("schema") != SCHEMA:
@@ -236,50 +211,3 @@ def _read_layer(number: int, layer: Any) -> tuple[HeadEntry, ...]:
         except SoonerError as error:
             raise type(error)(f"layer {number}, head {place}: {error}") from error
     return tuple(made)
-
-
-def read_minference(path: Path | str) -> tuple[tuple[tuple[HeadEntry, ...], ...], list[str]]:
-    """Returns the heads of every layer of an MInference file, and notes on what has no counterpart.
-
-    The file is a list over layers of `{"head": [kind, first, second, score]}`; the numbers are
-    `vertical, slash` of `vertical_and_slash`, `sink, local` of `stream_llm`. The score is the share
-    of attention that was kept. Heads of kind `block_sparse` become dense: slower, but no worse.
-
-    Raises:
-        SoonerError: another format; says where.
-    """
-    data = read_json(path)
-    if not isinstance(data, list) or not all(isinstance(layer, dict) for layer in data):
-        raise SoonerError(f"'{path}' is no MInference file, which is a list of one object a layer")
-    layers = []
-    for number, layer in enumerate(data):
-        try:
-            layers.append(_minference_layer(layer))
-        except SoonerError as error:
-            raise SoonerError(f"'{path}', layer {number}: {error}") from error
-    lost = Counter(entry[0] for layer in data for entry in layer.values())["block_sparse"]
-    notes = [f"{lost} block_sparse heads have no counterpart and run dense"] if lost else []
-    return tuple(layers), notes
-
-
-def _minference_layer(layer: dict[str, Any]) -> tuple[HeadEntry, ...]:
-    if sorted(layer) != sorted(map(str, range(len(layer)))):
-        raise SoonerError(f"its heads are {', '.join(layer)}, not 0 to {len(layer) - 1}")
-    return tuple(_minference_head(place, layer[str(place)]) for place in range(len(layer)))
-
-
-def _minference_head(place: int, entry: Any) -> HeadEntry:
-    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) < 3:
-        raise SoonerError(f"head {place} is {entry!r}, not [kind, first, second, score]")
-    kind, first, second, *rest = entry
-    if kind not in MINFERENCE_KINDS:
-        raise unknown("MInference pattern", str(kind), MINFERENCE_KINDS)
-    recall = float(rest[0]) if rest and isinstance(rest[0], int | float) else None
-    is_share = recall is not None and 0 <= recall <= 1
-    return HeadEntry(_minference_pattern(kind, first, second), recall=recall if is_share else None)
-
-
-def _minference_pattern(kind: str, first: Any, second: Any) -> HeadPattern:
-    if kind == "vertical_and_slash":
-        return VerticalSlash(first, second)
-    return AShape(first, second) if kind == "stream_llm" else Dense()

@@ -148,7 +148,7 @@ class Search:
             raise SoonerError("no samples to search patterns on; give at least one")
         shortest = min(self.samples, key=lambda sample: len(sample.layout.where()))
         tokens = len(shortest.layout.where())
-        self.space = Space(tokens, self.settings.max_stride, self.settings.extended)
+        self.space = Space(tokens)
         self.candidates = self.space.patterns
         budget = self.settings.budget
         self.budget = self.space.target(shortest.layout) if budget is None else budget

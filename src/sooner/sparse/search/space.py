@@ -62,13 +62,9 @@ class Space:
 
     Attributes:
         tokens: length of the shortest sample.
-        max_stride: longest stride that is looked for.
-        extended: with what is not in table 3.
     """
 
     tokens: int
-    max_stride: int = 1024
-    extended: bool = True
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -101,26 +97,21 @@ class Space:
         return AShape(*map(self.size, A_SHAPES[-1]))
 
     def _grids(self) -> list[Pattern]:
-        windows = [(0, 1)]
-        if self.extended:
-            windows.append((self.size(WINDOWED[0]), self.size(WINDOWED[1])))
+        windows = [(0, 1), (self.size(WINDOWED[0]), self.size(WINDOWED[1]))]
         made: list[Pattern] = []
         for stride, (sink, local), flags in itertools.product(("frame", "auto"), windows, FLAGS):
             lines = dict(zip(("hline", "vline", "slash"), flags, strict=True))
-            longest = self.max_stride
-            made.append(Grid(stride, **lines, max_stride=longest, sink=sink, local=local))  # type: ignore[arg-type]
+            made.append(Grid(stride, **lines, sink=sink, local=local))  # type: ignore[arg-type]
         return made
 
     def _shapes(self) -> list[Pattern]:
         sizes = [(sink, local, 1.0) for sink, local in A_SHAPES]
-        if self.extended:
-            sizes += [(*A_SHAPES[0], factor) for factor in SMALLER[:2]]
+        sizes += [(*A_SHAPES[0], factor) for factor in SMALLER[:2]]
         return [AShape(self.size(sink, f), self.size(local, f)) for sink, local, f in sizes]
 
     def _lines(self) -> list[Pattern]:
         sizes = [(vertical, slash, 1.0) for vertical, slash in VERTICAL_SLASHES]
-        if self.extended:
-            sizes += [(*size, f) for f in SMALLER for size in SLIM]
+        sizes += [(*size, f) for f in SMALLER for size in SLIM]
         # A pattern's first keys and nearest distances are there in any case, and not scaled.
         return [
             VerticalSlash(
