@@ -10,21 +10,9 @@ import torch
 from sooner.errors import SoonerError
 from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import (
-    VerticalSlash,
-)
-from sooner.sparse.patterns.drawing import tile
 from sooner.sparse.search.pictures import Map, attention_figure, save
 
 LAYOUT = PromptLayout.spans(("text", 8), ("video", 48), ("text", 16), frame=12)
-
-
-def test_a_pattern_draws_the_real_mask_of_states() -> None:
-    states = torch.randn(2, len(LAYOUT), 8, generator=torch.Generator().manual_seed(0))
-    pattern = VerticalSlash(2, 3)
-    axes = pattern.draw(LAYOUT, queries=states[0], keys=states[1])
-    expected = tile(pattern.mask(LAYOUT, *states), pattern.name, LAYOUT)
-    assert torch.equal(torch.as_tensor(axes.images[0].get_array().data), expected)
 
 
 @pytest.mark.parametrize("name", ["a.jpeg", "none/a.png"])

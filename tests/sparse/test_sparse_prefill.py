@@ -232,7 +232,7 @@ def test_nothing_is_left_even_after_exceptions(monkeypatch: pytest.MonkeyPatch) 
         raise KeyboardInterrupt
     assert trace(model) == before
     with monkeypatch.context() as patch:
-        patch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: _Broken())
+        patch.setattr("sooner.sparse.prefill.context.backend_for", lambda *_: _Broken())
         with pytest.raises(ZeroDivisionError):
             decode("qwen3_vl", context)
     assert trace(model) == before

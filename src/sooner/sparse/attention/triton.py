@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.common import TileSizes, tiles_for
+from ..kernels.common import tiles_for
 from ..kernels.dense import dense
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
@@ -24,15 +24,9 @@ class TritonBackend:
 
     Queries are always loaded through their slots, keys where they do not stand at their ranks: in
     2D-boundaries, and in rows with gaps of padding.
-
-    Args:
-        tiles: tile sizes; by head dimension and dtype unless given.
     """
 
     name = "triton"
-
-    def __init__(self, tiles: TileSizes | None = None) -> None:
-        self.tiles = tiles
 
     def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
@@ -48,7 +42,7 @@ class TritonBackend:
             if isinstance(index, LineIndex):
                 self._lines(states, plane, index, heads, into)
             elif isinstance(index, GridIndex):
-                tiles, is_pair = self._tiles(states), _moves_keys(plane)
+                tiles, is_pair = tiles_for(states), _moves_keys(plane)
                 grid(states, plane, spacings(index), heads, into, tiles, is_pair)
             else:
                 first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
@@ -58,7 +52,7 @@ class TritonBackend:
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
         """Windows of keys and vertical lines; last queries that see everything are dense."""
-        lists, tiles = line_lists(plane, index), self._tiles(states)
+        lists, tiles = line_lists(plane, index), tiles_for(states)
         tiles = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
         vertical_slash(states, plane, lists, index.block, heads, into, tiles, _moves_keys(plane))
         bottom = int(index.bottom.max())
@@ -69,11 +63,8 @@ class TritonBackend:
     def _dense(
         self, states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int
     ) -> None:
-        tiles, is_pair = self._tiles(states), _moves_keys(plane)
+        tiles, is_pair = tiles_for(states), _moves_keys(plane)
         dense(states, plane, heads, into, first, start, tiles, is_pair)
-
-    def _tiles(self, states: States) -> TileSizes:
-        return self.tiles or tiles_for(states.queries.shape[-1], states.queries.dtype)
 
 
 def _on(states: States) -> AbstractContextManager[Any]:

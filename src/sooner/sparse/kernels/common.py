@@ -25,8 +25,8 @@ class TileSizes:
     """Says how a kernel cuts its work.
 
     The defaults fit the shared memory of an A100 (163 KiB a block), so also that of an H100 or an
-    H200. To tune, time `sooner bench gpu --section prefill` with other sizes handed to
-    `TritonBackend(tiles=...)`: more warps for larger tiles, fewer stages when memory runs out.
+    H200. To tune, time `sooner bench gpu --section prefill` with other sizes in `tiles_for`: more
+    warps for larger tiles, fewer stages when memory runs out.
 
     Attributes:
         rows: queries of a tile, a power of two of 16 or more.
@@ -55,12 +55,12 @@ class TileSizes:
         return replace(self, rows=min(self.rows, 64), keys=min(self.keys, 32))
 
 
-def tiles_for(head_dim: int, dtype: torch.dtype) -> TileSizes:
-    """Returns the default of a head dimension: of bf16 up to 128 dims nothing spills on sm_90, by
-    what the compiler reports, and 56 bytes in one kernel on sm_80
+def tiles_for(states: States) -> TileSizes:
+    """Returns the sizes for a head dimension and dtype: of bf16 up to 128 dims nothing spills on
+    sm_90, by what the compiler reports, and 56 bytes in one kernel on sm_80
     (`tests/kernels/test_sparse_compile.py`).
     """
-    wide = dtype == torch.float32
+    head_dim, wide = states.queries.shape[-1], states.queries.dtype == torch.float32
     if head_dim <= 64:
         return TileSizes(64, 32, 4, 2) if wide else TileSizes(128, 64, 8, 3)
     if head_dim <= 128:

@@ -14,7 +14,6 @@ from ..modality import PromptLayout
 from ..pairs import GridIndex, Index, LineIndex, causal
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
-from . import drawing
 
 Kind = Literal["dense", "lines", "grid"]
 
@@ -50,10 +49,6 @@ class Masked:
     """What has a mask, and is drawn by it: a pattern, or several behind a boundary."""
 
     name: ClassVar[str] = ""
-
-    def is_dynamic(self) -> bool:
-        """Returns whether its lines depend on the input."""
-        raise NotImplementedError
 
     def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
         """Returns planes that cover this prompt without overlap, and the pattern of each."""
@@ -97,18 +92,6 @@ class Masked:
                 full[plane.queries[:, None], plane.keys] = sketched(pattern, plane, scale)
         return full
 
-    def draw(
-        self,
-        layout: PromptLayout,
-        axes: Any = None,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Any:
-        """Draw the mask; without states a dynamic pattern is sketched. See `drawing.draw`."""
-        is_real = queries is not None or not self.is_dynamic()
-        seen = self.mask(layout, queries, keys) if is_real else self.sketch(layout)
-        return drawing.draw(seen, self.name, layout, axes)
-
 
 @dataclass(frozen=True)
 class Pattern(Masked):
@@ -139,9 +122,6 @@ class Pattern(Masked):
 
     def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
         return [(whole(layout), self)]
-
-    def is_dynamic(self) -> bool:
-        return self.dynamic
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""

@@ -56,9 +56,6 @@ class Boundary(Masked):
     def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
         return [(self.plane(layout, name), pattern) for name, pattern in self.parts(layout)]
 
-    def is_dynamic(self) -> bool:
-        return any(inner.dynamic for inner in self.inner.values())
-
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""
         inner = {name: pattern.to_dict() for name, pattern in self.inner.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,30 +35,6 @@ def check_matplotlib() -> None:
         raise SoonerError(
             "drawing needs matplotlib, which is not installed; pip install 'sooner[plots]'"
         )
-
-
-def draw(seen: Tensor, name: str, layout: PromptLayout, axes: Any = None) -> Any:
-    """Draw which keys each query sees, causal pairs that are left out in light grey.
-
-    Args:
-        seen: the mask, `[tokens, tokens]` bool.
-        name: of the pattern.
-        axes: matplotlib's; by default those of a new figure.
-
-    Returns:
-        The axes.
-
-    Raises:
-        SoonerError: matplotlib is not installed.
-    """
-    check_matplotlib()
-    if axes is None:
-        from matplotlib.figure import Figure
-
-        axes = Figure(figsize=(4, 4), layout="constrained").add_subplot()
-    axes.imshow(tile(seen, name, layout).numpy(), interpolation="antialiased")
-    axes.set(title=name, xlabel="keys", ylabel="queries", xticks=[], yticks=[])
-    return axes
 
 
 def tile(seen: Tensor, name: str, layout: PromptLayout) -> Tensor:

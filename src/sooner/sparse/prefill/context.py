@@ -12,7 +12,7 @@ import torch
 
 from ...checks import check_whole
 from ...models import Adapter, adapt
-from ..attention import Backend
+from ..attention.run import backend_for
 from ..modality import PromptLayout
 from ..patterns import HeadPattern
 from ..table import PatternTable
@@ -98,7 +98,7 @@ class MMInference:
         report = Report()
 
         def start(layouts: list[PromptLayout], device: torch.device) -> SparsePrefill:
-            backend, kind = choose_backend(device, self.backend), SparsePrefill
+            backend, kind = backend_for(device, self.backend), SparsePrefill
             table, below = fixed, self.dense_below
             if table is None:
                 longest = max(len(layout.where()) for layout in layouts)
@@ -124,14 +124,3 @@ class MMInference:
             return PatternTable.uniform(adapter, self.table)
         self.table.check(adapter)
         return self.table
-
-
-def choose_backend(device: torch.device, name: str | None) -> Backend:
-    """Returns what executes on `device`.
-
-    Raises:
-        SoonerError: no such backend, or it can't run there.
-    """
-    from ..attention.run import backend_for
-
-    return backend_for(device, name)

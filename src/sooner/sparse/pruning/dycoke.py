@@ -132,7 +132,6 @@ class DynamicChoice:
         self.visual, self.count, self.threshold = visual, count, threshold
         self.last: Tensor | None = None
         self.resting: dict[int, tuple[Tensor, ...]] = {}  # layer -> the whole prompt's stores
-        self.choices: list[Tensor] = []  # what was attended to, if it is asked for
 
     def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
         """Choose by the attention of the newest token, and prepare the layers behind."""
@@ -142,7 +141,6 @@ class DynamicChoice:
         if self._stands(pattern):
             return
         mask = keep_best(self.visual.to(weights.device), weights, self.count)
-        self.choices.append(mask)
         for number in range(seen.module.layer_idx + 1, len(cache.slot_layers)):
             self._attend(cache, number, mask)
 

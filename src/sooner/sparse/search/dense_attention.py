@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ...errors import SoonerError
 from ..attention import States
 from ..modality import MODALITIES, PromptLayout
 from ..pairs import Index, causal, spread
@@ -46,33 +45,17 @@ class SampledQueries:
         layout: PromptLayout,
         queries: int,
         turn: float = 0.0,
-        without: Tensor | None = None,
     ) -> SampledQueries:
-        """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`.
-
-        Args:
-            without: slots of tokens that are not asked; modalities that have no others are left
-                out.
-
-        Raises:
-            SoonerError: no layer is left to be measured.
-        """
+        """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`."""
         slots, weight = [], []
         for name in MODALITIES:
             members = layout.where(name)
-            if without is not None:
-                members = members[~torch.isin(members, without)]
             if len(members):
                 chosen = members[spread(len(members), queries, members.device, turn)]
                 slots.append(chosen)
                 weight.append(
                     torch.full_like(chosen, len(members), dtype=torch.double) / len(chosen)
                 )
-        if not slots:
-            raise SoonerError(
-                f"all {len(layout.where())} tokens are left out, so none is asked; give a longer "
-                "prompt, or ask fewer tokens before"
-            )
         return cls(states, whole(layout), torch.cat(slots), torch.cat(weight))
 
     def chunks(self) -> list[Tensor]:

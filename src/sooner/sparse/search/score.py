@@ -154,15 +154,13 @@ def trial(
     patterns: Sequence[HeadPattern],
     queries: int,
     turn: float = 0.0,
-    without: Tensor | None = None,
 ) -> Trial:
     """Measure one finished pattern of each head on sampled queries.
 
     Args:
         turn: asks others than `survey` did, which has picked what suits its own; see `spread`.
-        without: slots of tokens that are not asked at all.
     """
-    reading = SampledQueries.of(states, layout, queries, turn, without)
+    reading = SampledQueries.of(states, layout, queries, turn)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
     tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
