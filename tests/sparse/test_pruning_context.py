@@ -16,7 +16,7 @@ import tiny
 from recorders import hook_count
 from sooner.engine.cache import SlotCache
 from sooner.errors import SoonerError, UnsupportedError
-from sooner.sparse.pruning import PRUNERS, Pruner
+from sooner.sparse.pruning import Pruner
 from sooner.sparse.pruning.stage import Selection
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
@@ -150,24 +150,6 @@ def test_choosing_anew_at_each_token_refuses_drafts() -> None:
 def test_values_out_of_range_are_refused(make: Any, words: str) -> None:
     with pytest.raises(SoonerError, match=words):
         make()
-
-
-@pytest.mark.parametrize("layers", [22, 28, 32, 80])
-@pytest.mark.parametrize("share", [0.1, 0.3])
-@pytest.mark.parametrize("kind", PRUNERS.values(), ids=lambda kind: kind.name)
-def test_every_pruner_keeps_the_requested_share(
-    kind: type[Pruner], share: float, layers: int
-) -> None:
-    """Table 2 holds all at one retention; DyCoke reaches 10 % by what it lays aside in decoding."""
-    pruner = kind().for_retention(share, layers)
-    assert pruner.decode_retention(layers) == pytest.approx(share, abs=1e-6)
-    if share == 0.1 and kind is sooner.DyCoke:
-        assert pruner.retention(layers) == pytest.approx(0.25)
-    else:
-        assert pruner.retention(layers) == pytest.approx(pruner.decode_retention(layers), rel=0.7)
-    pruner.check_depth(layers)
-    assert len(pruner.stages(layers)) == len(kind().stages(layers))
-    assert list(pruner.stages(layers)) <= list(kind().stages(layers))
 
 
 CAPACITY = 24

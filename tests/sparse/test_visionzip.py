@@ -192,8 +192,6 @@ def test_bad_values_are_refused() -> None:
         VisionZip(54, 0)
     with pytest.raises(SoonerError, match=r"dominant is 0\.5"):
         VisionZip(0.5)  # type: ignore[arg-type]
-    with pytest.raises(SoonerError, match="64 tokens of a frame"):
-        VisionZip().retention(12)
 
 
 def test_other_families_are_refused_by_name() -> None:

@@ -32,6 +32,7 @@ from .clips import Clips, find_clips
 from .fidelity import acceptance_ratio
 from .prediction import predicted_speedup
 from .render import Page, Table
+from .retention import decode_retention, for_retention, retention
 from .run import (
     Arm,
     ArmSamples,
@@ -140,8 +141,8 @@ class CaptionBench:
             layers = adapt(self.model).layers
             figures = {
                 "acceptance_ratio": self.acceptance_ratio(arm),
-                "retention": pruner.decode_retention(layers),
-                "prefill_retention": pruner.retention(layers),
+                "retention": decode_retention(pruner, layers),
+                "prefill_retention": retention(pruner, layers),
                 "pruner": str(pruner),
             }
         if self.is_simulated(name) and not arm.is_red:
@@ -264,7 +265,7 @@ class CaptionBench:
         if name not in LOSSY:
             return None
         kind: type[Pruner] = getattr(pruning, LOSSY[name])
-        return kind().for_retention(self.settings.retention, adapt(self.model).layers)
+        return for_retention(kind(), self.settings.retention, adapt(self.model).layers)
 
     def _once(self, name: str, make: Any) -> Any:
         if name not in self._loaded:

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ...checks import check_whole
-from ...errors import SoonerError
 from ...models import adapt
 from ..pruning.base import Pruner
 from ..pruning.stage import PruningStage, Selection
@@ -65,17 +64,6 @@ class VisionZip(Pruner):
 
     def stages(self, layers: int) -> tuple[int, ...]:
         return (0,)
-
-    def shares(self, layers: int) -> tuple[float, ...]:
-        """Refused: the share depends on the frame, of which a fixed number of tokens is kept.
-
-        Raises:
-            SoonerError: always.
-        """
-        raise SoonerError(
-            f"VisionZip keeps {self.dominant + self.contextual} tokens of a frame, whatever its "
-            "size; divide that by the frame's tokens"
-        )
 
     def __str__(self) -> str:
         return f"VisionZip(dominant={self.dominant}, contextual={self.contextual})"

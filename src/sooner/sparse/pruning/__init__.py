@@ -1,6 +1,6 @@
 """Lossy pruning of a target's visual tokens: one context manager a file, all *approximate*."""
 
-from .base import Pruner, at_retention
+from .base import Pruner
 from .dycoke import DyCoke
 from .fastv import FastV
 from .pyramid_drop import PyramidDrop
@@ -10,4 +10,4 @@ PRUNERS: dict[str, type[Pruner]] = {
     pruner.name: pruner for pruner in (FastV, SparseVLM, PyramidDrop, DyCoke)
 }
 
-__all__ = ["PRUNERS", "DyCoke", "FastV", "Pruner", "PyramidDrop", "SparseVLM", "at_retention"]
+__all__ = ["PRUNERS", "DyCoke", "FastV", "Pruner", "PyramidDrop", "SparseVLM"]

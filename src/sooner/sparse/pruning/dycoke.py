@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from ...engine.cache import SlotCache
-from ...errors import SoonerError
 from ..modality import keep_count
-from .base import Pruner, at_retention, check_layer, check_share, with_share
+from .base import Pruner, check_layer, check_share
 from .keep import AttentionInputs, keep_best
 from .stage import PruningStage, Selection
 
@@ -60,32 +59,6 @@ class DyCoke(Pruner):
 
     def shares(self, layers: int) -> tuple[float, ...]:
         return (1 - self.ratio * (WINDOW - 1) / WINDOW,)
-
-    def decode_retention(self, layers: int) -> float:
-        chooses = self.follows(layers)
-        if chooses is None:
-            return self.retention(layers)
-        after = layers - 1 - chooses
-        return self.retention(layers) * (1 - self.decode_ratio * after / layers)
-
-    def for_retention(self, share: float, layers: int) -> DyCoke:
-        """By the first stage alone if it can, which keeps a quarter at least; else what is more
-        than `share` the second one lays aside while tokens are generated.
-
-        Raises:
-            SoonerError: both together keep more.
-        """
-        smallest = replace(self, ratio=1.0)
-        if smallest.retention(layers) <= share:
-            return at_retention(replace(self, decode_ratio=0.0), share, layers)
-        if replace(smallest, decode_ratio=1.0).decode_retention(layers) > share:
-            raise SoonerError(
-                f"{self.name}: layers 0 to {self.layer} of {layers} see a quarter of the visual "
-                f"tokens, so {share:.0%} on average is out of reach; choose an earlier layer"
-            )
-        return with_share(
-            smallest, "decode_ratio", share, lambda candidate: candidate.decode_retention(layers)
-        )
 
     def keep(self, stage: PruningStage) -> Selection:
         mask = torch.ones_like(stage.visual)

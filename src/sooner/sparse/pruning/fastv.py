@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..modality import keep_count
@@ -34,9 +34,6 @@ class FastV(Pruner):
 
     def stages(self, layers: int) -> tuple[int, ...]:
         return (self.layer,)
-
-    def with_stages(self, stages: tuple[int, ...]) -> FastV:
-        return replace(self, layer=stages[0])
 
     def shares(self, layers: int) -> tuple[float, ...]:
         return (1 - self.ratio,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..modality import keep_count
@@ -43,9 +43,6 @@ class PyramidDrop(Pruner):
             return tuple(self.layers)
         cuts = {max(1, layers * part // STAGES) for part in range(1, STAGES)}
         return tuple(sorted(cut for cut in cuts if cut < layers))
-
-    def with_stages(self, stages: tuple[int, ...]) -> PyramidDrop:
-        return replace(self, layers=stages)
 
     def shares(self, layers: int) -> tuple[float, ...]:
         return tuple((1 - self.ratio) ** (number + 1) for number in range(len(self.stages(layers))))

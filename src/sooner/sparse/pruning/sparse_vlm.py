@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -57,9 +57,6 @@ class SparseVLM(Pruner):
             return tuple(self.layers)
         scaled = {max(1, round(depth * layers / 32)) for depth in DEPTHS}
         return tuple(sorted(layer for layer in scaled if layer < layers))
-
-    def with_stages(self, stages: tuple[int, ...]) -> SparseVLM:
-        return replace(self, layers=stages)
 
     def shares(self, layers: int) -> tuple[float, ...]:
         count = len(self.stages(layers))

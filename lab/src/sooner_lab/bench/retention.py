@@ -1,0 +1,79 @@
+"""Pruners that all keep the same mean share of the visual tokens (table 2 of ParallelVLM)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sooner.errors import SoonerError
+from sooner.sparse.pruning import DyCoke, FastV, Pruner
+
+
+def retention(pruner: Pruner, layers: int) -> float:
+    """Return the mean share of visual tokens over the layers (the paper's average retention)."""
+    borders = (*pruner.stages(layers), layers)
+    total = sum(
+        share * (end - begin)
+        for share, begin, end in zip(pruner.shares(layers), borders, borders[1:], strict=False)
+    )
+    return (borders[0] + total) / layers
+
+
+def decode_retention(pruner: Pruner, layers: int) -> float:
+    """Return the mean share of visual tokens that a generated token attends to."""
+    chooses = pruner.follows(layers)
+    if not isinstance(pruner, DyCoke) or chooses is None:
+        return retention(pruner, layers)
+    after = layers - 1 - chooses
+    return retention(pruner, layers) * (1 - pruner.decode_ratio * after / layers)
+
+
+def for_retention(pruner: Any, share: float, layers: int) -> Any:
+    """Return the pruner, made to keep the mean share `share` of the visual tokens.
+
+    Where the layers in front of the first stage alone take more than three quarters of that, the
+    stages are brought forward, all in the same proportion, until they take half: a shallow model
+    would have nothing left for the layers behind. DyCoke's first stage keeps a quarter at least;
+    what is more than `share` its second one lays aside while tokens are generated.
+
+    Raises:
+        SoonerError: it can't keep so few or so many.
+    """
+    if isinstance(pruner, DyCoke):
+        if retention(replace(pruner, ratio=1.0), layers) > share:
+            pruner = replace(pruner, ratio=1.0)
+            return _solved(pruner, "decode_ratio", share, layers, decode_retention)
+        return _solved(replace(pruner, decode_ratio=0.0), "ratio", share, layers, retention)
+    stages = pruner.stages(layers)
+    if stages[0] > max(1, 0.75 * share * layers):
+        first, forward, last = max(1, int(share * layers / 2)), list[int](), 0
+        for stage in stages:
+            last = max(last + 1, round(first * stage / stages[0]))
+            forward.append(last)
+        is_single = isinstance(pruner, FastV)
+        moved = {"layer": forward[0]} if is_single else {"layers": tuple(forward)}
+        pruner = replace(pruner, **moved)
+    return _solved(pruner, "ratio", share, layers, retention)
+
+
+def _solved(
+    pruner: Any, name: str, share: float, layers: int, figure: Callable[[Pruner, int], float]
+) -> Any:
+    """Return the pruner with the value of a field, 0 to 1, at which a figure is `share`.
+
+    Args:
+        name: of the field; the larger it is, the less is kept.
+    """
+    smallest = figure(replace(pruner, **{name: 1.0}), layers)
+    if not smallest <= share <= 1:
+        raise SoonerError(
+            f"{pruner.name}: keeps between {smallest:.0%} and 100% of the visual tokens on average "
+            f"over {layers} layers, so {share:.0%} is out of reach; drop in front of earlier layers"
+        )
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        more = figure(replace(pruner, **{name: middle}), layers) > share
+        low, high = (middle, high) if more else (low, middle)
+    return replace(pruner, **{name: high})
