@@ -129,12 +129,18 @@ def test_transformers_alone_loads_an_equal_model(name: str) -> None:
     assert torch.equal(*outputs)
 
 
+def note(path: Path, run: int, trained: list[int]) -> None:
+    """Writes where the trained layers of a checkpoint are."""
+    data = {"layers": {"run": run, "trained": trained}}
+    (path / "sooner.json").write_text(json.dumps(data))
+
+
 def test_a_saved_tiny_model_comes_back_deep(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = architecture.build_model(TINY).eval()
     build.save(model, tmp_path)
     assert silent.read_depth(tmp_path) is None
-    silent.write_depth(tmp_path, silent.spread(3, 7))
+    note(tmp_path, 7, [0, 3, 5])
     deep, _ = evaluate.load(tmp_path)
     assert len(deep.get_decoder().layers) == 7
     ids = torch.randint(6, 150, (2, 9))
@@ -144,15 +150,6 @@ def test_a_saved_tiny_model_comes_back_deep(tmp_path: Path) -> None:
         assert torch.equal(made.logits, plain(input_ids=ids).logits)
     assert len(made.hidden_states) == 8
     assert made.past_key_values.get_seq_length(6) == 9
-
-
-def test_trained_layers_are_spread() -> None:
-    assert silent.spread(8, 48).trained == (0, 6, 12, 18, 24, 30, 36, 42)
-    assert silent.spread(6, 20).trained == (0, 4, 7, 10, 14, 17)
-    assert silent.spread(4, 28, 3 / 7).trained == (0, 3, 6, 9)
-    assert silent.spread(3, 3).trained == (0, 1, 2)
-    with pytest.raises(ValueError, match="cannot grow to 2"):
-        silent.spread(3, 2)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +162,6 @@ def test_a_broken_note_is_a_single_line(text: str, tmp_path: Path) -> None:
 
 
 def test_a_note_of_other_weights_is_a_single_line(tmp_path: Path) -> None:
-    silent.write_depth(tmp_path, silent.spread(2, 5))
+    note(tmp_path, 5, [0, 3])
     with pytest.raises(SoonerError, match="the decoder has 3 layers; 2 are to be placed"):
         silent.as_run(architecture.build_model(TINY), tmp_path)

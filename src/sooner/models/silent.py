@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import torch
 
 from ..errors import SoonerError
-from ..io import write_json
 from .base import is_sharded
 
 NAME = "sooner.json"
@@ -52,22 +51,6 @@ class Depth:
                 f"trained layers are {places} of {self.run}: give ascending places from 0 to "
                 f"{self.run - 1}"
             )
-
-
-def spread(trained: int, run: int, low: float = 1.0) -> Depth:
-    """Returns `trained` layers spread evenly over a decoder of `run`.
-
-    Args:
-        low: share of the depth that they are spread over. Below 1, what is learnt is done early,
-            as in large models, whose upper layers only settle the next word.
-
-    Raises:
-        ValueError: more trained layers than there are.
-    """
-    if run < trained:
-        raise ValueError(f"cannot grow to {run} layers: the model has {trained}")
-    reach = max(round(low * run), trained)
-    return Depth(run, tuple(-(-number * reach // trained) for number in range(trained)))
 
 
 def deepen(text: Any, depth: Depth) -> None:
@@ -150,13 +133,3 @@ def read_depth(folder: Path | str) -> Depth | None:
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         text = " ".join(str(error).split())[:100]
         raise SoonerError(f"'{path}' can't be used: {text}; correct it or take it away") from error
-
-
-def write_depth(folder: Path, depth: Depth) -> None:
-    """Note in a checkpoint's folder how deep it runs; nothing where every layer is trained."""
-    if len(depth.trained) == depth.run:
-        return
-    path = folder / NAME
-    data = json.loads(path.read_text()) if path.is_file() else {}
-    data[KEY] = {"run": depth.run, "trained": list(depth.trained)}
-    write_json(data, path)
