@@ -3,8 +3,7 @@
     python stub_run.py DOCUMENTS OUT ADDRESS SECONDS [KILLER]
 
 A page's text is a hash of its pixels. A document that is called KILLER ends the process that parses
-it. At the end counts lie in `counts.json`,
-and the driver's memory by pages.
+it. At the end counts lie in `counts.json`.
 """
 
 from __future__ import annotations
@@ -17,16 +16,13 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from sooner.documents import Page, PageDraft, find_documents
 from sooner.ray import RayJob
 from sooner.tasks.parse.delivery import Delivery
 from sooner.tasks.parse.forms import FamilyPrompts
 from sooner.tasks.parse.output import ParseOutput
-from sooner.tasks.parse.result import Counts, ParsedPage
+from sooner.tasks.parse.result import ParsedPage
 
 SETTINGS = "0123456789abcdef"
 
@@ -45,17 +41,6 @@ class Waiting:
         return ParsedPage(page.source.name, page.number, markdown=f"{text}\n", raw=text)
 
 
-class Memory:
-    """Bytes that this process has, each 1,000 pages."""
-
-    def __init__(self) -> None:
-        self.report: list[tuple[int, int]] = []
-
-    def __call__(self, line: dict[str, Any], counts: Counts) -> None:
-        if counts.done % 1000 == 0:
-            self.report.append((counts.done, psutil.Process().memory_info().rss))
-
-
 def make_job(documents: str, out: str, address: str, seconds: float, killer: str = "") -> RayJob:
     return RayJob(
         find_documents([documents]),
@@ -72,7 +57,5 @@ def make_job(documents: str, out: str, address: str, seconds: float, killer: str
 if __name__ == "__main__":
     documents, out, address, seconds, *rest = sys.argv[1:]
     job = make_job(documents, out, address, float(seconds), *rest)
-    job.on_page = memory = Memory()
     done = job.run()
-    report = {**dataclasses.asdict(done), "driver": memory.report}
-    Path(out, "counts.json").write_text(json.dumps(report))
+    Path(out, "counts.json").write_text(json.dumps(dataclasses.asdict(done)))

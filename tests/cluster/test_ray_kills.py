@@ -146,25 +146,3 @@ def test_the_driver_is_killed_and_a_page_kills_its_process(
         undisturbed = {name: item for name, item in undisturbed.items() if "d5.tiff" not in name}
         actual = {name: item for name, item in actual.items() if "d5.tiff" not in name}
     assert actual == undisturbed
-
-
-@pytest.mark.soak
-def test_the_driver_keeps_nothing_of_a_hundred_thousand_files(tmp_path: Path) -> None:
-    """Its memory at a tenth of them and at the last one."""
-    many, count = tmp_path / "many", int(os.environ.get("SOONER_DOCUMENTS", "100000"))
-    many.mkdir()
-    for number in range(count):
-        folder = many / f"{number // 1000:03d}"
-        folder.mkdir(exist_ok=True)
-        colour = (number >> 16, number >> 8 & 255, number & 255)
-        Image.new("RGB", (8, 8), colour).save(folder / f"{number}.png")
-    run = start(many, tmp_path / "out", "local", 0.0)
-    ended(run, 6 * 3600)
-    counts = json.loads((tmp_path / "out" / "counts.json").read_text())
-    assert counts["done"] + counts["before"] == count
-    (first, early), *_, (last, late) = [
-        point for point in counts["driver"] if point[0] >= count // 10
-    ]
-    assert first < count // 5
-    print(f"{early / 2**20:.0f} MB at file {first}, {late / 2**20:.0f} MB at {last}")
-    assert late - early <= 50 * 2**20, f"{(late - early) / 2**20:.0f} MB more"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,35 +70,6 @@ def test_model_output_is_not_run_as_html(tree: Path, tmp_path: Path) -> None:
     text = (out / "paper.png.html").read_text()
     assert "<script>" not in text
     assert "default-src 'none'" in text
-
-
-def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> None:
-    """None is hashed or opened before its turn: three at most are, when the first page is done."""
-    root, out, count = tmp_path / "in", tmp_path / "out", 10_000
-    root.mkdir()
-    picture(root / "0.png")
-    for number in range(1, count):
-        os.link(root / "0.png", root / f"{number}.png")
-    opened: set[str] = set()
-    is_watched = [True]
-
-    def watch(event: str, arguments: tuple) -> None:
-        if is_watched[0] and event == "open" and str(arguments[0]).startswith(str(root)):
-            opened.add(str(arguments[0]))
-
-    class Stop(EchoParser):
-        def __call__(self, page: Any, draft: Any = None) -> Any:
-            is_watched[0] = False
-            raise KeyboardInterrupt
-
-    sys.addaudithook(watch)  # can't be taken away again
-    parse_job = job(root, out)
-    with pytest.raises(KeyboardInterrupt):
-        parse_job.run(Stop)
-    assert str(root / "0.png") in opened
-    assert len(opened) <= 3
-    assert parse_job.counts.opened <= 3
-    assert parse_job.counts.documents == count
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:

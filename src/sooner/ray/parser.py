@@ -31,8 +31,8 @@ logger = logging.getLogger("sooner")
 FAULT = 70
 """Exit code of an actor whose accelerator failed, so that another process takes its place."""
 
-IN_FLIGHT = 8
-"""Pages under way at once in an actor, by default."""
+IN_FLIGHT, SLOTS = 8, 256
+"""Pages under way at once in an actor: by default, and at most."""
 
 
 class ParserStage:
@@ -83,7 +83,8 @@ class ParserStage:
         load: Callable[[], Any] | None = None,
     ) -> None:
         self.read, self.attempts = RowReader(intake or Intake()), attempts
-        self._turns = Turns()
+        # A page at which a process died takes all slots: others would be blamed as well.
+        self._slots, self._entering = asyncio.Semaphore(SLOTS), asyncio.Lock()
         self.settings_hash, self.notes_of = settings_hash, notes_of
         self._reading = ThreadPoolExecutor(1, "pages")  # pdfium is for one thread
         self._broken: SoonerError | None = None
@@ -126,8 +127,7 @@ class ParserStage:
             reason = await self._off(self.attempts.reason, key)
             failure = ParsedPage(name, number, FAILED, f"{reason}; --fresh tries it again")
             return _report(row, failure, is_aside=True)
-        # Beside others, a page that kills would have them set aside as well.
-        async with self._turns.acquire(alone=deaths > 0):
+        async with self._turn(SLOTS if deaths else 1):
             page, parsed = await self._tried(row, key, f"{name}, page {number}")
         if parsed.status != FAILED:
             notes = [] if self.notes_of is None else self.notes_of(Path(row["path"]))
@@ -135,6 +135,20 @@ class ParserStage:
         seconds = {**parsed.seconds, "e2e": time.perf_counter() - began}
         parsed = replace(parsed, source=name, number=number, seconds=seconds)
         return _report(row, parsed, getattr(page, "of", 0))
+
+    @asynccontextmanager
+    async def _turn(self, slots: int) -> AsyncIterator[None]:
+        """Hold so many slots; who comes later waits for those who wait."""
+        acquired = 0
+        try:
+            async with self._entering:
+                while acquired < slots:
+                    await self._slots.acquire()
+                    acquired += 1
+            yield
+        finally:
+            for _ in range(acquired):
+                self._slots.release()
 
     async def _tried(self, row: Row, key: str, where: str) -> tuple[Page | BrokenPage, ParsedPage]:
         """Read and parse a page; the attempt is recorded before, and taken away behind it."""
@@ -190,37 +204,6 @@ def _report(row: Row, parsed: ParsedPage, of: int = 0, is_aside: bool = False) -
         "of": of,
         "aside": is_aside,
     }
-
-
-class Turns:
-    """Holds pages beside each other, or one alone."""
-
-    def __init__(self) -> None:
-        self._inside, self._waiting, self._is_alone = 0, 0, False
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def acquire(self, alone: bool) -> AsyncIterator[None]:
-        """A turn, once there is one; who waits to be alone goes before others."""
-        async with self._changed:
-            self._waiting += alone
-            try:
-                await self._changed.wait_for(lambda: self._may_enter(alone))
-            finally:
-                self._waiting -= alone
-                self._changed.notify_all()  # those who let it go before them, if it gave up
-            self._inside, self._is_alone = self._inside + 1, alone
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._inside, self._is_alone = self._inside - 1, False
-                self._changed.notify_all()
-
-    def _may_enter(self, alone: bool) -> bool:
-        if self._is_alone:
-            return False
-        return not self._inside if alone else not self._waiting
 
 
 class SinglePageParser:

@@ -67,15 +67,16 @@ class Shares:
                 f"{count} parsers need a GPU each, and the cluster has {gpus:g}; ask for at most "
                 f"{int(gpus)} with --actors"
             )
-        if (heavy := _largest(nodes, count + draft_count)) is not None:
-            return cls(count, draft_count, heavy, share)
-        limit = sum(int(item / MIN_SHARE) for item in _room_left(nodes))
-        raise SoonerError(
-            f"{count} parsers and {draft_count} drafters need "
-            f"{MIN_SHARE * (count + draft_count):g} CPUs or "
-            f"more, and the cluster has {cpus:g}, of which reading needs some; ask for at most "
-            f"{max(limit // 2, 1)} with --actors"
-        )
+        heavy = _largest(nodes, count + draft_count)
+        if heavy is None:
+            limit = sum(int(item / MIN_SHARE) for item in _room_left(nodes))
+            raise SoonerError(
+                f"{count} parsers and {draft_count} drafters need "
+                f"{MIN_SHARE * (count + draft_count):g} CPUs or more, and the cluster has "
+                f"{cpus:g}, of which reading needs some; ask for at most {max(limit // 2, 1)} with "
+                "--actors"
+            )
+        return cls(count, draft_count, heavy, share)
 
 
 @dataclass(frozen=True)

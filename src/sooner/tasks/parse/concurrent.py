@@ -5,39 +5,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from ...checks import check_whole
 from ...documents import Page, PageDraft
 from ...engine.memory import manager
 from ...engine.memory.free_memory import ON_CPUS, free_bytes, gpus_of
-from ...engine.request import Request
 from ...engine.scheduler import Engine
-from ...engine.stats.run import Stats
-from ...errors import SoonerError, is_out_of_memory
+from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ...models import adapt
 from ..loading import ModelPair
 from ..prompting import max_positions
-from .decoding import DecodeRequest, DecodeResult, PageDecoder, RowListener, decode_alone
+from .engine_queue import CROPS, EngineQueue, SharedDecoder
 from .parser import PageParser
 from .result import Late, ParsedPage
 from .settings import ParseSettings
 
-T = TypeVar("T")
-
 MAX_PAGES = 16
 """Pages under way unless more are asked for."""
-
-CROPS = 8
-"""Crops of a page that are one request of the engine, prefilled together."""
 
 SHARE = 0.8
 """The share of a GPU that weights, keys and values may take; pictures and forwards need the
@@ -76,7 +65,6 @@ class ConcurrentParser:
         pages_in_flight: pages under way at once; by default as many as memory suffices for, see
             `engine_room`. More may be submitted: they wait.
         has_drafts: pages come with drafts. Without, rows are decoded plainly.
-        engine: to be used in place of one of its own; made by `Engine(model, method, ...)`.
 
     Attributes:
         parser: one page at a time, with the same settings; not to be called meanwhile.
@@ -93,7 +81,6 @@ class ConcurrentParser:
         *,
         pages_in_flight: int | None = None,
         has_drafts: bool = True,
-        engine: Engine | None = None,
     ) -> None:
         self.parser = PageParser(pair, settings)
         self.ask, self.settings = self.parser.ask, self.parser.settings
@@ -101,10 +88,8 @@ class ConcurrentParser:
         model = pair.target.model
         method = _method(self.settings, has_drafts, self.parser.experience)
         room = engine_room(model, method, self.settings, pages_in_flight)
-        self.pages_in_flight = room.pages_in_flight
-        self.engine = engine or Engine(
-            model, method, max_rows=room.rows, pages=room.pages, prefix_caching=False
-        )
+        self.pages_in_flight, rows, pages = room
+        self.engine = Engine(model, method, max_rows=rows, pages=pages, prefix_caching=False)
         self._queue = EngineQueue(self.engine, method, set(self.parser.eos))
         self._numbers = itertools.count()
         self._is_closed = False
@@ -184,262 +169,11 @@ class ConcurrentParser:
         self.close()
 
 
-@dataclass(eq=False)
-class QueuedRequest:
-    """Holds a request of a page until its rows have left the engine.
-
-    Attributes:
-        request: of several rows, if these are to be prefilled together.
-        decoder: of the page.
-        future: its result, or what went wrong.
-        listener, rows: while it is in the engine.
-        is_alone: it is decoded with nothing beside it.
-        seconds_before: that the engine spent on it before it was begun anew.
-    """
-
-    request: DecodeRequest
-    decoder: SharedDecoder
-    future: asyncio.Future[DecodeResult]
-    listener: RowListener | None = None
-    rows: Request | None = None
-    is_alone: bool = False
-    seconds_before: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """That the engine has spent on it."""
-        rows = self.rows
-        spent = 0.0 if rows is None else rows.prefill_seconds + rows.round_seconds
-        return self.seconds_before + spent
-
-    def finish(self, result: DecodeResult | Exception) -> None:
-        if self.future.done():  # it was cancelled
-            return
-        if isinstance(result, Exception):
-            self.future.set_exception(result)
-        else:
-            self.future.set_result(result)
-
-    def result(self) -> DecodeResult:
-        """Returns what its rows generated, once these have ended."""
-        rows, listener = self.rows, self.listener
-        assert rows is not None
-        assert rows.tokens is not None
-        assert listener is not None
-        tokens = sum(map(len, rows.tokens))
-        stats = Stats(
-            mode=rows.mode,
-            method=rows.method.name,
-            rows=rows.rows,
-            tokens=tokens,
-            decode_tokens=tokens - rows.rows,
-            nfe=max(map(len, listener.accepted)),
-            acceptance_histogram=Counter(
-                count for accepted in listener.accepted for count in accepted[1:]
-            ),
-            num_draft_tokens=rows.num_draft_tokens,
-        )
-        stats.seconds["prefill"] = rows.prefill_seconds
-        stats.seconds["verify"] = rows.round_seconds
-        return DecodeResult(listener.finished(), stats)
-
-
-class EngineQueue:
-    """Gives the requests of many pages to one engine and takes its steps, all in one event loop.
-
-    What can't share rounds is decoded with nothing beside it, once all that was begun before has
-    ended: a request with a sparse prefill, one that is longer than the engine has pages for, and
-    one for which memory ran out beside others.
-
-    Args:
-        engine: used by the loop's thread alone from now on.
-        method: how its rows are decoded; requests that come without drafts join them, too.
-        eos: ids that end a text.
-    """
-
-    def __init__(self, engine: Engine, method: Method, eos: set[int]) -> None:
-        self.engine, self.method, self.eos = engine, method, eos
-        self._waiting: deque[QueuedRequest] = deque()  # not begun, in order
-        self._running: dict[Request, QueuedRequest] = {}
-        self._has_work = asyncio.Event()
-
-    async def decode(self, entry: QueuedRequest) -> DecodeResult:
-        """Returns the result of a request; where it is cancelled, it leaves the engine.
-
-        Raises:
-            Exception: what went wrong with it.
-        """
-        self._waiting.append(entry)
-        self._has_work.set()
-        try:
-            return await entry.future
-        except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            if entry.rows is not None and self._running.pop(entry.rows, None) is not None:
-                self.engine.cancel(entry.rows)
-            raise
-
-    async def run(self) -> None:
-        """Take steps of the engine as long as there is anything to do; ends with the loop."""
-        while True:
-            await self._has_work.wait()
-            try:
-                self._begin()
-                if not self.engine.is_idle:
-                    for request in self.engine.step():
-                        self._end(request)
-            except Exception as error:  # of the engine itself: all that it holds ends with it
-                for entry in self._running.values():
-                    entry.finish(error)
-                self._running.clear()
-                self.engine.close()
-            if self.engine.is_idle and not self._waiting:
-                self._has_work.clear()
-            await asyncio.sleep(0)  # pages have their turn
-
-    def _begin(self) -> None:
-        """Give the engine what waits, up to what has to be decoded alone."""
-        while self._waiting:
-            entry = self._waiting[0]
-            is_alone = entry.is_alone or not self._may_share(entry.request)
-            if is_alone and self._running:
-                return
-            self._waiting.popleft()
-            try:
-                if is_alone:
-                    result = decode_alone(entry.request, self.engine.model, self.eos)
-                    entry.seconds_before += result.stats.total_seconds
-                    entry.finish(result)
-                    return
-                self._add(entry)
-            except Exception as error:
-                entry.finish(error)
-
-    def _may_share(self, request: DecodeRequest) -> bool:
-        if request.prefill is not None or self.engine.longest is None:
-            return request.prefill is None
-        rows, width = request.inputs["input_ids"].shape
-        length = width + max(request.limits)
-        needed = rows * -(-(length + self.method.largest_block()) // manager.PAGE)
-        return length <= self.engine.longest and needed <= self.engine.pages
-
-    def _add(self, entry: QueuedRequest) -> None:
-        request, method = entry.request, self.method
-        if isinstance(method, HSD):  # of such a kind that its row may join others
-            drafts = [[]] if request.drafts is None else request.drafts
-            method = HSD(drafts, **request.verification)
-        entry.listener = listener = RowListener(
-            request.limits, request.repetition, self.eos, request.seconds, request.budget,
-            entry.decoder.clock,
-        )  # fmt: skip
-        entry.rows = self.engine.add_request(
-            request.inputs, method=method, priority=entry.decoder.priority, **listener.options
-        )
-        self._running[entry.rows] = entry
-
-    def _end(self, rows: Request) -> None:
-        """The rows of a request have left the engine."""
-        entry = self._running.pop(rows, None)
-        if entry is None:
-            return
-        error = rows.error
-        if error is not None and is_out_of_memory(error):
-            entry.seconds_before, entry.rows = entry.seconds, None
-            entry.is_alone = True  # others may have been what was too much
-            self._waiting.appendleft(entry)
-        else:
-            entry.finish(entry.result() if error is None else error)
-
-
-class SharedDecoder(PageDecoder):
-    """Decodes what one page asks for beside others.
-
-    A page's seconds are its share of what the engine did, and its own work.
-
-    Args:
-        queue: of all pages.
-        work: the thread of pages' own work.
-        priority: of the page; those with less of it go first.
-    """
-
-    max_rows = CROPS
-
-    def __init__(self, queue: EngineQueue, work: ThreadPoolExecutor, priority: float) -> None:
-        super().__init__(queue.engine.model, queue.eos)
-        self.queue, self.priority = queue, priority
-        self._work, self._spent = work, 0.0
-        self._requests: list[QueuedRequest] = []
-
-    def clock(self) -> float:
-        return self._spent + sum(entry.seconds for entry in self._requests)
-
-    async def call(self, function: Callable[..., T], *args: Any) -> T:
-        def timed() -> T:
-            began = time.perf_counter()
-            try:
-                return function(*args)
-            finally:
-                self._spent += time.perf_counter() - began
-
-        return await asyncio.get_running_loop().run_in_executor(self._work, timed)
-
-    async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
-        loop = asyncio.get_running_loop()
-        entries = [QueuedRequest(request, self, loop.create_future()) for request in requests]
-        self._requests += entries
-        tasks = [asyncio.ensure_future(self.queue.decode(entry)) for entry in entries]
-        try:
-            return await asyncio.gather(*tasks)
-        except Exception:
-            for task in tasks:  # the others leave the engine with the first that failed
-                task.cancel()
-            raise
-
-    async def wait(self, late: Late) -> PageDraft | None:
-        """Wait for the page's draft in a thread of its own."""
-        return await asyncio.wrap_future(in_thread(late, "draft"))
-
-
-def in_thread(call: Callable[[], T], name: str) -> Future[T]:
-    """Call a function in a daemon thread: one that hangs must not keep the program from ending."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result = call()
-        except BaseException as error:
-            # What is no `Exception`, such as the end of a program, would end the event loop.
-            is_usual = isinstance(error, Exception)
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error if is_usual else SoonerError(f"{name}: {error!r}"))
-            return
-        if future.set_running_or_notify_cancel():
-            future.set_result(result)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
-
-
-@dataclass(frozen=True)
-class EngineRoom:
-    """What an engine of several pages is made of.
-
-    Attributes:
-        pages_in_flight: documents' pages that are under way at once.
-        rows: that decode together, crops of stage 1 among them.
-        pages: of its memory, each of 256 tokens.
-    """
-
-    pages_in_flight: int
-    rows: int
-    pages: int
-
-
 def engine_room(
     model: Any, method: Method, settings: ParseSettings, requested: int | None = None
-) -> EngineRoom:
-    """Returns the room for so many pages at once.
+) -> tuple[int, int, int]:
+    """Returns documents' pages that are under way at once; rows that decode together, crops of
+    stage 1 among them; and pages of the engine's memory, each of 256 tokens.
 
     Args:
         model: loaded.
@@ -469,7 +203,7 @@ def engine_room(
             "time (--pages-in-flight 1), or use a smaller model"
         )
     rows = requested + (0 if settings.stages == "page" else CROPS)
-    return EngineRoom(requested, rows, min(pages, rows * each))
+    return requested, rows, min(pages, rows * each)
 
 
 def page_parser(
@@ -488,7 +222,7 @@ def page_parser(
         pages_in_flight = 1  # such pages are decoded one at a time anyway
     if pages_in_flight is None:
         method = _method(settings, has_drafts)
-        pages_in_flight = engine_room(pair.target.model, method, settings).pages_in_flight
+        pages_in_flight, *_ = engine_room(pair.target.model, method, settings)
     check_whole("pages_in_flight", pages_in_flight)
     if pages_in_flight == 1:
         return PageParser(pair, settings)

@@ -267,7 +267,7 @@ class ParseOutput:
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
         record = PageRecord(parsed, task.input_hash, task.settings_hash, is_aside)
-        record = self.records.keep(record, self.fresh, self.debug)
+        record = self.records.keep(record, self.fresh)
         return line_of(task, record, files, self.delivery.choices)
 
     def finish(self, work: DocumentWork) -> bool:

@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from ...errors import error_line
 from ...io import read_line, to_line
-from ...storage import MissingObjectError, ObjectError, StorageError, Store
+from ...storage import MissingObjectError, ObjectError, Store
 from ...storage.store import is_unicode
 from .result import FAILED, ParsedPage
 
@@ -178,12 +177,11 @@ class PageRecords:
         """
         self.store.write(f"{PAGES}/{record.key}{record.end}", record.to_bytes())
 
-    def keep(self, record: PageRecord, is_fresh: bool = False, debug: bool = False) -> PageRecord:
+    def keep(self, record: PageRecord, is_fresh: bool = False) -> PageRecord:
         """Keep a page as `write` does, if its record can be written.
 
         Args:
             is_fresh: what was known before shall not hide what is known now.
-            debug: let unexpected errors through.
 
         Returns:
             The record; or one of the same page that FAILED, which is tried again.
@@ -193,17 +191,12 @@ class PageRecords:
         """
         try:
             self.write(record)
+        except ObjectError as error:
+            reason = str(error)
+        else:
             if is_fresh:
                 self.forget(record.key, *(end for end in ENDS if end != record.end))
             return record
-        except ObjectError as error:
-            reason = str(error)
-        except StorageError:
-            raise
-        except Exception as error:  # such as numbers that JSON does not know
-            if debug:
-                raise
-            reason = error_line(error)
         failed = ParsedPage(record.page.source, record.page.number, FAILED, reason)
         record = replace(record, page=failed)
         with suppress(ObjectError):

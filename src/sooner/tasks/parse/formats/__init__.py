@@ -29,7 +29,7 @@ class FileFormat:
         document: writes a document's file, from its pages in order (consumed one by one) and the
             facts of the document as a whole (`delivery.document_info`).
         pages: makes pages ready for `document`; `None` takes them as they were parsed.
-        needs, extra: a package that it needs, and the extra of `sooner` that brings it.
+        needs: a package that it needs, which the extra of its name brings.
     """
 
     suffix: str
@@ -37,7 +37,6 @@ class FileFormat:
     document: Callable[..., Iterator[bytes]]
     pages: Callable[[Iterable[ParsedPage]], Iterator[DocumentPage]] | None = None
     needs: str = ""
-    extra: str = ""
 
 
 def _later(module: str) -> Callable[..., Iterator[bytes]]:
@@ -54,10 +53,8 @@ FORMATS = {
     "md": FileFormat("md", texts.markdown_page, texts.markdown_document, joined_pages),
     "json": FileFormat("json", texts.json_page, texts.json_document),
     "html": FileFormat("html", texts.html_page, texts.html_document, joined_pages),
-    "docling": FileFormat(
-        "docling.json", None, _later("docling"), joined_pages, "docling_core", "docling"
-    ),
-    "parquet": FileFormat("parquet", None, _later("parquet"), None, "pyarrow", "parquet"),
+    "docling": FileFormat("docling.json", None, _later("docling"), joined_pages, "docling_core"),
+    "parquet": FileFormat("parquet", None, _later("parquet"), None, "pyarrow"),
 }
 
 WITH_FURNITURE = ("md", "html")
@@ -80,11 +77,11 @@ def check_formats(text: str) -> tuple[str, ...]:
         if not name:
             raise SoonerError(f"format '{text}' has an empty name; write it as md,json")
         check_choice("format", name, FORMATS)
-        needs, extra = FORMATS[name].needs, FORMATS[name].extra
+        needs = FORMATS[name].needs
         if needs and importlib.util.find_spec(needs) is None:
             raise SoonerError(
                 f"format '{name}' needs {needs}, which is not installed; pip install "
-                f"'sooner[{extra}]'"
+                f"'sooner[{name}]'"
             )
     return tuple(names)
 
