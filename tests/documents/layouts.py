@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from reportlab.lib.pagesizes import A4, landscape
@@ -14,11 +13,6 @@ TEXT = (
     "an old stone bridge that nobody crosses after dark because travellers tell odd stories"
 )
 WORDS = TEXT.split()
-DASHED = [
-    "The wizard drinks what the cup holds and",
-    "\u2014 as always \u2014 asks for another one",
-    "before the sun is up.",
-]
 LATE = "link to Launchpad bug a short form is preferred"
 
 
@@ -77,21 +71,6 @@ def three_columns(path: Path) -> tuple[Path, list[str]]:
     return path, [line for column in columns for line in column]
 
 
-def drawn_bullets(path: Path, items: Sequence[str]) -> Path:
-    """A list whose bullets are discs, not letters; the second line of an item is indented."""
-    canvas = Canvas(str(path), pagesize=A4)
-    canvas.setFont("Times-Roman", 11)
-    y = 740
-    for item in items:
-        canvas.circle(76, y + 3.5, 1.8, fill=1)
-        for line in item.split("\n"):
-            canvas.drawString(88, y, line)
-            y -= 14
-        y -= 6
-    canvas.save()
-    return path
-
-
 def italic_last(path: Path) -> Path:
     """A line whose italic words are written after all others, as programs that sort by font do."""
     canvas = Canvas(str(path), pagesize=A4)
@@ -117,15 +96,5 @@ def tight(path: Path) -> Path:
     text.setCharSpace(-1.6)
     text.textOut("CHAPTER ONE OVERVIEW OF THE BREW")
     canvas.drawText(text)
-    canvas.save()
-    return path
-
-
-def dashes(path: Path) -> Path:
-    """A paragraph, one line of which happens to begin with a dash."""
-    canvas = Canvas(str(path), pagesize=A4)
-    canvas.setFont("Times-Roman", 11)
-    for n, line in enumerate(DASHED):
-        canvas.drawString(72, 700 - 14 * n, line)
     canvas.save()
     return path

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import Line
-from sooner.documents.drafters.ocr import with_bullets
 from sooner.documents.grouping import Area, regions_of
 from sooner.documents.lines import blocks_of, table_text
 from sooner.documents.regions import around
@@ -116,17 +114,3 @@ def test_marks_of_lists_are_put_in_front_of_their_items() -> None:
         ("List-item", "● one"),
         ("List-item", "2. two"),
     ]
-
-
-def test_only_dots_that_ocr_does_not_see_are_bullets() -> None:
-    picture = np.full((200, 300, 3), 255, np.uint8)
-    picture[47:54, 20:27] = 0  # a bullet, in the middle of its line
-    picture[86:90, 20:24] = 0  # a full stop, at the bottom
-    picture[122:138, 18:26] = 0  # a letter, as high as the line
-    picture[147:154, 20:27] = picture[147:154, 12:17] = 0  # the end of a word
-    page = [line(f"item {n}", 40, y, 20) for n, y in enumerate((40, 70, 120, 140, 170))]
-    lines = with_bullets(page, picture)
-    assert [item.text for item in lines] == ["• item 0", "item 1", "item 2", "item 3", "item 4"]
-    assert lines[0].bbox[0] == 20
-    ending = Line("of another line, a", (0, 40, 28, 60), 20)
-    assert with_bullets([*page, ending], picture)[0].text == "item 0"

@@ -13,9 +13,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 from documents.pages import drafted
 from documents.paper import HEIGHT, LEFT, PROSE, RIGHT, lines
-from sooner.documents import Region, Resolution, draft_texts, to_markdown
-from sooner.documents.illustrations import illustrations, with_illustrations
-from sooner.documents.page import Line, PageText
+from sooner.documents import Resolution, draft_texts, to_markdown
+from sooner.documents.illustrations import illustrations
+from sooner.documents.page import Line
 
 RED = ImageReader(Image.fromarray(np.full((40, 60, 3), (255, 0, 0), np.uint8)))
 
@@ -63,12 +63,3 @@ def test_what_is_no_illustration() -> None:
     assert illustrations([(-50, 100, 300, 300)], words, size) == [(0, 100, 300, 300)]
     halves = [(0, 100, 300, 200), (0, 300, 300, 400), (0, 201, 300, 299)]
     assert illustrations(halves, [], size) == [(0, 100, 300, 400)]
-
-
-def test_a_picture_alone_or_below_all() -> None:
-    text = PageText(illustrations=[(0, 400, 100, 500), (0, 100, 100, 200)])
-    assert [region.bbox[1] for region in with_illustrations([], text)] == [100, 400]
-    above = Region((0, 0, 100, 50), "Text", 0, ["x"])
-    elsewhere = Region((300, 600, 500, 650), "Text", 1, ["y"])
-    regions = with_illustrations([above, elsewhere], text)
-    assert [region.label for region in regions] == ["Text", "Picture", "Picture", "Text"]

@@ -107,7 +107,7 @@ def test_a_blank_page_is_nobody_else_s_either(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        layouts.manual, layouts.dashes, layouts.italic_last, paper.report,
+        layouts.manual, layouts.italic_last, paper.report,
         paper.columns, lambda path: layouts.three_columns(path)[0],
     ],
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +59,6 @@ class SayNumber:
 
     def __call__(self, page: Page) -> PageDraft:
         return PageDraft([Region(None, drafts=[f"number {page.number}"])], 0.0, self.name)
-
-
-class Hang(SayNumber):
-    """Hangs at page 2 until `released`."""
-
-    def __init__(self) -> None:
-        self.released = threading.Event()
-
-    def __call__(self, page: Page) -> PageDraft:
-        if page.number == 2:
-            self.released.wait(60)
-        return super().__call__(page)
 
 
 class Raise(SayNumber):

@@ -123,7 +123,7 @@ def regions_of(
         size: width and height of the page, in pixels.
         layout: boxes that a layout model found, in any order.
         sizes: how far those of lines can be relied on.
-        tables: regions of other lines of the page.
+        tables: regions of other lines of the page, and of its pictures.
     """
     lines = with_markers(lines)
     inside, rest = _assigned(lines, layout)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .page import Line, PageText
-from .regions import PICTURE, Box, Region, Size, around, clipped, numbered, overlap, shared_width
+from .page import Line
+from .regions import Box, Size, around, clipped, overlap
 
 MIN_AREA, SCAN = 0.005, 0.7
 """Shares of the page: smaller ones are bullets, icons and rules, larger ones the page itself."""
@@ -64,27 +64,3 @@ def _is_picture(box: Box, size: Size) -> bool:
 def _is_background(box: Box, lines: Sequence[Line]) -> bool:
     upon = (line for line in lines if overlap(line.bbox, box) > 0)
     return sum(len(line.text.split()) for line in upon) > MAX_WORDS
-
-
-def with_illustrations(regions: Sequence[Region], text: PageText) -> list[Region]:
-    """Returns regions of a page's text in the same order, and its pictures where they stand.
-
-    A picture comes before the first region below it in its column, else behind the last one above
-    it, else at the end.
-    """
-    result = list(regions)
-    for box in sorted(text.illustrations, key=lambda area: (area[1], area[0])):
-        result.insert(_place(result, box), Region(box, PICTURE))
-    return numbered(result)
-
-
-def _place(regions: Sequence[Region], box: Box) -> int:
-    middle = (box[1] + box[3]) / 2
-    neighbours = [
-        (place, region.bbox)
-        for place, region in enumerate(regions)
-        if region.bbox is not None and shared_width(region.bbox, box) > 0
-    ]
-    below = [place for place, other in neighbours if other[1] >= middle]
-    above = [place + 1 for place, other in neighbours if other[3] <= middle]
-    return min(below, default=max(above, default=len(regions)))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
+from itertools import product, starmap
 
 from .languages import is_right_to_left
 from .lines import rows_of
@@ -179,44 +180,66 @@ class _Lattice:
     def table(self, lines: Sequence[Line]) -> Table | None:
         """Returns the table with these lines in its cells; `None` if that is none."""
         cells = self._cells()
-        inside: dict[Square, list[Line]] = {}
+        inside: dict[Square, list[Line]] = {first: [] for first in cells}
+        firsts = {
+            (first[0] + down, first[1] + right): first
+            for first, (rows, columns) in cells.items()
+            for down in range(rows)
+            for right in range(columns)
+        }
         for line in lines:
             square = self.square(line)
             if square is not None:
-                inside.setdefault(cells[square], []).append(line)
-        words = [sum(len(line.text.split()) for line in result) for result in inside.values()]
-        if len(words) < MIN_CELLS or max(words) > MAX_WORDS:
+                inside[firsts[square]].append(line)
+        words = [sum(len(line.text.split()) for line in texts) for texts in inside.values()]
+        is_table = sum(map(bool, words)) >= MIN_CELLS and max(words) <= MAX_WORDS
+        if not is_table or len({column for (_, column), texts in inside.items() if texts}) < 2:
             return None
-        if len({column for _, column in inside}) < 2:
-            return None
-        table = self._filled(cells, inside)
+        table: Table = []
+        for row in range(len(self.edges[1]) - 1):
+            texts_of = {first: inside[first] for first in cells if first[0] == row}
+            width = sum(cells[first][1] for first in texts_of if cells[first][0] == 1)
+            is_open = len(self.edges[1]) <= OPEN and width == len(self.edges[0]) - 1
+            for texts in _parted(texts_of) if is_open else [texts_of]:
+                table.append([Cell(cell_text(texts[first]), *cells[first]) for first in texts])
         is_turned = 2 * sum(is_right_to_left(line.text) for line in lines) > len(lines)
         return [row[::-1] for row in table] if is_turned else table
 
-    def _cells(self) -> dict[Square, Square]:
-        """Returns the first square of the cell that each square is part of; cells that are no
-        rectangles are taken apart.
+    def _cells(self) -> dict[Square, tuple[int, int]]:
+        """Returns rows and columns of each cell, by its first square: it goes on to the right and
+        below as far as no line is drawn. Cells that are no rectangles are taken apart.
         """
-        first: dict[Square, Square] = {}
-        for row, sides in enumerate(pairwise(self.edges[1])):
-            for column, ends in enumerate(pairwise(self.edges[0])):
-                first[row, column] = row, column
-                is_open = column and not self._is_drawn(1, ends[0], *sides)
-                if is_open:
-                    first[row, column] = first[row, column - 1]
-                if row and not self._is_drawn(0, sides[0], *ends):
-                    above = first[row - 1, column]
-                    # A cell goes on below if it does so in all of its columns.
-                    if not is_open or above == first[row, column - 1]:
-                        first[row, column] = above
-        members: dict[Square, list[Square]] = {}
-        for square, cell in first.items():
-            members.setdefault(cell, []).append(square)
-        return {
-            square: cell if len(squares) == _product(_extent(squares)) else square
-            for cell, squares in members.items()
-            for square in squares
-        }
+        xs, ys = self.edges
+        cells: dict[Square, tuple[int, int]] = {}
+        used: set[Square] = set()
+
+        @cache
+        def is_left_open(row: int, column: int) -> bool:
+            is_inside = 0 < column < len(xs) - 1
+            return is_inside and not self._is_drawn(1, xs[column], ys[row], ys[row + 1])
+
+        @cache
+        def is_top_open(row: int, column: int) -> bool:
+            is_inside = 0 < row < len(ys) - 1
+            return is_inside and not self._is_drawn(0, ys[row], xs[column], xs[column + 1])
+
+        for row, column in product(range(len(ys) - 1), range(len(xs) - 1)):
+            if (row, column) in used:
+                continue
+            right, below = column + 1, row + 1
+            while (row, right) not in used and is_left_open(row, right):
+                right += 1
+            while all(is_top_open(below, place) for place in range(column, right)) and all(
+                is_left_open(below, place) for place in range(column + 1, right)
+            ):
+                below += 1
+            sides = product(range(row, below), (column, right))
+            ends = product((row, below), range(column, right))
+            if any(starmap(is_left_open, sides)) or any(starmap(is_top_open, ends)):
+                right, below = column + 1, row + 1
+            cells[row, column] = below - row, right - column
+            used.update(product(range(row, below), range(column, right)))
+        return cells
 
     def _is_drawn(self, axis: int, place: float, start: float, end: float) -> bool:
         """Returns whether rules along an axis (0: x, 1: y) cover most of what is between two
@@ -228,38 +251,6 @@ class _Lattice:
             if abs(_middle(rule)[1 - axis] - place) <= self.near
         )
         return covered >= COVERED * (end - start)
-
-    def _filled(self, cells: dict[Square, Square], inside: dict[Square, list[Line]]) -> Table:
-        """Returns rows of the lattice's cells with their texts."""
-        members: dict[Square, list[Square]] = {}
-        for square, first in cells.items():
-            members.setdefault(first, []).append(square)
-        spans = {first: _extent(squares) for first, squares in members.items()}
-        table: Table = []
-        for row in range(len(self.edges[1]) - 1):
-            firsts = sorted({first for square, first in cells.items() if square[0] == row},
-                            key=lambda first: first[1])  # fmt: skip
-            lines_of = {first: inside.get(first, []) for first in firsts}
-            is_open = len(self.edges[1]) <= OPEN and all(spans[first][0] == 1 for first in firsts)
-            for lines in _parted(lines_of) if is_open else [lines_of]:
-                table.append(
-                    [
-                        Cell(cell_text(lines[first]), *spans[first])
-                        for first in firsts
-                        if first[0] == row
-                    ]
-                )
-        return table
-
-
-def _extent(squares: Iterable[Square]) -> tuple[int, int]:
-    """Returns rows and columns that squares reach over."""
-    rows, columns = zip(*squares, strict=True)
-    return max(rows) - min(rows) + 1, max(columns) - min(columns) + 1
-
-
-def _product(sides: tuple[int, int]) -> int:
-    return sides[0] * sides[1]
 
 
 def _parted(cells: dict[Square, list[Line]]) -> list[dict[Square, list[Line]]]:

@@ -73,18 +73,8 @@ def _frames(image: Image.Image) -> int:
         return 1
     try:
         return int(getattr(image, "n_frames", 1))
-    except Exception:  # a chain of pages that is cut off: read what `seek` finds
-        return _reachable(image)
-
-
-def _reachable(image: Image.Image) -> int:
-    count = 0
-    try:
-        while True:
-            image.seek(count)
-            count += 1
-    except Exception:
-        return max(count, 1)
+    except Exception:  # a chain of pages that is cut off
+        return 1
 
 
 def _read(

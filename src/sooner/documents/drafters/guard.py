@@ -1,4 +1,4 @@
-"""Runs a drafter in a thread or process, with a timeout, so that its errors don't stop a run."""
+"""Runs a drafter in processes with a timeout, so that its errors don't stop a run."""
 
 from __future__ import annotations
 
@@ -25,75 +25,47 @@ GRACE = 5.0
 
 
 def guarded(
-    drafter: PageDrafter,
-    timeout: float,
-    process: bool = False,
-    start: float = 60.0,
-    count: int = 1,
-) -> GuardedThread | GuardedProcesses:
-    """Returns a drafter that answers within `timeout` seconds, whatever `drafter` does.
+    drafter: PageDrafter, timeout: float, processes: int = 1, start: float = 60.0
+) -> GuardedProcesses | InlineDrafter:
+    """Returns a drafter that answers whatever `drafter` does, and may be called from several
+    threads.
 
-    One that raises, hangs or dies gives an empty draft with the reason. What it can't do depends on
-    where it runs:
-
-    - in a thread (the default) nothing can be interrupted. A hanging drafter goes on in the
-      background, takes its share of the CPU and keeps its memory, and is not asked again before it
-      ends; one that kills the process, kills the process.
-    - in a process of its own anything can be: it is killed and started anew for the next page.
-      The drafter must be picklable, starting takes a second or two and the memory of its models,
-      and pages travel to it. It ends with its parent, however that ends.
-
-    All of them may be called from several threads.
+    One that raises, hangs or dies gives an empty draft with the reason. A process that hangs is
+    killed, and started anew for the next page. The drafter must be picklable, starting takes a
+    second or two and the memory of its models, and pages travel to it. It ends with its parent,
+    however that ends.
 
     Args:
         drafter: to be guarded; loads its models itself.
         timeout: seconds for a page.
-        process: run it in a process of its own.
-        start: seconds that such a process gets in addition, for its first page.
-        count: such processes, for as many pages at a time.
+        processes: for as many pages at a time; 0 runs it in this process, where nothing can be
+            interrupted: only errors are caught.
+        start: seconds that a process gets in addition, for its first page.
 
     Raises:
-        SoonerError: a time that is not above 0, or fewer than one process.
+        SoonerError: a time that is not above 0, or fewer processes than none.
     """
     check_number("guarded: timeout", timeout, above=True)
     check_number("guarded: start", start, above=True)
-    check_whole("guarded: count", count)
-    if not process:
-        return GuardedThread(drafter, timeout)
-    return GuardedProcesses(drafter, timeout, start, count)
+    check_whole("guarded: processes", processes, 0)
+    if not processes:
+        return InlineDrafter(drafter)
+    return GuardedProcesses(drafter, timeout, start, processes)
 
 
-class GuardedThread:
-    """Runs a drafter in a thread; `guarded` says what that can't do."""
+class InlineDrafter:
+    """Runs a drafter in this process; its errors become empty drafts."""
 
-    def __init__(self, drafter: PageDrafter, timeout: float) -> None:
-        self.drafter, self.timeout = drafter, timeout
-        self.name = drafter.name
-        self._running: threading.Thread | None = None
-        self._turn = threading.Lock()
+    def __init__(self, drafter: PageDrafter) -> None:
+        self.drafter, self.name = drafter, drafter.name
 
     def __call__(self, page: Page) -> PageDraft:
-        with self._turn:
-            return self._draft(page)
-
-    def _draft(self, page: Page) -> PageDraft:
         began = time.perf_counter()
-        if self._running is not None and self._running.is_alive():
-            return _empty(self.name, page, began, "still busy with an earlier page")
-        answer: list[PageDraft | BaseException] = []
-        self._running = threading.Thread(
-            target=_answer, args=(self.drafter, page, answer), name="drafter", daemon=True
-        )
-        self._running.start()
-        self._running.join(self.timeout)
-        if not answer:
-            return _empty(self.name, page, began, f"no answer within {self.timeout:g} s")
-        if isinstance(answer[0], PageDraft):
-            return answer[0]
-        return _empty(self.name, page, began, _describe(answer[0]))
+        answer = _answer(self.drafter, page)
+        return answer if isinstance(answer, PageDraft) else _empty(self.name, page, began, answer)
 
     def close(self) -> None:
-        """Nothing to do: a thread can't be ended, and does not keep the program from ending."""
+        """Nothing to do."""
 
 
 class _Process:
@@ -230,10 +202,7 @@ def _serve(drafter: PageDrafter, pipe: Connection) -> None:
     try:
         pipe.send(True)
         while True:
-            page = pipe.recv()
-            results: list[PageDraft | BaseException] = []
-            _answer(drafter, page, results)
-            pipe.send(results[0] if isinstance(results[0], PageDraft) else _describe(results[0]))
+            pipe.send(_answer(drafter, pipe.recv()))
     except (EOFError, OSError):  # nobody is there any more
         return
 
@@ -246,12 +215,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _answer(drafter: PageDrafter, page: Page, results: list[PageDraft | BaseException]) -> None:
-    """Put a page's draft, or the error instead of it, into `results`."""
+def _answer(drafter: PageDrafter, page: Page) -> PageDraft | str:
+    """Returns a page's draft, or what went wrong."""
     try:
-        results.append(drafter(page))
+        return drafter(page)
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
-        results.append(error)
+        return _describe(error)
 
 
 def _describe(error: BaseException) -> str:

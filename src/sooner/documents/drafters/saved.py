@@ -1,14 +1,23 @@
-"""Results and texts that other programs saved, as drafts."""
+"""Results and texts that other programs saved, as drafts.
+
+Known from the programs' own documentation and sources, docling's from its own test files:
+
+- PP-StructureV3 (PaddleX' `layout_parsing/result_v2.py`): one `NAME_res.json` a page with
+  `page_index` from 0 (null for pictures) and `parsing_res_list` of `{block_label, block_content,
+  block_bbox}`, newer versions also `block_order`, `width` and `height`; its service wraps the same.
+- docling (`tests/data/groundtruth`): a `DoclingDocument`, whose `body.children` refer to items
+  with `prov` of `page_no` from 1 and boxes in points.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...checks import check_choice
 from ...errors import SoonerError
@@ -17,6 +26,7 @@ from ..lines import is_item
 from ..page import Page
 from ..regions import (
     FORMULA,
+    FURNITURE,
     LIST_ITEM,
     PICTURE,
     SECTION_HEADER,
@@ -25,17 +35,19 @@ from ..regions import (
     TITLE,
     PageDraft,
     Region,
+    box,
+    clipped,
+    label_of,
     numbered,
+    resized,
 )
-from .saved_formats import FORMATS
+from ..serialise import FENCE
+from ..tables import Cell, Table, to_html
 
-FROM_ZERO = re.compile(r"_page_(\d+)(?:_\w+)?|_(\d+)_res")
-"""Page numbers as dots.ocr (`paper_page_0`) and PaddleX (`paper_0_res`) put them into names."""
-
-PAGE_NUMBER = re.compile(r"[-_](\d+)")
-
-WHOLE = ("", "_res")
-"""What stands behind a document's name if a file is about all of it, in order of preference."""
+OF_PAGE = re.compile(
+    r"(?P<stem>.*?)(?:_page_(?P<page>\d+)(?:_\w+)?|_(?P<paddle>\d+)_res|[-_](?P<number>\d+))"
+)
+"""Names of a page's file: dots.ocr (`paper_page_0`) and PaddleX (`paper_0_res`) count from 0."""
 
 
 class SavedFiles:
@@ -54,10 +66,16 @@ class SavedFiles:
         if not root.exists():
             raise SoonerError(f"'{root}' does not exist; give a file, or a folder of files")
         self.single = root if root.is_file() else None
-        self.by_start: dict[str, list[Path]] = defaultdict(list)  # first 4 letters -> files
+        self.whole: dict[str, Path] = {}
+        self.pages: dict[tuple[str, int], Path] = {}
         for path in sorted(root.rglob("*"), key=natural) if root.is_dir() else []:
-            if path.suffix.lower() in suffixes and path.is_file():
-                self.by_start[path.stem[:4]].append(path)
+            if path.suffix.lower() not in suffixes or not path.is_file():
+                continue
+            self.whole.setdefault(path.stem, path)
+            if match := OF_PAGE.fullmatch(path.stem):
+                index = match["page"] or match["paddle"]
+                number = int(match["number"]) if index is None else int(index) + 1
+                self.pages.setdefault((match["stem"], number), path)
 
     def of(self, page: Page) -> list[tuple[Path, bool]]:
         """Returns files that may be about a page, the best first, and whether they are of
@@ -66,24 +84,9 @@ class SavedFiles:
         if self.single is not None:
             return [(self.single, False)]
         stem = page.source.stem
-        files: list[tuple[int, Path]] = []
-        for path in self.by_start.get(stem[:4], []):
-            rank = _rank(path.stem, stem, page.number)
-            if rank is not None:
-                files.append((rank, path))
-        return [(path, rank == 0) for rank, path in sorted(files, key=lambda entry: entry[0])]
-
-
-def _rank(name: str, stem: str, number: int) -> int | None:
-    """0 for a file of that page, more for one of the document, `None` for another one's."""
-    if not name.startswith(stem):
-        return None
-    rest = name[len(stem) :]
-    if match := FROM_ZERO.fullmatch(rest):
-        return 0 if int(match[1] or match[2]) + 1 == number else None
-    if match := PAGE_NUMBER.fullmatch(rest):
-        return 0 if int(match[1]) == number else None
-    return 1 + WHOLE.index(rest) if rest in WHOLE else None
+        files = [(self.pages.get((stem, page.number)), True)]
+        files += [(self.whole.get(f"{stem}{end}"), False) for end in ("", "_res")]
+        return [(path, is_of_page) for path, is_of_page in files if path is not None]
 
 
 HEADING = re.compile(r"(#{1,6})\s+(.*)")
@@ -163,6 +166,182 @@ def _label(text: str) -> str:
     if text.startswith(("$$", "\\[", "\\begin{")):
         return FORMULA
     return LIST_ITEM if is_item(text) else TEXT
+
+
+PADDLE_SCALE = 2.0
+"""Pixels a point at which PaddleX draws PDFs."""
+
+
+def to_page(
+    regions: Iterable[Region], page: Page, size: tuple[float, float] | None = None
+) -> list[Region]:
+    """Returns regions with boxes on the page's picture, in pixels.
+
+    Args:
+        regions: with boxes for a page of `size`.
+        page: to bring them to.
+        size: width and height in the unit of the boxes; the page's own pixels if not given.
+    """
+    return [
+        region if region.bbox is None else replace(region, bbox=clipped(region.bbox, *page.size))
+        for region in resized(regions, size, page.size)
+    ]
+
+
+class Format(NamedTuple):
+    """A form that saved results have: how to know it, and how to read a page's regions out of it.
+
+    `read` gives `None` if the file is not about that page.
+    """
+
+    is_mine: Callable[[Any], bool]
+    read: Callable[[Any, Page], list[Region] | None]
+
+
+def _region(name: str, text: Any, place: Any = None, level: int = 0) -> Region:
+    """Returns a region by another program's name for what it is; pictures have no text."""
+    label, text = label_of(name), str(text or "").strip()
+    drafts = [text] if text and label != PICTURE else []
+    return Region(None if place is None else box(place), label, 0, drafts, level)
+
+
+def _read_paddle(data: Any, page: Page) -> list[Region] | None:
+    results = _paddle_results(data)
+    for place, result in enumerate(results):
+        index = result.get("page_index")
+        if index is None and len(results) > 1:
+            index = place
+        if index is None or int(index) == page.number - 1:
+            blocks = sorted(result["parsing_res_list"], key=_paddle_rank)
+            scale = PADDLE_SCALE if page.is_pdf else 1.0
+            width = float(result.get("width") or page.native[0] * scale)
+            height = float(result.get("height") or page.native[1] * scale)
+            return to_page(map(_paddle_region, blocks), page, (width, height))
+    return None
+
+
+def _paddle_results(data: Any) -> list[dict[str, Any]]:
+    """Returns objects with `parsing_res_list`, out of whatever they are wrapped in."""
+    if isinstance(data, list):
+        return [result for entry in data for result in _paddle_results(entry)]
+    if not isinstance(data, dict):
+        return []
+    if isinstance(data.get("parsing_res_list"), list):
+        return [data]
+    wrappers = ("res", "result", "layoutParsingResults", "prunedResult")
+    return next((_paddle_results(data[key]) for key in wrappers if key in data), [])
+
+
+def _paddle_rank(block: dict[str, Any]) -> tuple[int, int]:
+    """Blocks without an order are furniture and pictures, as listed."""
+    if block.get("block_order") is not None:
+        return 1, int(block["block_order"])
+    return (0 if label_of(str(block.get("block_label", ""))) == FURNITURE[0] else 2), 0
+
+
+def _paddle_region(block: dict[str, Any]) -> Region:
+    name = str(block.get("block_label", "text"))
+    level = {TITLE: 1, SECTION_HEADER: 2}.get(label_of(name), 0)
+    return _region(name, block.get("block_content"), block.get("block_bbox"), level)
+
+
+def _is_docling(data: Any) -> bool:
+    return isinstance(data, dict) and (
+        data.get("schema_name") == "DoclingDocument"
+        or (isinstance(data.get("body"), dict) and "texts" in data)
+    )
+
+
+def _read_docling(data: Any, page: Page) -> list[Region] | None:
+    pages = data.get("pages") or {}
+    size = (pages.get(str(page.number)) or {}).get("size") or {}
+    width, height = (
+        float(size.get(side) or native)
+        for side, native in zip(("width", "height"), page.native, strict=True)
+    )
+    seen: set[str] = set()
+    roots = (data.get("furniture") or {}, data.get("body") or {})
+    items = [item for root in roots for item in _docling_items(data, root, seen)]
+    regions = [region for item in items for region in _docling_regions(item, page.number, height)]
+    if not regions and pages and str(page.number) not in pages:
+        return None
+    return to_page(regions, page, (width, height))
+
+
+def _docling_items(
+    data: dict[str, Any], node: dict[str, Any], seen: set[str]
+) -> Iterator[dict[str, Any]]:
+    """Yields items below a node in reading order, each once; captions of a table before it."""
+    for child in node.get("children") or []:
+        reference = str(child.get("$ref") or child.get("cref") or "")
+        if not reference or reference in seen:
+            continue
+        seen.add(reference)
+        item: Any = data
+        for part in reference.removeprefix("#/").split("/"):
+            item = item[int(part)] if isinstance(item, list) else item[part]
+        inner = list(_docling_items(data, item, seen))
+        is_table = label_of(str(item.get("label"))) == TABLE
+        above = [part for part in inner if is_table and part.get("label") == "caption"]
+        yield from above
+        if "prov" in item:
+            yield item
+        yield from (part for part in inner if part not in above)
+
+
+def _docling_regions(item: dict[str, Any], number: int, height: float) -> Iterator[Region]:
+    """Yields an item's part on a page; one that goes over several has a share on each."""
+    name = str(item.get("label", "text"))
+    label = label_of(name)
+    level = int(item.get("level") or 0) + (1 if label == SECTION_HEADER else 0)
+    for place in item.get("prov") or []:
+        if int(place["page_no"]) != number:
+            continue
+        left, top, right, bottom = (float(place["bbox"][edge]) for edge in "ltrb")
+        if place["bbox"].get("coord_origin", "BOTTOMLEFT") == "BOTTOMLEFT":
+            top, bottom = height - top, height - bottom
+        start, end = place.get("charspan") or (0, 0)
+        share = slice(start, end) if len(item["prov"]) > 1 and end > start else slice(None)
+        text = _docling_text(item, name, label, share)
+        yield _region(name, text, (left, top, right, bottom), 1 if label == TITLE else level)
+
+
+def _docling_text(item: dict[str, Any], name: str, label: str, share: slice) -> str:
+    if label == TABLE:
+        table = _docling_table(item.get("data") or {})
+        return to_html(table) if table else ""
+    text = str(item.get("text") or item.get("orig") or "")[share].strip()
+    if label == LIST_ITEM and text:
+        return f"{str(item.get('marker') or '-').strip() if item.get('enumerated') else '-'} {text}"
+    return f"{FENCE}\n{text}\n{FENCE}" if name == "code" and text else text
+
+
+def _docling_table(data: dict[str, Any]) -> Table:
+    """Returns rows of the cells that begin in them."""
+    rows: dict[int, list[tuple[int, Cell]]] = {}
+    for cell in data.get("table_cells") or []:
+        spans = int(cell.get("row_span", 1)), int(cell.get("col_span", 1))
+        begun = rows.setdefault(int(cell["start_row_offset_idx"]), [])
+        begun.append((int(cell["start_col_offset_idx"]), Cell(str(cell.get("text", "")), *spans)))
+    count = int(data.get("num_rows") or max(rows, default=-1) + 1)
+    return [
+        [cell for _, cell in sorted(rows.get(row, []), key=lambda entry: entry[0])]
+        for row in range(count)
+    ]
+
+
+def _read_draft(data: Any, page: Page) -> list[Region]:
+    draft = PageDraft.from_json(data)
+    return to_page(draft.regions, page, draft.size)
+
+
+FORMATS = {
+    "paddle": Format(lambda data: bool(_paddle_results(data)), _read_paddle),
+    "docling": Format(_is_docling, _read_docling),
+    "sooner": Format(
+        lambda data: isinstance(data, dict) and isinstance(data.get("regions"), list), _read_draft
+    ),
+}
 
 
 class SavedJson:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 
 from ..grouping import EXACT, regions_of
-from ..illustrations import with_illustrations
 from ..lattice import drawn_tables
 from ..lines import with_markers
 from ..page import Page
-from ..regions import PAGE_FOOTER, TEXT, PageDraft, Region, numbered
+from ..regions import PAGE_FOOTER, PICTURE, TEXT, PageDraft, Region, numbered
 from .base import BLANK
 from .ocr import LayoutModel
 
@@ -37,10 +36,10 @@ class TextLayer:
         areas = self.layout(page) if self.layout is not None else []
         upright = [line for line in page.text.lines if not line.angle]
         tables, lines = drawn_tables(with_markers(upright), page.text.rules, page.size)
+        if self.layout is None:  # which would see pictures itself
+            tables += [Region(box, PICTURE) for box in page.text.illustrations]
         regions = regions_of(lines, page.size, areas, EXACT, tables)
         regions = numbered([*regions, *_turned(page)])
-        if self.layout is None:  # which would see pictures itself
-            regions = with_illustrations(regions, page.text)
         seconds = time.perf_counter() - began
         return PageDraft(regions, seconds, self.name, page.size, page.text.note)
 

@@ -1,11 +1,10 @@
 """Forms in which models answer: how each writes regions, and how its answers are read.
 
-`base` says what a form is; `blocks` are texts alone, `layout` dots.ocr's JSON, `grounding`
+`base` says what a form is, and has texts alone; `layout` dots.ocr's JSON, `grounding`
 DeepSeek-OCR's tags, `doctags` and `doclang` those of docling's models, `chandra` HTML with boxes.
 """
 
-from .base import FormAnswer, PageForm
-from .blocks import Blocks, FrontMatter
+from .base import Blocks, FormAnswer, FrontMatter, PageForm
 from .chandra import Chandra
 from .doclang import DocLang
 from .doctags import DocTags

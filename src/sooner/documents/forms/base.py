@@ -1,4 +1,5 @@
-"""What a form of answers has to say: how a region is written, and how an answer is read."""
+"""What a form of answers has to say: how a region is written, and how an answer is read; and the
+forms without boxes: Markdown, also behind YAML front matter."""
 
 from __future__ import annotations
 
@@ -6,8 +7,20 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from ..regions import Box, Region, Size, clipped, scaled
-from ..serialise import MARKDOWN, Style, texts_of
+from ..regions import (
+    FORMULA,
+    FURNITURE,
+    LIST_ITEM,
+    PICTURE,
+    TABLE,
+    Box,
+    Region,
+    Size,
+    clipped,
+    scaled,
+)
+from ..serialise import MARKDOWN, Style, bare_formula, written
+from ..tables import is_otsl, read_table, to_html
 
 FENCES = ("markdown", "md")
 """Names of a code fence around a whole answer, which is taken off."""
@@ -58,11 +71,20 @@ class PageForm:
             size: of the picture that the region's box is for.
             seen: width and height in which the model says boxes, where the form does not say.
         """
-        texts = texts_of(region, self.style or MARKDOWN)
-        return [self.element(region, text, size, seen) for text in texts]
+        if region.label in FURNITURE and self.style is not None and not self.style.furniture:
+            return []
+        is_picture = region.label == PICTURE
+        drafts = region.drafts or [""] * (self.has_boxes and is_picture)
+        texts = dict.fromkeys(self.text_of(region, draft) for draft in drafts)
+        elements = (self.element(region, text, size, seen) for text in texts if text or is_picture)
+        return [element for element in dict.fromkeys(elements) if element]
+
+    def text_of(self, region: Region, draft: str) -> str:
+        """Returns a draft as the form writes it, without what it puts around it."""
+        return written(region, draft, self.style or MARKDOWN)
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
-        """Returns a text in `style` with what the form puts around it."""
+        """Returns a text of `text_of` with what the form puts around it."""
         return text
 
     def start(self, first: Region) -> str:
@@ -113,3 +135,65 @@ def placed(box: Box, size: Size, frame: Size, maximum: int | None = None) -> tup
 def stripped(text: str) -> str:
     """Returns a text without blanks at the ends of its lines, and without blank lines around it."""
     return re.sub(r"[ \t]+(?=\n|$)", "", text).strip()
+
+
+class Blocks(PageForm):
+    """The form that Markdown has: blocks with blank lines between them.
+
+    Args:
+        style: of tables, formulas and headings.
+    """
+
+    style: Style
+    is_plain = True
+
+    def __init__(self, style: Style = MARKDOWN) -> None:
+        self.style = style
+        self.is_special = style.tables == "otsl"
+
+    def between(self, region: Region, following: Region) -> str:
+        return "\n" if region.label == following.label == LIST_ITEM else "\n\n"
+
+    def draft(self, text: str, label: str) -> str:
+        text = super().draft(text, label)
+        if label == TABLE and is_otsl(text):
+            return to_html(read_table(text))
+        return bare_formula(text) if label == FORMULA else text
+
+
+MATTER = re.compile(r"\s*---[ \t]*\n(?P<matter>(?:[ \t]*[\w-]+[ \t]*:[^\n]*\n)*?)---[ \t]*(?:\n|$)")
+
+
+class FrontMatter(Blocks):
+    """Markdown with YAML in front of it, which says what sort of page it is.
+
+    Answers of olmOCR begin so (Poznanski et al., 2025; its repository's `prompts.py`): language,
+    whether the page stands upright, and whether it is all table or diagram.
+
+    Args:
+        style: of what follows.
+        language: that a draft claims, in two letters.
+    """
+
+    is_plain = False
+
+    def __init__(self, style: Style, language: str = "en") -> None:
+        super().__init__(style)
+        self.language = language
+
+    def start(self, first: Region) -> str:
+        is_table = first.label == TABLE
+        return (
+            f"---\nprimary_language: {self.language}\nis_rotation_valid: True\n"
+            f"rotation_correction: 0\nis_table: {is_table}\nis_diagram: False\n---\n"
+        )
+
+    def content(self, text: str) -> str:
+        return self.body(text)
+
+    def body(self, text: str) -> str:
+        matter = MATTER.match(text)
+        if matter is not None:
+            return text[matter.end() :]
+        # Cut off within it, there is no text yet.
+        return "" if re.fullmatch(r"\s*---[ \t]*\n(?:[\w-]+[ \t]*:[^\n]*(?:\n|$))*", text) else text

@@ -54,11 +54,10 @@ LABELS = {
     "Table-Of-Contents": TABLE,
 }
 
-BLOCK = re.compile(r"<div\b(?P<told>[^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
+BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
+"""How a block begins, which never stands in another one."""
 
 ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
-
-DIV = re.compile(r"<(/?)div\b[^>]*>", re.IGNORECASE)
 
 OPEN_TAG = re.compile(r"<[^<>]*$")
 
@@ -81,10 +80,8 @@ class Chandra(PageForm):
         self.side, self.boxes = side, boxes
         self.frame = (side, side)
 
-    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
-        drafts = region.drafts or [""] * (region.label == PICTURE)
-        contents = (_content(region, draft) for draft in drafts)
-        return [self.element(region, text, size, seen) for text in dict.fromkeys(contents) if text]
+    def text_of(self, region: Region, draft: str) -> str:
+        return _content(region, draft)
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         attributes = ""
@@ -101,32 +98,24 @@ class Chandra(PageForm):
         """Returns blocks, the last one as far as it goes; text outside of them is a block without a
         box.
         """
-        regions, written, broken, at = list[Region](), list[str](), False, 0
-        for attributes, inner, start, end, is_closed in _blocks(text):
-            outside = text[at:start].strip()
-            broken = broken or bool(outside) or not is_closed
-            if outside:
-                regions.append(Region(None, drafts=[_plain(outside)]))
-                written.append(outside)
-            region = _region(attributes, inner)
-            broken = broken or (region.bbox is None and "bbox" in attributes)
-            regions.append(region)
-            written.append(inner.strip())
-            at = end
-        rest = text[at:].strip()
-        if rest:
-            regions.append(Region(None, drafts=[_plain(rest)]))
-            written.append(rest)
-        pairs = [
-            (item, attributes)
-            for item, attributes in zip(regions, written, strict=True)
-            if any(item.drafts) or item.bbox is not None
-        ]
-        return FormAnswer(
-            numbered([item for item, _ in pairs]),
-            [attributes for _, attributes in pairs],
-            broken or bool(rest),
-        )
+        outside, *blocks = BLOCK.split(text)
+        entries = [(Region(None, drafts=[_plain(outside)]), outside.strip())]
+        broken = bool(outside.strip())
+        for attributes, content in zip(blocks[::2], blocks[1::2], strict=True):
+            is_closed = content.count("</div>") > content.count("<div")
+            inner, _, rest = content.rpartition("</div>")
+            if not is_closed:
+                inner, rest = OPEN_TAG.sub("", content), ""
+            tags = ATTRIBUTES.finditer(attributes)
+            block = {tag[1].lower(): tag[2] or tag[3] or "" for tag in tags}
+            region = _region(block, inner)
+            is_placed = region.bbox is not None or "bbox" not in block
+            broken = broken or not is_closed or bool(rest.strip()) or not is_placed
+            entries.append((region, inner.strip()))
+            entries.append((Region(None, drafts=[_plain(rest)]), rest.strip()))
+        usable = [entry for entry in entries if any(entry[0].drafts) or entry[0].bbox is not None]
+        regions = numbered([region for region, _ in usable])
+        return FormAnswer(regions, [text for _, text in usable], broken)
 
 
 def _content(region: Region, draft: str) -> str:
@@ -159,33 +148,6 @@ def _content(region: Region, draft: str) -> str:
 
 def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
-
-
-def _blocks(text: str) -> list[tuple[dict[str, str], str, int, int, bool]]:
-    """Returns what each block says of itself, its inside, where it begins and ends, whether it
-    closes.
-    """
-    blocks, at = [], 0
-    while (match := BLOCK.search(text, at)) is not None:
-        attributes = {
-            tag[1].lower(): tag[2] or tag[3] or "" for tag in ATTRIBUTES.finditer(match["told"])
-        }
-        depth, end, inner_end = 1, len(text), len(text)
-        following = BLOCK.search(text, match.end())
-        for tag in DIV.finditer(text, match.end()):
-            if following is not None and tag.start() == following.start():
-                end = inner_end = tag.start()  # a block never stands in another one
-                break
-            depth += -1 if tag[1] else 1
-            if depth == 0:
-                inner_end, end = tag.start(), tag.end()
-                break
-        inner = text[match.end() : inner_end]
-        if depth:
-            inner = OPEN_TAG.sub("", inner)
-        blocks.append((attributes, inner, match.start(), end, depth == 0))
-        at = end
-    return blocks
 
 
 def _region(data: dict[str, str], inner: str) -> Region:

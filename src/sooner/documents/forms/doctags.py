@@ -107,10 +107,8 @@ class DocTags(PageForm):
     is_special = True
     fences = ()
 
-    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
-        drafts = region.drafts or [""] * (region.label == PICTURE)
-        texts = (self.element(region, draft, size, seen) for draft in drafts)
-        return [text for text in dict.fromkeys(texts) if text]
+    def text_of(self, region: Region, draft: str) -> str:
+        return draft
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         """Returns a draft in its tag; a list with several items becomes as many elements."""

@@ -14,7 +14,6 @@ from ..regions import (
     CAPTION,
     FOOTNOTE,
     FORMULA,
-    FURNITURE,
     LIST_ITEM,
     PAGE_FOOTER,
     PAGE_HEADER,
@@ -30,7 +29,7 @@ from ..regions import (
     label_of,
     numbered,
 )
-from ..serialise import Style, bare_formula, texts_of
+from ..serialise import Style, bare_formula
 from .base import FormAnswer, PageForm, placed, stripped
 
 NAMES = {
@@ -84,12 +83,6 @@ class Grounding(PageForm):
 
     def __init__(self, style: Style) -> None:
         self.style = style
-
-    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
-        if region.label in FURNITURE and not self.style.furniture:
-            return []
-        texts = texts_of(region, self.style) or [""] * (region.label == PICTURE)
-        return [self.element(region, text, size, seen) for text in texts]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         place = ""

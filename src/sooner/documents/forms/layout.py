@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import SoonerError
 from ..regions import PICTURE, Region, Size, box, label_of, numbered, scaled
-from ..serialise import DOTS, Style, texts_of
+from ..serialise import DOTS, Style
 from .base import FormAnswer, PageForm
 
 START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
@@ -43,10 +43,6 @@ class LayoutJson(PageForm):
 
     style: Style = DOTS
     has_boxes = True
-
-    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
-        texts = texts_of(region, self.style) or [""] * (region.label == PICTURE)
-        return [self.element(region, text, size, seen) for text in texts]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         cell: dict[str, Any] = {}

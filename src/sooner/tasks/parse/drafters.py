@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...checks import check_choice, check_whole
 from ...documents.drafters import OCR, AllOf, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
-from ...documents.drafters.guard import GuardedProcesses, GuardedThread, guarded
+from ...documents.drafters.guard import GuardedProcesses, InlineDrafter, guarded
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
 
@@ -18,7 +18,7 @@ NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)
 TIMEOUT = 120.0
 """Seconds that a drafter has for a page."""
 
-Guarded = GuardedThread | GuardedProcesses | FirstOf
+Guarded = InlineDrafter | GuardedProcesses | FirstOf
 
 _FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "text": PlainText}
 
@@ -106,9 +106,8 @@ def guard(
 
 
 def _guard(drafter: PageDrafter, spec: str, timeout: float, workers: int) -> Guarded:
-    if workers and any(name.strip() in (AUTO, OCR.name) for name in spec.split(",")):
-        return guarded(drafter, timeout, process=True, count=workers)
-    return guarded(drafter, timeout)
+    is_ocr = any(name.strip() in (AUTO, OCR.name) for name in spec.split(","))
+    return guarded(drafter, timeout, workers if is_ocr else 0)
 
 
 def processes_of(drafter: PageDrafter | None) -> int:
