@@ -17,13 +17,11 @@ import openvla_published as published
 import sooner
 from openvla_published import CONFIG, DINO, SIGLIP, STATS, TEXT, VOCAB, State, write
 from sooner.errors import SoonerError
-from sooner.models.openvla import loading as policy_loading
-from sooner.models.openvla.checkpoint import load_published
+from sooner.models.openvla import checkpoint as policy_loading
+from sooner.models.openvla.checkpoint import load_policy, load_published
 from sooner.models.openvla.config import OpenVLAConfig
-from sooner.models.openvla.loading import load_policy
-from sooner.models.openvla.model import OpenVLAForActionPrediction
+from sooner.models.openvla.model import OpenVLAForActionPrediction, renamed_projections
 from sooner.models.openvla.published import moves
-from sooner.models.openvla.vision import renamed_projections
 from sooner.tasks import loading
 
 CPU = torch.device("cpu")

@@ -17,8 +17,7 @@ import sooner
 import tiny
 from sooner.errors import SoonerError
 from sooner.models.openvla.config import OpenVLAConfig
-from sooner.models.openvla.pictures import PictureForm
-from sooner.models.openvla.processing import OpenVLAProcessor
+from sooner.models.openvla.processing import OpenVLAProcessor, PictureForm
 
 ID = {word: i for i, word in enumerate(published.WORDS)}
 ROUNDED = {

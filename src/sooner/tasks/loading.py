@@ -229,7 +229,7 @@ def load(
 
         check_plan(name, tp_plan)
     if kind in OpenVLA.model_types:  # no class of transformers
-        from ..models.openvla.loading import load_policy
+        from ..models.openvla.checkpoint import load_policy
 
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from .vision import DINO_PROJECTIONS
+from .model import DINO_PROJECTIONS
 
 DINO, SIGLIP = "vision_backbone.featurizer.", "vision_backbone.fused_featurizer."
 HEADS = {
