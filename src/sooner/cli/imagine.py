@@ -15,6 +15,7 @@ import typer
 
 from ..checks import check_fields, option
 from ..errors import SoonerError
+from ..io import check_writable
 from ..tasks.imagine.settings import ImagineSettings
 from . import options
 from .display import Display, Tally, unbroken
@@ -152,8 +153,6 @@ def imagine(
     The file tells its prompt, seed, model, method, steps and mode; the same command with the same
     --seed draws the same pixels. After Ctrl-C, finished pictures are saved.
     """
-    if debug:
-        options.log_decisions()
     wish, display = request.wish, Display(quiet)
     if wish == "--prompts":
         tasks = list(_prompt_tasks(request))
@@ -351,12 +350,11 @@ class _Batch:
 
     def __init__(self, request: ImagineJob, kind: Kind, display: Display, debug: bool) -> None:
         from ..tasks.imagine.loading import find_model
-        from ..tasks.imagine.writing import make_folder
         from ..tasks.records import Records
 
         if request.output is None:
             raise SoonerError("many pictures need a folder; give one with -o")
-        make_folder(request.output)
+        check_writable(request.output / RECORDS, "-o")
         self.folder, self.kind, self.display = request.output, kind, display
         self.records = Records(self.folder / RECORDS, request.overwrite)
         self.studio = Studio(request, kind, display, debug)

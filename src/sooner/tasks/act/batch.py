@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from ...engine.loop import OnTokens, run
 from ...engine.sampling import SamplingParams
 from ...engine.stats.run import Stats
 from ...methods import Autoregressive, Method
-from ...methods.controller import Quickest
 from ...models import Adapter
-from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
+from ...models.openvla.statistics import ActionStatistics, decode_actions
 from .action import Action, Distance
 from .observation import Observation
 
@@ -75,64 +74,28 @@ def decode(
     return Decoded(np.array(outputs, dtype=np.int64), session.stats, time.perf_counter() - began)
 
 
-@dataclass(frozen=True)
-class ActionSampling:
-    """How a batch is to be decoded, besides the method.
-
-    Attributes:
-        temperature: 0 is greedy.
-        generator: of the draws; `None` takes torch's global state.
-        on_tokens: told `(row, new tokens, how many were drafted)`.
-    """
-
-    temperature: float = 0.0
-    generator: torch.Generator | None = None
-    on_tokens: OnTokens | None = None
-
-    def of(self, rows: Sequence[int]) -> ActionSampling:
-        """Returns the sampling of a batch of some of the rows, which keep their numbers for
-        listeners."""
-        listener = self.on_tokens
-        if listener is None:
-            return self
-        return replace(self, on_tokens=lambda row, new, drafted: listener(rows[row], new, drafted))
-
-
-class Acting(Protocol):
-    """The part of `Policy` that a batch uses."""
-
-    adapter: Adapter
-    processor: Any
-    statistics: dict[str, ActionStatistics]
-    tokens: ActionTokens
-    horizon: int
-    pace: Quickest
-
-
 class ActionBatch:
     """Observations that share their forwards.
 
     Args:
-        policy: that acts.
+        policy: the `Policy` that acts.
         observations, keys: of each row, with the data set that its action is of.
     """
 
     def __init__(
-        self, policy: Acting, observations: Sequence[Observation], keys: Sequence[str]
+        self, policy: Any, observations: Sequence[Observation], keys: Sequence[str]
     ) -> None:
         self.policy, self.observations = policy, observations
         self.statistics = [policy.statistics[key] for key in keys]
 
-    def actions(self, name: str, method: Method, sampling: ActionSampling) -> list[Action]:
-        """Decode with a method that goes by `name`."""
+    def actions(self, name: str, method: Method, **options: Any) -> list[Action]:
+        """Decode with a method that goes by `name`; `options` are those of `decode`."""
         decoded = decode(
             self.policy.adapter,
             self._inputs,
             method,
             self.policy.horizon * self.statistics[0].dims,
-            generator=sampling.generator,
-            temperature=sampling.temperature,
-            on_tokens=sampling.on_tokens,
+            **options,
         )
         rows = len(self.observations)
         self.policy.pace.add(name, rows, decoded.seconds)
@@ -140,7 +103,7 @@ class ActionBatch:
 
     def compared(self, made: list[Action]) -> list[Action]:
         """Returns the same actions, with their distance from plain decoding's."""
-        exact = self.actions("plain", Autoregressive(), ActionSampling())
+        exact = self.actions("plain", Autoregressive())
         return [
             replace(action, from_exact=self._between(action.ids, plain.ids, statistics))
             for action, plain, statistics in zip(made, exact, self.statistics, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ...models.openvla.statistics import ActionStatistics, ActionTokens
 from .. import loading
 from .action import Action
 from .allowance import Allowance
-from .batch import ActionBatch, ActionSampling
+from .batch import ActionBatch
 from .observation import FieldError, Observation
 
 MINIATURE = "robot"
@@ -207,13 +208,17 @@ class Policy:
             )
         name = self.settle(method, len(observations))
         keys = [self.key_of(observation) for observation in observations]
-        sampling = ActionSampling(temperature, self._generator(seed), on_tokens)
+        options = {"temperature": temperature, "generator": self._generator(seed)}
         actions: dict[int, Action] = {}
         for rows in self._groups(keys, name):
             run = ActionBatch(
                 self, [observations[row] for row in rows], [keys[row] for row in rows]
             )
-            made = run.actions(name, self.build(name, keys[rows[0]]), sampling.of(rows))
+            listener = None
+            if on_tokens is not None:  # rows keep their numbers for it
+                listener = partial(_renumbered, on_tokens, rows)
+            decoder = self.build(name, keys[rows[0]])
+            made = run.actions(name, decoder, on_tokens=listener, **options)
             actions.update(zip(rows, run.compared(made) if compare else made, strict=True))
         return [actions[row] for row in range(len(observations))]
 
@@ -259,6 +264,12 @@ class Policy:
         if seed is None:
             return None
         return torch.Generator(device=self.adapter.device).manual_seed(seed)
+
+
+def _renumbered(
+    listener: OnTokens, rows: Sequence[int], row: int, new: list[int], drafted: int
+) -> None:
+    listener(rows[row], new, drafted)
 
 
 def load(

@@ -181,11 +181,13 @@ def _make(
         callbacks.stage("warm-up")
         warm_up(work, method, comparison.plain_for(work, method))
     base = _base(drawing_model, work, method, details)
-    callbacks.stage("draw")
+    progress = DrawingProgress(canvas.grid, work.prefix, settings.count)
     try:
+        callbacks.stage("draw")
         drawing, progress = draw_batch(work, method, callbacks.on_progress)
-    except Interrupted as stop:
-        raise Stopped(_unfinished(work, drawing_model, base, stop.progress)) from stop
+    except KeyboardInterrupt as stop:
+        progress = stop.progress if isinstance(stop, Interrupted) else progress
+        raise Stopped(_unfinished(work, drawing_model, base, progress)) from stop
     try:
         callbacks.stage("pixels")
         pixels, took = _pixels(work, drawing.tokens)

@@ -40,37 +40,14 @@ def check_target(path: Path, suffix: str, overwrite: bool) -> None:
         raise SoonerError(f"output '{path}' must end in {suffix}; it holds its seed and settings")
     if path.exists() and (path.is_dir() or not overwrite):
         raise SoonerError(f"output '{path}' is there already; use --overwrite or another -o")
-    check_folder(path.parent)
-
-
-def check_folder(folder: Path) -> None:
-    """Require a folder in which files can be made.
-
-    Raises:
-        SoonerError: it isn't there, or can't be written.
-    """
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
         raise SoonerError(
-            f"output folder '{folder}' can't be written: {error.strerror}; choose another with -o"
+            f"output folder '{path.parent}' can't be written: {error.strerror}; choose another "
+            "with -o"
         ) from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder for many files, and check it.
-
-    Raises:
-        SoonerError: as `check_folder`.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SoonerError(
-            f"output folder '{folder}' can't be made: {error.strerror}; choose another with -o"
-        ) from error
-    check_folder(folder)
 
 
 def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
