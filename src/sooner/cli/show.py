@@ -57,7 +57,7 @@ def attention(
     *,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A video.")] = None,
     layer: Annotated[int, typer.Option(metavar="L", help="From 0.")],
-    head: Annotated[int, typer.Option(metavar="H", help="From 0.")],
+    head: Annotated[int, typer.Option("--attention-head", metavar="H", help="From 0.")],
     sampling: Annotated[CaptionSettings, SAMPLED],
     output: Output = None,
     models: Annotated[options.Models, options.SINGLE_MODEL],

@@ -51,7 +51,7 @@ class Recipe:
     lr: float = option(5e-5, 0, above=True)
     batch: int = option(16, 1)
     warmup: int | None = option(None, 0)
-    clip: float = option(0.5, 0, above=True)
+    clip: float = option(0.5, 0, above=True, names=("--max-grad-norm",))
     weight_decay: float = option(0.01, 0)
     holdout: float = option(0.05, 0, 1, above=True)
     check_every: int = option(500, 1)
@@ -134,7 +134,7 @@ class HeadTraining(Recipe):
     betas: tuple[float, float] = option((0.9, 0.95), metavar="X,X", parse=parse_numbers)
     unroll: int = option(1, 1)
     span: Literal["answer", "all"] = option("answer", known=SPANS)
-    depth: int = option(5, 1)
+    depth: int = option(5, 1, names=("--check-depth",))
     format: Literal["eagle", "eagle3", "mtp"] = option("eagle", known=HEADS)
     layers: tuple[int, ...] | None = option(None, metavar="I,J,K", parse=parse_numbers)
     draft_vocab_size: int | None = option(None, 1)
@@ -186,7 +186,7 @@ class BlockTraining(Recipe):
     max_warmup: ClassVar[int] = 800
     format: ClassVar[str] = "dflash"
     betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
-    clip: float = option(1.0, 0, above=True)
+    clip: float = option(1.0, 0, above=True, names=("--max-grad-norm",))
     layers: int = option(5, 1)
     block_size: int = option(16, 2)
     anchors: int = option(64, 1)
