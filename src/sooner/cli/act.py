@@ -82,9 +82,7 @@ class PolicyOptions(options.SingleModel):
         from ..tasks.act.allowance import Allowance
         from ..tasks.act.policy import METHODS, load
 
-        if debug:
-            options.log_decisions()
-        else:
+        if not debug:
             options.hush()
         if self.method is not None:
             check_choice("method", self.method, METHODS)  # models load slowly

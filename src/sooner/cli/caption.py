@@ -50,8 +50,6 @@ def caption(
     Accepted draft tokens are tinted. With -o, a rerun skips videos whose content and settings
     are on record. An error in one video does not stop the others.
     """
-    if debug:
-        options.log_decisions()
     ranks = RankGroup(request.models.tp)
     job = _Job(request, Display(quiet or not ranks.is_rank_zero), debug, ranks)
     try:

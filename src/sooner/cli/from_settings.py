@@ -71,6 +71,8 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(ctx: typer.Context, **inputs: Any) -> None:
+        if inputs.get("debug"):
+            log_decisions()
         made = {name: _build(*group, inputs, ctx) for name, group in groups.items()}
         command(**made, **{name: inputs[name] for name in plain})
 
@@ -205,3 +207,11 @@ def is_given(ctx: typer.Context, name: str) -> bool:
 def _range(field: dataclasses.Field[Any]) -> Range:
     limits: Range = field.metadata.get("range") or Range()
     return limits
+
+
+def log_decisions() -> None:
+    """Show what the engine logs, such as why a draft length was chosen."""
+    import logging
+
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("sooner").setLevel(logging.INFO)

@@ -212,11 +212,3 @@ def from_root(name: str | None) -> str | None:
     if name.startswith(("/", ".", "~")):
         raise SoonerError(f"folder '{name}' does not exist; check the path")
     return name
-
-
-def log_decisions() -> None:
-    """Show what the engine logs, such as why a draft length was chosen."""
-    import logging
-
-    logging.basicConfig(format="%(name)s: %(message)s")
-    logging.getLogger("sooner").setLevel(logging.INFO)

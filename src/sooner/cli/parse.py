@@ -75,8 +75,6 @@ def parse(
     from ..interrupts import ended_as_interrupted
     from .parse_display import PagesDisplay
 
-    if debug:
-        options.log_decisions()
     display, request = Display(quiet), replace(request, debug=debug)
     if sample:
         request = _with_sample(request)

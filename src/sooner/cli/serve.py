@@ -161,8 +161,6 @@ def serve(*, request: Served, quiet: options.Quiet = False, debug: options.Debug
 
     require()
     check_address(request.settings)
-    if debug:
-        options.log_decisions()
     served, display = request.completed(), Display(quiet)
     settings = served.settings
     if served.ray is not None:

@@ -50,8 +50,6 @@ def verify(
     from ..tasks.verify import verify as compare
     from ..tasks.video import probe
 
-    if debug:
-        options.log_decisions()
     if json_file is not None:
         check_writable(json_file)
     display = Display(quiet)

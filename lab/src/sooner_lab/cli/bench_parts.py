@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sooner.cli import options
+from sooner.cli.from_settings import log_decisions
 from sooner.errors import SoonerError
 from sooner.io import check_writable
 
@@ -121,7 +121,7 @@ def measured(run: Callable[..., dict[str, Any]], settings: Any, debug: bool) -> 
 
     revision()  # the tree as it is now is the one that is measured
     if debug:
-        options.log_decisions()
+        log_decisions()
     else:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()

@@ -70,8 +70,6 @@ def docs(
     Parses the pages into -o, resumable, here or on Ray, or takes what --predictions holds. Nothing
     is fetched. The figures are not the official ones: docs/evaluation.md says what differs.
     """
-    if debug:
-        options.log_decisions()
     scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
     if predictions is not None:
         if request.compare:
