@@ -216,7 +216,7 @@ def trace(model: nn.Module) -> tuple:
 class _Broken(Reference):
     name = "broken"
 
-    def grid(self, *args: Any) -> None:
+    def attend(self, *args: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
 
 
