@@ -15,8 +15,7 @@ from ...checks import check_whole
 from ...models import adapt
 from ..pruning.base import Pruner
 from ..pruning.stage import PruningStage, Selection
-from .families import watch
-from .gaze import Gaze, TowerHooks
+from .families import Gaze, TowerHooks, watch
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from .base import Pruner
 from .dycoke import DyCoke
-from .fastv import FastV
-from .pyramid_drop import PyramidDrop
+from .ranked import FastV, PyramidDrop
 from .sparse_vlm import SparseVLM
 
 PRUNERS: dict[str, type[Pruner]] = {

@@ -8,8 +8,7 @@ from ...pairs import GridIndex, Index, LineIndex
 from ...plane import Plane, pick
 from ..partial import Partial, States
 from ..reference import Reference
-from .canvas import Stairs, canvas
-from .flash import supports
+from .canvas import Stairs, canvas, supports
 from .grid import grid
 from .lines import lines
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from ...pairs import LineIndex
 from ...plane import Plane
 from ..partial import Partial, States
-from .canvas import Accumulator, HeadStates, parts
-from .flash import additive, attend
+from .canvas import Accumulator, HeadStates, additive, attend, parts
 
 COPIED = 4096  # keys that are gathered at a time, so that they stay in the cache
 BAND = 192  # keys of joined windows from which on they are read in place

@@ -1,4 +1,4 @@
-"""PyramidDrop (Xing et al. 2024): the deeper the layer, the fewer visual tokens it needs."""
+"""FastV (Chen et al. 2024) and PyramidDrop (Xing et al. 2024) rank visual tokens by attention."""
 
 from __future__ import annotations
 
@@ -12,6 +12,39 @@ from .stage import PruningStage, Selection
 
 STAGES = 4
 """The paper cuts the decoder into four stages of equal depth."""
+
+
+@dataclass(frozen=True)
+class FastV(Pruner):
+    """Rank visual tokens once, by the attention that the prompt's last token pays them.
+
+    Args:
+        ratio: share of the visual tokens that is dropped.
+        layer: K: this many layers see all tokens; the ranking is the K-th one's attention,
+            averaged over heads.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    ratio: float = 0.9
+    layer: int = 2
+    name: ClassVar[str] = "FastV"
+
+    def __post_init__(self) -> None:
+        check_share(self, "ratio")
+        check_layer(self, "layer", self.layer)
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        return (self.layer,)
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        return (1 - self.ratio,)
+
+    def keep(self, stage: PruningStage) -> Selection:
+        last = stage.places.new_tensor([len(stage.places) - 1])
+        scores = stage.attention(last)[0]  # [tokens]
+        return Selection(keep_best(stage.visual, scores, keep_count(stage.total, self.ratio)))
 
 
 @dataclass(frozen=True)
