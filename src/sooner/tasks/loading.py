@@ -111,7 +111,6 @@ class ModelPair:
         prompt: the target's default prompt, if it is known.
         miniature: name of the bundled miniature, if that is what this is.
         dtype: as it was asked for.
-        paces: step times that `registry` has measured, so that the next file needs not.
         accepted: how often drafts were accepted so far, by how they were made.
     """
 
@@ -120,7 +119,6 @@ class ModelPair:
     prompt: str | None = None
     miniature: str | None = None
     dtype: str = "auto"
-    paces: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     accepted: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 

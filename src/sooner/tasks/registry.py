@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..engine.loop import Session
-from ..engine.sampling import SamplingParams
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
 from ..methods.experience import Acceptance
 from ..methods.parallel.worker import place
 from ..methods.settings import MethodSettings
 from ..registry import choices
-from .choice import StepTimes, choose, measure
 from .loading import Loaded, ModelPair
 from .settings import CaptionSettings
 
@@ -23,18 +20,20 @@ Inputs = Mapping[str, Any] | None
 
 
 def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
-    """Returns the method asked for, or the best one that these models allow.
-
-    With a draft that sees, `build_method` may make `parallel` of `speculative`; both take the same
-    inputs.
-    """
+    """Returns the method asked for, or the one that these models and this machine allow: a draft
+    beside the target where it has a core or a device of its own, else by turns."""
     if settings.method is not None:
         return settings.method
     if settings.head is not None:
         from ..methods.trained import method_of
 
         return method_of(settings.head)
-    return "speculative" if pair.draft is not None else "prompt-lookup"
+    if pair.draft is None:
+        return "prompt-lookup"
+    is_open = settings.num_draft_tokens == "auto" and not pair.target.is_sharded
+    if is_open and not pair.draft.is_text and _runs_beside(settings, pair.draft):
+        return "parallel"
+    return "speculative"
 
 
 def needs_draft(name: str) -> bool:
@@ -45,8 +44,7 @@ def needs_draft(name: str) -> bool:
 def build_method(
     settings: CaptionSettings, pair: ModelPair, draft_inputs: Inputs | None = None
 ) -> Method:
-    """Returns the method that `settings` name; where they name none, the one that these models
-    allow and that measurement favours.
+    """Returns the method that `settings` name; where they name none, that of `method_name`.
 
     Args:
         draft_inputs: the prompt as the draft's own processor gives it; `None` for text-only drafts.
@@ -62,10 +60,10 @@ def build_method(
             f"method '{name}' needs a draft for '{pair.target.name}'; give --draft, or "
             "--method prompt-lookup"
         )
-    is_open = settings.method is None and settings.num_draft_tokens == "auto"
-    is_open = is_open and not pair.target.is_sharded  # one rank can't time what all run together
-    if is_open and name == "speculative" and draft_inputs is not None:
-        return _measured(settings, pair, draft_inputs)
+    if settings.method is None and name == "parallel" and settings.prune is None:
+        has_whole_prefill = settings.prefill is None and settings.prefill_chunk is None
+        if not has_whole_prefill:  # which ranking visual tokens needs
+            settings = replace(settings, prune=0.0)
     return _build(name, settings, pair, draft_inputs)
 
 
@@ -97,50 +95,11 @@ def _is_spawned(settings: CaptionSettings, draft: Loaded) -> bool:
     return place("auto", draft.model.device, draft.separate_device) == "spawn"
 
 
-@dataclass(frozen=True)
-class Noted(Method):
-    """A method, and a note on why it was chosen, which goes into the statistics of every run."""
-
-    method: Method
-    why: str
-
-    def session(
-        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
-    ) -> Session:
-        session = self.method.session(model, inputs, params, **options)
-        session.stats.note(self.why)
-        return session
-
-
-def _measured(settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]) -> Method:
-    """Drafting beside the target if that is faster here, else by turns."""
-    pace = _pace(settings, pair, inputs)
-    ways = choose(
-        pace,
-        partial(_seen, settings, pair),
-        _prune(settings),
-        is_open=settings.prune is None,
-        can_prune=settings.prefill is None and settings.prefill_chunk is None,
-    )
-    best, next_best = ways[:2]
-    text = f"{best}, before {next_best}; {pace}"
-    if not best.is_parallel:
-        by_turns = _build("speculative", settings, pair, inputs)
-        return Noted(by_turns, f"speculative by default: {text}")
-    why = f"parallel by default, the draft without {best.prune:.0%} of the visual tokens: {text}"
-    return Noted(_build("parallel", replace(settings, prune=best.prune), pair, inputs), why)
-
-
-def _pace(settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]) -> StepTimes:
-    """Measured once for each order of magnitude of the prompt, and kept with the pair."""
-    tokens = int(inputs["input_ids"].shape[1])
-    key = tokens.bit_length(), settings.placement
-    if key not in pair.paces:
-        models = pair.target.model, _draft(pair)
-        assert pair.draft is not None
-        placement = "spawn" if _is_spawned(settings, pair.draft) else settings.placement
-        pair.paces[key] = measure(*models, tokens, _prune(settings), placement)
-    return pair.paces[key]
+def _runs_beside(settings: CaptionSettings, draft: Loaded) -> bool:
+    """Returns whether a draft has a core or a device of its own to work on beside the target."""
+    if draft.model is None:
+        return False
+    return place(settings.placement, draft.model.device, draft.separate_device) != "thread"
 
 
 def _seen(settings: CaptionSettings, pair: ModelPair, prune: float | None) -> Acceptance:
@@ -151,13 +110,3 @@ def _seen(settings: CaptionSettings, pair: ModelPair, prune: float | None) -> Ac
     """
     key = prune, settings.temperature, settings.top_p, settings.prefill
     return pair.accepted.setdefault(key, Acceptance())
-
-
-def _draft(pair: ModelPair) -> Any:
-    assert pair.draft is not None
-    return pair.draft.model
-
-
-def _prune(settings: CaptionSettings) -> float:
-    """Returns share of the visual tokens that a draft beside the target does without."""
-    return choices()["parallel"].load().prune if settings.prune is None else settings.prune

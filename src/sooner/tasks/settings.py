@@ -23,8 +23,9 @@ class CaptionSettings(KnowsOldNames):
     """How a video is captioned.
 
     Attributes:
-        method: how drafts are made; by default the head's with one, `speculative` or `parallel`,
-            whichever is measured to be faster, with a draft that sees, else `prompt-lookup`.
+        method: how drafts are made; by default the head's with one; with a draft `parallel` where
+            that sees and has a core or a device of its own, else `speculative`; without any
+            `prompt-lookup`.
         num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
             `sparse-to-dense` does without; by default the papers' 0.9.
