@@ -16,7 +16,7 @@ import tiny
 from sooner.models import adapt
 from sooner.sparse.modality import keep_count
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
-from sooner.sparse.pruning.keep import density_peaks
+from sooner.sparse.pruning.stage import density_peaks
 from sparse.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")

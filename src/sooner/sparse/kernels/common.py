@@ -96,13 +96,9 @@ class KernelStates(NamedTuple):
     scale: float
 
 
-def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -> KernelStates:
+def attention(states: States, heads: Tensor, into: Partial) -> KernelStates:
     """Returns the first argument of every kernel. Nothing is copied if head dimensions are
-    contiguous.
-
-    Args:
-        interpreted: whether Triton's interpreter runs the kernel. It knows no bfloat16, so that
-            states become fp32 there.
+    contiguous; but bfloat16 becomes fp32 for Triton's interpreter, which does not know it.
 
     Raises:
         SoonerError: a dtype that no kernel reads, or a result that can't be written in place.
@@ -113,7 +109,7 @@ def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -
         raise SoonerError(f"kernels read states of one dtype, fp16, bf16 or fp32, not {dtypes}")
     if into.output.stride(-1) != 1:
         raise SoonerError("kernels write outputs whose head dimension is contiguous")
-    if interpreted and parts[0].dtype == torch.bfloat16:
+    if INTERPRETED and parts[0].dtype == torch.bfloat16:
         parts = [part.float() for part in parts]
     scale = states.scale * math.log2(math.e)
     q, k, v = (_rows(part if part.stride(-1) == 1 else part.contiguous()) for part in parts)

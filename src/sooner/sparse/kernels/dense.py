@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, slots_of
+from .common import TileSizes, attention, begin, every, finish, sizes, slots_of
 from .indices import permuted
 
 
@@ -47,7 +47,7 @@ def dense(
         start: the least of them.
         is_pair: whether keys are permuted, too.
     """
-    a = attention(states, heads, into, INTERPRETED)
+    a = attention(states, heads, into)
     turns = triton.cdiv(len(plane.queries) - start, tiles.rows)
     dense_kernel[turns, len(heads)](
         a, permuted(plane), first, start, PAIR=is_pair, **sizes(states, tiles)

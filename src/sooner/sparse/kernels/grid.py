@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, slots_of, step
+from .common import TileSizes, attention, begin, every, finish, sizes, slots_of, step
 from .indices import Spacings, class_table, passes, permuted
 
 
@@ -134,44 +134,13 @@ def is_visible(s, number):
     return without | near | (tl.load(s.segment + number) > 0)
 
 
-@triton.jit(do_not_specialize=["count"])  # of every prompt's own
-def class_kernel(
-    a, s, count,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-):  # fmt: skip
-    """A tile of queries of one class; where queries are keys, the class is every stride-th."""
-    number = tl.program_id(1)
-    stride = tl.load(s.stride + number)
-    phase = tl.load(s.phase + number)
-    tiles = tl.cdiv(tl.cdiv(count, stride), ROWS)  # of a class
-    turn = tl.program_id(0)
-    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
-    # The phase's class first, as it may see everything; then the longest of each class.
-    other = tl.maximum(turn - tiles, 0)
-    rest = tl.maximum(stride - 1, 1)
-    current = tl.where(turn < tiles, phase, (phase + 1 + other % rest) % stride)
-    tile = tiles - 1 - tl.where(turn < tiles, turn, other // rest)
-    # Classes differ in length by one, so that the last tile of some is empty.
-    if classed & (turn < tiles * stride) & (current + tile * ROWS * stride < count):
-        places = current + (tile * ROWS + tl.arange(0, ROWS)) * stride
-        live = places < count
-        head = tl.load(a.heads + number)
-        slots = places.to(tl.int64)
-        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
-        top, total, acc = class_step(
-            a, s, number, head // a.group, q, places, live, current, a.heads, top, total, acc,
-            DIM, PADDED, False, KEYS,
-        )  # fmt: skip
-        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
-
-
 @triton.jit(do_not_specialize=["plane", "classes"])  # of every prompt's own
-def sorted_class_kernel(
+def class_kernel(
     a, plane, s, classes,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Runs a tile of a permuted plane's queries that share a class."""
+    """Runs a tile of the plane's queries that share a class."""
     number = tl.program_id(1)
     row = (number * classes.tiles + classes.tiles - 1 - tl.program_id(0)) * 3
     start = tl.load(classes.table + row)
@@ -227,21 +196,14 @@ def grid(
         is_pair: whether keys are permuted, too.
     """
     count = len(plane.queries)
-    a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
+    a, slots, todo = attention(states, heads, into), permuted(plane), passes(spacing)
     strides = [stride for stride in todo.strides if stride]
     if strides:
         fit = tiles.clamp(triton.cdiv(count, min(strides)))
-        constants = sizes(states, fit)
-        if plane.is_whole:
-            turns = max(
-                stride * triton.cdiv(triton.cdiv(count, stride), fit.rows) for stride in strides
-            )
-            class_kernel[turns, len(heads)](a, spacing, count, **constants)
-        else:
-            classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
-            sorted_class_kernel[classes.tiles, len(heads)](
-                a, slots, spacing, classes, PAIR=is_pair, **constants
-            )
+        classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
+        class_kernel[classes.tiles, len(heads)](
+            a, slots, spacing, classes, PAIR=is_pair, **sizes(states, fit)
+        )
     if todo.band:
         turns = triton.cdiv(count, tiles.narrow.rows)
         constants = sizes(states, tiles.narrow)

@@ -193,7 +193,7 @@ def block_table(plane: Plane, block: int, rows: int) -> Tensor:
     blocks = max(len(plane.keys) - 1, 0) // block + 1
     edges = torch.arange(blocks + 1, device=plane.frontier.device) * block
     first = torch.searchsorted(plane.frontier.contiguous(), edges)  # [blocks + 1]
-    return _tiles(first[:-1], first.diff(), rows, len(plane.queries))
+    return _tiles(first[None, :-1], first[None].diff(), rows, len(plane.queries))[0]
 
 
 def class_table(plane: Plane, stride: Tensor, strides: list[int], rows: int) -> Classes:
@@ -204,36 +204,37 @@ def class_table(plane: Plane, stride: Tensor, strides: list[int], rows: int) -> 
         strides: the same on the host, 0 for heads that have no classes.
     """
     count, limit = len(plane.queries), max(strides)
-    order = torch.empty(len(strides), count, dtype=torch.int32, device=plane.frontier.device)
-    tables = []
-    for head in range(len(strides)):
-        # A class of their own, behind the last, for those that see nothing or have no classes.
-        outside = (plane.frontier < 0) | (strides[head] == 0)
-        phases = torch.where(outside, limit, plane.frontier % stride[head])
-        order[head] = phases.argsort(stable=True)
-        sizes = torch.zeros(limit + 1, dtype=phases.dtype, device=phases.device)
-        sizes.index_add_(0, phases, torch.ones_like(phases))
-        tables.append(_tiles((sizes.cumsum(0) - sizes)[:-1], sizes[:-1], rows, count))
-    return Classes(order, torch.stack(tables), tables[0].shape[0])
+    # A class of their own, behind the last, for those that see nothing or have no classes.
+    without = torch.tensor([not known for known in strides], device=stride.device)
+    outside = (plane.frontier < 0) | without[:, None]
+    phases = torch.where(outside, limit, plane.frontier % stride[:, None].long())
+    sizes = phases.new_zeros(len(strides), limit + 1)
+    sizes = sizes.scatter_add_(1, phases, torch.ones_like(phases))
+    table = _tiles((sizes.cumsum(1) - sizes)[:, :-1], sizes[:, :-1], rows, count)
+    order = torch.stack([row.argsort(stable=True).to(torch.int32) for row in phases])
+    return Classes(order, table, table.shape[1])
 
 
 def _tiles(first: Tensor, sizes: Tensor, rows: int, count: int) -> Tensor:
     """Cut groups of places into tiles of no more than `rows`.
 
     Args:
-        first, sizes: of each group, `[groups]`.
+        first, sizes: of each group, `[heads, groups]`.
         count: places in all, which bounds the number of tiles.
 
     Returns:
-        first place, past-last place and group, `[tiles, 3]` int32; empty ones at the end.
+        first place, past-last place and group, `[heads, tiles, 3]` int32; empty ones at the end.
     """
     each = (sizes + rows - 1) // rows
-    ends = each.cumsum(0)
-    number = torch.arange(count // rows + min(len(sizes), count), device=sizes.device)
+    ends = each.cumsum(1)
+    groups = sizes.shape[1]
+    number = torch.arange(count // rows + min(groups, count), device=sizes.device)
+    number = number.expand(len(sizes), -1).contiguous()
     group = torch.searchsorted(ends, number, right=True)
-    real = group < len(sizes)
-    group = group.clamp(max=len(sizes) - 1)
-    start = first[group] + (number - (ends - each)[group]) * rows
-    stop = torch.minimum(first[group] + sizes[group], start + rows)
-    table = torch.stack([start, stop, group], 1)
-    return (table * real[:, None]).to(torch.int32).contiguous()
+    real = group < groups
+    group = group.clamp(max=groups - 1)
+    begin = first.gather(1, group)
+    start = begin + (number - (ends - each).gather(1, group)) * rows
+    stop = torch.minimum(begin + sizes.gather(1, group), start + rows)
+    table = torch.stack([start, stop, group], 2)
+    return (table * real[..., None]).to(torch.int32).contiguous()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, TileSizes, attention, begin, finish, sizes, slots_of, step
+from .common import TileSizes, attention, begin, finish, sizes, slots_of, step
 from .indices import LineLists, block_table, permuted
 
 
@@ -99,7 +99,7 @@ def vertical_slash(
         tiles: its rows divide `block`, and so do its keys.
         is_pair: whether keys are permuted, too.
     """
-    a = attention(states, heads, into, INTERPRETED)
+    a = attention(states, heads, into)
     table = block_table(plane, block, tiles.rows)
     vertical_slash_kernel[len(table), len(heads)](
         a, permuted(plane), lists, table, BLOCK=block, PAIR=is_pair, **sizes(states, tiles)

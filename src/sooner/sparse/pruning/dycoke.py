@@ -12,8 +12,7 @@ from torch.nn.functional import cosine_similarity
 from ...engine.cache import SlotCache
 from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
-from .keep import AttentionInputs, keep_best
-from .stage import PruningStage, Selection
+from .stage import AttentionInputs, PruningStage, Selection, keep_best
 
 WINDOW = 4
 """Frames of a window; its first one stays whole."""

@@ -10,8 +10,7 @@ from torch import Tensor
 from ...engine.cache import SlotCache
 from ...engine.interface import Prompt
 from ...errors import SoonerError
-from .keep import AttentionInputs
-from .stage import Follower, PruningStage, Selector
+from .stage import AttentionInputs, Follower, PruningStage, Selector
 
 
 class PrunedPrompt:

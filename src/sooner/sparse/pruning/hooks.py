@@ -14,8 +14,7 @@ from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
 from .forward_context import PrunedPrompt
-from .keep import AttentionInputs
-from .stage import Selector
+from .stage import AttentionInputs, Selector
 
 
 class PruningHooks(ForwardHooks):

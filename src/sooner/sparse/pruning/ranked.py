@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
-from .keep import instruction, keep_best
-from .stage import PruningStage, Selection
+from .stage import PruningStage, Selection, instruction, keep_best
 
 STAGES = 4
 """The paper cuts the decoder into four stages of equal depth."""

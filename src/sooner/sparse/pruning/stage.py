@@ -1,4 +1,4 @@
-"""What a pruner is asked at each of its stages: which of the tokens go on."""
+"""A pruner's stages: what it is asked at each, and how tokens are ranked and kept."""
 
 from __future__ import annotations
 
@@ -6,11 +6,55 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from ...engine.cache import SlotCache
 from ...errors import SoonerError
-from .keep import AttentionInputs
+
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    """What an attention module was given, kept until its weights are asked for.
+
+    Attributes:
+        module: the attention module, with `q_proj`, `head_dim` and `scaling`.
+        hidden: its input, `[1, entries, hidden]`.
+        rotary: cosine and sine of the entries, each `[1, entries, head_dim]`.
+        keys: cached keys, those of the entries last, `[1, kv_heads, keys, head_dim]`.
+    """
+
+    module: Any
+    hidden: Tensor
+    rotary: tuple[Tensor, Tensor]
+    keys: Tensor
+
+    def weights(self, entries: Tensor) -> Tensor:
+        """Returns attention of `entries` on every key, averaged over heads: `[len(entries),
+        keys]`.
+        """
+        queries, keys = self._queries(entries), self.keys[0].float()
+        groups = queries.shape[0] // keys.shape[0]
+        grouped = queries.unflatten(0, (-1, groups))  # [kv_heads, groups, queries, head_dim]
+        scores = grouped @ keys[:, None].transpose(2, 3) * self.module.scaling
+        offset = keys.shape[1] - self.hidden.shape[1] + entries  # [queries]: each one's own key
+        later = torch.arange(keys.shape[1], device=keys.device) > offset[:, None]
+        return scores.masked_fill(later, -torch.inf).softmax(-1).mean((0, 1))
+
+    def _queries(self, entries: Tensor) -> Tensor:
+        """Returns rotated queries in fp32, `[heads, queries, head_dim]`."""
+        states = self.module.q_proj(self.hidden[0, entries])
+        states = states.unflatten(-1, (-1, self.module.head_dim))  # [queries, heads, head_dim]
+        norm = getattr(self.module, "q_norm", None)
+        states = (states if norm is None else norm(states)).transpose(0, 1)
+        cos, sin = (part[0, entries] for part in self.rotary)
+        return (states * cos + _turned(states) * sin).float()
+
+
+def _turned(states: Tensor) -> Tensor:
+    """Returns the other half of a rotation by 90 degrees in every plane of RoPE."""
+    first, second = states.chunk(2, dim=-1)
+    return torch.cat([-second, first], -1)
 
 
 @dataclass(frozen=True)
@@ -116,3 +160,56 @@ class Selector:
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
+
+
+def density_peaks(states: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Clusters `states [tokens, hidden]` around `count` of them.
+
+    A centre is dense (its `count` nearest neighbours are near) and far from anything denser.
+
+    Returns:
+        The centres, ascending, `[count]`, and for each token which centre it belongs to, `[tokens]`
+        in 0 to `count - 1`; a centre belongs to itself.
+    """
+    states = states.float()
+    apart = torch.cdist(states, states) / states.shape[1] ** 0.5  # [tokens, tokens]
+    near = apart.topk(min(count, len(states)), largest=False).values
+    density = (-(near**2).mean(1)).exp()
+    denser = density[None] > density[:, None]
+    # The densest token has nothing above it, and is as far as anything can be.
+    gap = torch.where(denser, apart, apart.max()).min(1).values
+    centres = (gap * density).topk(count).indices.sort().values
+    owner = apart[:, centres].argmin(1)
+    owner[centres] = torch.arange(count, device=states.device)
+    return centres, owner
+
+
+def cluster_means(states: Tensor, owner: Tensor, count: int) -> Tensor:
+    """Returns the mean of the states of each cluster, `[count, hidden]`."""
+    sums = states.new_zeros(count, states.shape[1]).index_add_(0, owner, states)
+    sizes = torch.bincount(owner, minlength=count).to(states.dtype)
+    return sums / sizes[:, None]
+
+
+def keep_best(visual: Tensor, scores: Tensor, count: int) -> Tensor:
+    """Returns the places of all other tokens and of the `count` best visual ones, ascending.
+
+    Args:
+        visual: which tokens are visual, `[tokens]` bool.
+        scores: of every token, `[tokens]`; only those of visual ones are read.
+        count: visual tokens to keep.
+    """
+    mask = ~visual
+    places = visual.nonzero()[:, 0]
+    mask[places[scores[places].topk(count).indices]] = True
+    return mask.nonzero()[:, 0]
+
+
+def instruction(visual: Tensor) -> Tensor:
+    """Places of the text behind the last visual token (the last token of all, if there is none).
+
+    A decoder is causal: text in front of a picture has not seen it and can't judge it.
+    """
+    start = int(visual.nonzero()[-1]) + 1 if bool(visual.any()) else 0
+    first = min(start, len(visual) - 1)
+    return torch.arange(first, len(visual), device=visual.device)
