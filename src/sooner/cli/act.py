@@ -39,11 +39,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(commands, name="act")
 
 
-@commands.callback()
-def _group() -> None:
-    """Robot policies: serve them, ask them, roll them out."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PolicyOptions(options.SingleModel):
     """A policy, and how it is decoded.

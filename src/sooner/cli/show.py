@@ -30,11 +30,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(commands, name="show")
 
 
-@commands.callback()
-def _group() -> None:
-    """Draw attention, and patterns of it."""
-
-
 @commands.command()
 def patterns(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Of `sooner search patterns`.")],
