@@ -137,7 +137,7 @@ class Display:
         """Writes a line to stderr, always."""
         self.err.print(Text(f"sooner: {text}", style="red"))
 
-    def stage(self, name: str, total: int | None = None) -> None:
+    def stage(self, name: str, total: float | None = None) -> None:
         """A stage begins; `total` of its steps, if they can be counted."""
         if self.quiet or name == self._stage:
             return
@@ -153,7 +153,7 @@ class Display:
         self._progress.start()
         self._progress.add_task(STAGES[name], total=total)
 
-    def advance(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: float) -> None:
         """`done` of the present stage's `total` steps are done."""
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=done, total=total)
