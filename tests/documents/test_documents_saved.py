@@ -167,8 +167,6 @@ def test_files_of_other_documents_do_not_count(tmp_path: Path) -> None:
 def test_bad_files_are_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="does not exist"):
         SavedJson(tmp_path / "nowhere")
-    with pytest.raises(SoonerError, match="did you mean 'docling'"):
-        SavedJson(tmp_path, form="doclin")
     (tmp_path / "paper.json").write_text("{")
     with pytest.raises(SoonerError, match="is no JSON"):
         SavedJson(tmp_path)(page())

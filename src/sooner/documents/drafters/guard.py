@@ -20,12 +20,12 @@ from ..page import Page
 from ..regions import PageDraft
 from .base import PageDrafter
 
-GRACE = 5.0
-"""Seconds for a process to end by itself."""
+START, GRACE = 60.0, 5.0
+"""Seconds that a process gets in addition for its first page, and to end by itself."""
 
 
 def guarded(
-    drafter: PageDrafter, timeout: float, processes: int = 1, start: float = 60.0
+    drafter: PageDrafter, timeout: float, processes: int = 1
 ) -> GuardedProcesses | InlineDrafter:
     """Returns a drafter that answers whatever `drafter` does, and may be called from several
     threads.
@@ -40,17 +40,15 @@ def guarded(
         timeout: seconds for a page.
         processes: for as many pages at a time; 0 runs it in this process, where nothing can be
             interrupted: only errors are caught.
-        start: seconds that a process gets in addition, for its first page.
 
     Raises:
         SoonerError: a time that is not above 0, or fewer processes than none.
     """
     check_number("guarded: timeout", timeout, above=True)
-    check_number("guarded: start", start, above=True)
     check_whole("guarded: processes", processes, 0)
     if not processes:
         return InlineDrafter(drafter)
-    return GuardedProcesses(drafter, timeout, start, processes)
+    return GuardedProcesses(drafter, timeout, processes)
 
 
 class InlineDrafter:
@@ -71,8 +69,8 @@ class InlineDrafter:
 class _Process:
     """Runs a drafter in a process of its own, which is started when the first page comes."""
 
-    def __init__(self, drafter: PageDrafter, timeout: float, start: float) -> None:
-        self.drafter, self.timeout, self.start = drafter, timeout, start
+    def __init__(self, drafter: PageDrafter, timeout: float) -> None:
+        self.drafter, self.timeout = drafter, timeout
         self.name = drafter.name
         self._process: Any = None
         self._pipe: Connection | None = None
@@ -88,7 +86,7 @@ class _Process:
         try:
             if self._pipe is None:
                 self._launch()
-                limit += self.start  # the first page loads the models
+                limit += START  # the first page loads the models
             assert self._pipe is not None
             self._pipe.send(page)
             if self._pipe.poll(limit):
@@ -131,8 +129,8 @@ class _Process:
         other.close()
         self._process, self._pipe = process, pipe
         # A page is larger than a pipe: without somebody at the other end, sending would wait.
-        if not pipe.poll(self.start):
-            raise SoonerError(f"its process did not start within {self.start:g} s")
+        if not pipe.poll(START):
+            raise SoonerError(f"its process did not start within {START:g} s")
         pipe.recv()
 
     def _died(self) -> str:
@@ -146,9 +144,9 @@ class _Process:
 class GuardedProcesses:
     """Runs a drafter in processes of its own; a page goes to one that is free."""
 
-    def __init__(self, drafter: PageDrafter, timeout: float, start: float, count: int) -> None:
+    def __init__(self, drafter: PageDrafter, timeout: float, count: int) -> None:
         self.name = drafter.name
-        self.processes = [_Process(drafter, timeout, start) for _ in range(count)]
+        self.processes = [_Process(drafter, timeout) for _ in range(count)]
         self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         for process in self.processes:
             self._free.put(process)

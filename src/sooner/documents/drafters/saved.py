@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...checks import check_choice
 from ...errors import SoonerError
 from ..inputs import natural
 from ..lines import is_item
@@ -350,24 +349,21 @@ class SavedJson:
     Args:
         path: a file, or a folder in which files are called as these programs call them for
             `paper.pdf`: `paper_0_res.json`, `paper.json`, `paper_1.json` for its page 1.
-        form: one of `FORMATS`, if it shall not be told from the content.
 
     Raises:
-        SoonerError: no such path or form; when called, a file that is no JSON or of no known form.
+        SoonerError: no such path; when called, a file that is no JSON or of no known form.
     """
 
-    def __init__(self, path: str | Path, form: str | None = None) -> None:
-        if form is not None:
-            check_choice("format of saved results", form, FORMATS)
+    name = "saved"
+
+    def __init__(self, path: str | Path) -> None:
         self.files = SavedFiles(Path(path), (".json",))
-        self.form = form
-        self.name = f"saved-{form}" if form else "saved"
 
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         for path, is_of_page in self.files.of(page):
             data = _load(path)
-            form = FORMATS[self.form or _form_of(data, path)]
+            form = _form_of(data, path)
             try:
                 regions = form.read(data, page)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -390,8 +386,8 @@ def _load(path: Path) -> Any:
         raise SoonerError(f"'{path}' is no JSON: {error}") from None
 
 
-def _form_of(data: Any, path: Path) -> str:
-    for name, form in FORMATS.items():
+def _form_of(data: Any, path: Path) -> Format:
+    for form in FORMATS.values():
         if form.is_mine(data):
-            return name
+            return form
     raise SoonerError(f"'{path}' has none of the known formats: {', '.join(FORMATS)}")

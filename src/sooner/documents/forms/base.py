@@ -172,19 +172,14 @@ class FrontMatter(Blocks):
 
     Args:
         style: of what follows.
-        language: that a draft claims, in two letters.
     """
 
     is_plain = False
 
-    def __init__(self, style: Style, language: str = "en") -> None:
-        super().__init__(style)
-        self.language = language
-
     def start(self, first: Region) -> str:
         is_table = first.label == TABLE
         return (
-            f"---\nprimary_language: {self.language}\nis_rotation_valid: True\n"
+            f"---\nprimary_language: en\nis_rotation_valid: True\n"
             f"rotation_correction: 0\nis_table: {is_table}\nis_diagram: False\n---\n"
         )
 
