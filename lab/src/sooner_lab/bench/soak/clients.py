@@ -51,9 +51,9 @@ TOO_LONG = ("red " * 5000, "x" * 2_000_000)
 
 
 def open_client() -> httpx.Client:
-    """Return a client of any number of connections, which goes through no proxy."""
-    limits = httpx.Limits(max_connections=None)
-    return httpx.Client(timeout=TIMEOUT, limits=limits, trust_env=False)
+    """Return a client with a connection of its own for each request, which goes through no proxy."""
+    limits, closing = httpx.Limits(max_connections=None), {"Connection": "close"}
+    return httpx.Client(timeout=TIMEOUT, limits=limits, headers=closing, trust_env=False)
 
 
 class BrokenLawError(Exception):
