@@ -30,7 +30,7 @@ PLANES = {
 }
 
 
-SPILLS = {("class_kernel", "query", 128, 80): 56}
+SPILLS = {("class_kernel", kind, 128, 80): 56 for kind in ("whole", "query")}
 """Bytes a thread that are left. Two stages in place of three would spill none, and load less ahead:
 nobody has timed either on an A100."""
 

@@ -164,15 +164,6 @@ class ActionStatistics:
         """`[dims]`: how far one bin is in physical units; without mask in normalised ones."""
         return tokens.width * np.where(self.mask, 0.5 * (self.q99 - self.q01), 1)
 
-    def plain(self) -> dict[str, Any]:
-        """As a checkpoint has it, for JSON; the opposite of `read`."""
-        action: dict[str, Any] = {
-            "q01": self.q01.tolist(), "q99": self.q99.tolist(), "mask": self.mask.tolist()
-        }  # fmt: skip
-        if self.names is not None:
-            action["names"] = list(self.names)
-        return {"action": action}
-
     def _fitting(self, values: np.ndarray) -> np.ndarray:
         values = np.asarray(values, dtype=np.float64)
         if values.ndim == 0 or values.shape[-1] != self.dims:
