@@ -73,11 +73,6 @@ class MMInference:
         return cls(PatternTable.load(path), **options)
 
     @classmethod
-    def uniform(cls, pattern: HeadPattern, **options: Any) -> MMInference:
-        """Returns one pattern for all heads."""
-        return cls(pattern, **options)
-
-    @classmethod
     def auto(cls, **options: Any) -> MMInference:
         """Returns defaults that suit the model: nothing was searched, so nothing is known but its
         kind.

@@ -64,7 +64,7 @@ def _prefill(name: str, settings: PrefillSettings, ours: PatternTable) -> MMInfe
         return MMInference(ours, dense_below=0)
     made = pattern(name, 16 * max(settings.frames), settings.budget)
     assert not isinstance(made, Dense)
-    return MMInference.uniform(made, dense_below=0)
+    return MMInference(made, dense_below=0)
 
 
 def _tell(progress: Callable[[str], None], name: str, sample: dict[str, Any]) -> None:
