@@ -32,7 +32,7 @@ class PagesDisplay:
         """A page is done; failures are told even if nothing else is."""
         line = page_line(record, counts)
         if self.display.err.is_terminal:
-            self.display.stage("pages", counts.expected)
+            self.display.stage("pages", round(counts.expected))
         if record["status"] == "FAILED":
             self.display.error(line)
         else:
@@ -46,7 +46,7 @@ class PagesDisplay:
             self._drafts, self._why = self._drafts + 1, record["reason"]
         if record["tokens_per_second"]:
             self._speeds.append((record["tokens"], record["seconds"]["decode"]))
-        self.display.advance(counts.done + counts.failed, counts.expected)
+        self.display.advance(counts.done + counts.failed, round(counts.expected))
 
     def _note(self, note: str) -> None:
         """A page's note; what is true of a whole run is told once."""
