@@ -51,7 +51,7 @@ TOO_LONG = ("red " * 5000, "x" * 2_000_000)
 
 
 def open_client() -> httpx.Client:
-    """Return a client without a proxy, with a connection of its own for each request."""
+    """Return a client that opens a connection for each request and goes through no proxy."""
     limits, closing = httpx.Limits(max_connections=None), {"Connection": "close"}
     return httpx.Client(timeout=TIMEOUT, limits=limits, headers=closing, trust_env=False)
 
