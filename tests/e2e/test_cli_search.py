@@ -35,13 +35,14 @@ def test_a_search_writes_a_table_that_can_be_loaded_and_drawn(
     table = PatternTable.load(path)
     assert len(table.samples[0]) == 64
     assert table.frame_tokens == 16
+    assert not list(tmp_path.glob(".*"))  # what an interrupted search needs is gone
     outcome = run("show", "patterns", path, "-o", tmp_path / "heads.png")
     assert outcome.code == 0, outcome.err
     with Image.open(tmp_path / "heads.png") as picture:
         assert picture.size[0] > 300
 
 
-def test_ctrl_c_leaves_a_line_and_no_file(
+def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
     run: Run, search_args: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, seen = searching.survey, []
@@ -57,6 +58,10 @@ def test_ctrl_c_leaves_a_line_and_no_file(
     assert left.code == 130
     assert "interrupted at 1 of 2 layers" in left.errors[0]
     assert not (tmp_path / "patterns.json").exists()
+    calls: list[int] = []
+    monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
+    assert run(*search_args).code == 0
+    assert len(calls) == 1  # the other layer was on record
 
 
 def test_a_sample_too_long_for_the_memory_reports_what_fits(

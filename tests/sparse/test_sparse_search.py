@@ -153,6 +153,10 @@ def test_the_simplest_type_that_no_other_clearly_beats_is_chosen(
 
 @cache
 def searched(family: str) -> PatternTable:
+    return search(family).run()
+
+
+def search(family: str, **options: object) -> Search:
     adapter = adapt(tiny.model(family))
     kind = "text" if family in tiny.TEXT_FAMILIES else "video"
     with torch.inference_mode():
@@ -161,7 +165,7 @@ def searched(family: str) -> PatternTable:
         SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), f"{name}" * 64) for name in "ab"
     ]
     settings = SearchSettings(queries=16, break_even=False)
-    return Search(adapter, samples, settings).run()
+    return Search(adapter, samples, settings, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
@@ -175,6 +179,24 @@ def test_a_search_gives_every_head_a_pattern_with_figures(family: str) -> None:
         assert 0 <= head.recall <= 1 + 1e-6
         assert 0 < head.cost <= 1 + 1e-6
     assert table.samples == ("a" * 64, "b" * 64)
+
+
+def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
+    folder = tmp_path / "kept"  # type: ignore[operator]
+    steps: list[tuple[str, int, int]] = []
+
+    def stop(*step: object) -> None:
+        steps.append(step)  # type: ignore[arg-type]
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search("qwen2_5_vl", sidecar=folder, on_step=stop).run()
+    again = search("qwen2_5_vl", sidecar=folder)
+    assert again.notes.count == 4
+    assert again.run() == searched("qwen2_5_vl")
+    again.finish()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

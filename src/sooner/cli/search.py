@@ -97,12 +97,13 @@ def patterns(
 ) -> None:
     """Find a sparse pattern for every attention head, by the error of its output.
 
-    Use the file with `sooner caption --prefill FILE` or `sooner.MMInference.load(FILE)`; `sooner
-    show patterns FILE` draws it.
+    Interrupted, the same command goes on where it was. Use the file with `sooner caption
+    --prefill FILE` or `sooner.MMInference.load(FILE)`; `sooner show patterns FILE` draws it.
     """
     from ..tasks.search import SearchCallbacks, SearchRequest, search_patterns
 
     output, display, progress = request.target(), Display(quiet), ""
+    sidecar = output.with_name(f".{output.name}.partial")
     _check_files(request.files or [])
 
     def step(stage: str, done: int, total: int) -> None:
@@ -120,10 +121,13 @@ def patterns(
                 tuple(files), frames, request.sampling.fps, request.sampling.prompt
             )
             callbacks = SearchCallbacks(display.decoded, display.stage, step)
-            result = search_patterns(pair, wish, request.settings, callbacks)
+            result = search_patterns(pair, wish, request.settings, sidecar, callbacks)
             result.table.save(output)
     except KeyboardInterrupt:
-        display.error(f"interrupted{progress or ' before the first layer was done'}")
+        text = f"interrupted{progress}; the same command goes on from there ('{sidecar}')"
+        if not sidecar.is_dir():
+            text = "interrupted before the first layer was done"
+        display.error(text)
         raise typer.Exit(INTERRUPTED) from None
     for line in summary_lines(result, request.settings):
         display.line(line)

@@ -79,9 +79,13 @@ def search_patterns(
     pair: ModelPair,
     wish: SearchRequest,
     settings: SearchSettings,
+    sidecar: Path | None = None,
     callbacks: SearchCallbacks | None = None,
 ) -> Searched:
     """Search the patterns of `pair.target` on its samples.
+
+    Args:
+        sidecar: folder in which an interrupted search is kept; removed at the end.
 
     Raises:
         SoonerError: a file that is no usable video, or is too long for the model or the memory;
@@ -94,7 +98,7 @@ def search_patterns(
         sample, count = read_sample(path, pair, adapter, wish, settings, listener)
         samples.append(sample)
         frames.append(count)
-    search = Search(adapter, samples, settings, listener.step)
+    search = Search(adapter, samples, settings, sidecar, listener.step)
     try:
         table = search.run()
     except (RuntimeError, MemoryError) as error:  # which torch's own are as well
@@ -104,6 +108,7 @@ def search_patterns(
             f"out of memory after {search.done} layers with {max(frames)} frames; try "
             f"--frames {max(max(frames) // 2, 1)}"
         ) from error
+    search.finish()
     return Searched(table, tuple(frames))
 
 

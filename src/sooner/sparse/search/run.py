@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from ..table import HeadEntry, PatternTable, fingerprint, model_name
 from .capture import capture
 from .heads import decide, shortlist
 from .score import Survey, Trial, survey, trial
+from .sidecar import Sidecar
 from .space import Space
 
 SHORTEST, LONGEST = 1024, 8192
@@ -135,12 +137,14 @@ class Search:
 
     Attributes:
         samples: that patterns are searched on; the shortest decides the candidates' sizes.
+        sidecar: folder in which finished layers are kept until `finish`.
         on_step: told of every layer.
     """
 
     adapter: Adapter
     samples: Sequence[SearchSample]
     settings: SearchSettings = field(default_factory=SearchSettings)
+    sidecar: Path | None = None
     on_step: OnStep | None = None
 
     def __post_init__(self) -> None:
@@ -153,6 +157,7 @@ class Search:
         budget = self.settings.budget
         self.budget = self.space.target(shortest.layout) if budget is None else budget
         self.prices = torch.ones(len(self.candidates), dtype=torch.double)
+        self.notes = Sidecar(self.sidecar, self._key())
         self.done = 0
 
     def run(self) -> PatternTable:
@@ -175,12 +180,20 @@ class Search:
         ]
         return self._table(layers)
 
+    def finish(self) -> None:
+        """Remove what was kept for going on."""
+        self.notes.remove()
+
     def _survey(self, number: int, into: list[list[Survey]]) -> None:
         def look(layer: int, states: States) -> None:
             if number == 0 and layer == 0 and self.is_measured:
                 self.prices = prices(self.candidates, states, self.samples[0].layout)
-            layout = self.samples[number].layout.to(states.queries.device)
-            into[layer].append(survey(states, layout, self.candidates, self.settings.queries))
+            result = self.notes.survey(number, layer)
+            if result is None:
+                layout = self.samples[number].layout.to(states.queries.device)
+                result = survey(states, layout, self.candidates, self.settings.queries)
+                self.notes.keep_survey(number, layer, result)
+            into[layer].append(result)
             self._step("survey")
 
         self._listen(number, look)
@@ -192,11 +205,14 @@ class Search:
         into: list[list[list[Trial]]],
     ) -> None:
         def look(layer: int, states: States) -> None:
-            layout, queries = self.samples[number].layout, self.settings.queries
-            layout = layout.to(states.queries.device)
-            into[layer].append(
-                [trial(states, layout, kind, queries, CHECK_TURN) for kind in options[layer]]
-            )
+            types = options[layer]
+            result = self.notes.trial(number, layer, len(types))
+            if result is None:
+                layout = self.samples[number].layout.to(states.queries.device)
+                queries = self.settings.queries
+                result = [trial(states, layout, kind, queries, CHECK_TURN) for kind in types]
+                self.notes.keep_trial(number, layer, result)
+            into[layer].append(result)
             self._step("trial")
 
         self._listen(number, look)
@@ -259,4 +275,16 @@ class Search:
             "candidates": len(self.candidates),
             "scale": round(self.space.scale, 4),
             "tokens": [len(sample.layout.where()) for sample in self.samples],
+        }
+
+    def _key(self) -> dict[str, Any]:
+        """Returns what tells this search from another."""
+        return {
+            "version": __version__,
+            "model": model_name(self.adapter),
+            "fingerprint": fingerprint(self.adapter),
+            "samples": [sample.sha256 for sample in self.samples],
+            "tokens": [len(sample.layout) for sample in self.samples],
+            "settings": self.settings.to_dict(),
+            "candidates": [str(pattern) for pattern in self.candidates],
         }
