@@ -110,11 +110,13 @@ def draft_placement(device: torch.device) -> str:
 
 
 def _decoding(settings: ChatSettings, pair: ModelPair) -> CaptionSettings:
-    placement = "auto"
-    if settings.method == "parallel" and pair.draft is not None:
+    method, placement = settings.method, "auto"
+    if method is None and settings.head is None and pair.draft is not None:
+        method = "speculative"  # `parallel` takes one request at a time
+    if method == "parallel" and pair.draft is not None:
         placement = draft_placement(pair.draft.device)
     return CaptionSettings(
-        method=settings.method,
+        method=method,
         num_draft_tokens=settings.num_draft_tokens,
         head=settings.head,
         placement=placement,

@@ -155,6 +155,11 @@ class ParallelVLM(Method):
         """Attention is spread over the heads, and states are not."""
         return self.prune > 0 and self.criterion in BY_ATTENTION
 
+    @property
+    def needs_whole_prompt(self) -> bool:
+        """Whether visual tokens are ranked, by states of the whole prompt."""
+        return self.prune > 0
+
     def joins(self, other: Method) -> bool:
         """A worker drafts for rows that were admitted together."""
         return False
