@@ -231,3 +231,47 @@ def test_a_text_without_pages_is_a_draft_of_every_page(tmp_path: Path) -> None:
     (tmp_path / "all.md").write_text("one\n\ntwo")
     for number in (1, 2):
         assert PlainText(tmp_path / "all.md")(page(number=number)).texts == ["one", "two"]
+
+
+CONTENT_LIST: list[dict[str, Any]] = [
+    {"type": "text", "text": "Title ", "text_level": 1, "bbox": [100, 50, 900, 100],
+     "page_idx": 0},
+    {"type": "text", "text": "Words. ", "bbox": [100, 110, 900, 200], "page_idx": 0},
+    {"type": "equation", "text": "$$\nE = 1\n$$", "text_format": "latex",
+     "bbox": [100, 210, 900, 300], "page_idx": 0},
+    {"type": "table", "table_caption": ["Table 1 "], "table_footnote": ["note"],
+     "table_body": "<table><tr><td>a</td></tr></table>", "bbox": [100, 310, 900, 400],
+     "page_idx": 0},
+    {"type": "image", "img_path": "images/x.jpg", "image_caption": ["Fig. 1"],
+     "image_footnote": [], "bbox": [100, 410, 900, 500], "page_idx": 0},
+    {"type": "list", "sub_type": "text", "list_items": ["one", "2. two"],
+     "bbox": [100, 510, 900, 600], "page_idx": 0},
+    {"type": "code", "sub_type": "code", "code_caption": [], "code_body": "x = 1\n y",
+     "bbox": [100, 610, 900, 700], "page_idx": 0},
+    {"type": "page_number", "text": "2", "bbox": [1, 2, 3, 4], "page_idx": 1},
+]  # fmt: skip
+
+
+def test_mineru_content_list(tmp_path: Path) -> None:
+    save(tmp_path / "paper/auto/paper_content_list.json", CONTENT_LIST)
+    draft = SavedJson(tmp_path)(page())
+    assert output(draft) == [
+        ("Title", (20, 20, 180, 40), ["Title"]),
+        ("Text", (20, 44, 180, 80), ["Words."]),
+        ("Formula", (20, 84, 180, 120), ["$$\nE = 1\n$$"]),
+        ("Caption", None, ["Table 1"]),
+        ("Table", (20, 124, 180, 160), ["<table><tr><td>a</td></tr></table>"]),
+        ("Footnote", None, ["note"]),
+        ("Picture", (20, 164, 180, 200), []),
+        ("Caption", None, ["Fig. 1"]),
+        ("List-item", (20, 204, 180, 240), ["- one\n2. two"]),
+        ("Text", (20, 244, 180, 280), ["```\nx = 1\n y\n```"]),
+    ]
+    assert output(SavedJson(tmp_path)(page(number=2))) == [("Page-footer", (0, 1, 1, 2), ["2"])]
+
+
+def test_an_older_content_list_has_no_boxes(tmp_path: Path) -> None:
+    old = [{"type": "text", "text": "Abstract ", "text_level": 2, "page_idx": 0}]
+    draft = SavedJson(save(tmp_path / "paper_content_list.json", old))(page())
+    assert output(draft) == [("Section-header", None, ["Abstract"])]
+    assert draft.regions[0].level == 2

@@ -42,6 +42,7 @@ from ..regions import (
 )
 from ..serialise import FENCE
 from ..tables import Cell, Table, to_html
+from .mineru import THOUSANDTHS, is_content_list, read_content_list
 
 OF_PAGE = re.compile(
     r"(?P<stem>.*?)(?:_page_(?P<page>\d+)(?:_\w+)?|_(?P<paddle>\d+)_res|[-_](?P<number>\d+))"
@@ -84,7 +85,7 @@ class SavedFiles:
             return [(self.single, False)]
         stem = page.source.stem
         files = [(self.pages.get((stem, page.number)), True)]
-        files += [(self.whole.get(f"{stem}{end}"), False) for end in ("", "_res")]
+        files += [(self.whole.get(f"{stem}{end}"), False) for end in ("", "_res", "_content_list")]
         return [(path, is_of_page) for path, is_of_page in files if path is not None]
 
 
@@ -244,6 +245,11 @@ def _paddle_region(block: dict[str, Any]) -> Region:
     return _region(name, block.get("block_content"), block.get("block_bbox"), level)
 
 
+def _read_mineru(data: Any, page: Page) -> list[Region] | None:
+    regions = read_content_list(data, page)
+    return None if regions is None else to_page(regions, page, THOUSANDTHS)
+
+
 def _is_docling(data: Any) -> bool:
     return isinstance(data, dict) and (
         data.get("schema_name") == "DoclingDocument"
@@ -336,6 +342,7 @@ def _read_draft(data: Any, page: Page) -> list[Region]:
 
 FORMATS = {
     "paddle": Format(lambda data: bool(_paddle_results(data)), _read_paddle),
+    "mineru": Format(is_content_list, _read_mineru),
     "docling": Format(_is_docling, _read_docling),
     "sooner": Format(
         lambda data: isinstance(data, dict) and isinstance(data.get("regions"), list), _read_draft
@@ -344,11 +351,12 @@ FORMATS = {
 
 
 class SavedJson:
-    """Reads regions from files of PP-StructureV3, docling, or `PageDraft.to_json`.
+    """Reads regions from files of PP-StructureV3, MinerU, docling, or `PageDraft.to_json`.
 
     Args:
         path: a file, or a folder in which files are called as these programs call them for
-            `paper.pdf`: `paper_0_res.json`, `paper.json`, `paper_1.json` for its page 1.
+            `paper.pdf`: `paper_0_res.json` or `paper_1.json` for its page 1, `paper.json`,
+            `paper_content_list.json`.
 
     Raises:
         SoonerError: no such path; when called, a file that is no JSON or of no known form.
