@@ -167,7 +167,7 @@ def once(
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutOptions:
-    """The episodes of a rollout.
+    """Says which episodes a rollout runs.
 
     Attributes:
         env: such as: reach, push, drawer-open, table.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ParseOptions(options.SingleModel):
-    """A run of `sooner parse`. Without a model, drafts are the result.
+    """Holds the options of a run of `sooner parse`. Without a model, drafts are the result.
 
     Attributes:
         inputs: PDFs, pictures, folders of them, patterns, or s3://BUCKET/...

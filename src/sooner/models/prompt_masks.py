@@ -14,7 +14,7 @@ EXTRA = "prompt_mask"
 
 
 class Packed(Protocol):
-    """The packing of padded rows, `sooner.models.base.Packing`."""
+    """What masks need of the packing of padded rows, which `sooner.models.base.Packing` has."""
 
     order: Tensor
     inside: Tensor

@@ -302,7 +302,7 @@ class _Element:
 
 
 class Tree:
-    """Elements out of tags, texts and numbers of boxes in turn.
+    """Builds elements out of tags, texts and numbers of boxes in turn.
 
     Attributes:
         is_broken: something was not closed, was closed twice, or stood outside of all elements.

@@ -125,7 +125,7 @@ class Board:
         self._post()
 
     def commit(self, number: int, new: Mapping[int, tuple[int, list[int]]], ahead: int) -> None:
-        """Posts update `number`.
+        """Writes update `number`.
 
         Args:
             new: of each row, where its new tokens stand, and those tokens.

@@ -91,7 +91,7 @@ class AutoSchedule:
 
 
 class PaperSchedule:
-    """The paper's pipeline (Kong et al. 2025, algorithm 1), whatever it gains.
+    """Chooses as the paper's pipeline does (Kong et al. 2025, algorithm 1), whatever it gains.
 
     A row is in *post-verify* if its last chain was accepted whole and the worker's tokens behind it
     still stand: the target then verifies a window of `gamma` tokens. Otherwise it is in

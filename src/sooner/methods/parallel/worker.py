@@ -188,7 +188,7 @@ def _follow_parent(parent: int) -> None:
 
 
 class Worker:
-    """One run of a draft beside the decoder. Nothing that the decoder tells it waits for it.
+    """Runs a draft beside the decoder for one run. Nothing that the decoder tells it waits for it.
 
     Args:
         board: what both share.

@@ -18,7 +18,7 @@ KINDS = ("image_processor", "video_processor")
 
 
 class ByteCache:
-    """Items within a number of bytes; the least recently used go first. For any threads."""
+    """Keeps items within a number of bytes; the least recently used go first. For any threads."""
 
     def __init__(self, maximum: int = MAX_BYTES) -> None:
         self.maximum, self.size = maximum, 0

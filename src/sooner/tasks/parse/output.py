@@ -137,7 +137,7 @@ class DocumentWork:
 
 @dataclass(frozen=True)
 class ParseOutput:
-    """The results of some settings in an output folder.
+    """Keeps the results of some settings in an output folder.
 
     Attributes:
         delivery: which files, and where.

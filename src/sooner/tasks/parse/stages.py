@@ -87,7 +87,7 @@ class StageBudget:
 
 
 class PageCost(NamedTuple):
-    """A pass over a page (stage 2), stage 1 not counted.
+    """Says what a pass over a page (stage 2) cost, stage 1 not counted.
 
     Attributes:
         letters: characters drafted for it.

@@ -65,7 +65,7 @@ def train(
 
 
 class HeadTrainer(Trainer):
-    """One training of a head of EAGLE, EAGLE-3 or multi-token prediction."""
+    """Trains a head of EAGLE, EAGLE-3 or multi-token prediction."""
 
     head: EagleHead | Eagle3Head | MtpHead
     settings: HeadTraining
