@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import SoonerError, did_you_mean
-from ..eagle.published import read_weights
+from ...errors import SoonerError
+from ..eagle.published import check_names, read_weights
 from .query_layers import AssistantModel
 from .sizes import read_config
 
@@ -43,23 +43,7 @@ def _tied(weights: dict[str, Tensor], is_tied: bool) -> dict[str, Tensor]:
 
 
 def _fill(model: AssistantModel, weights: Mapping[str, Tensor], where: str) -> None:
-    expected = model.state_dict()
-    for name, value in weights.items():
-        if name not in expected:
-            raise SoonerError(
-                f"assistant '{where}' has a tensor '{name}' that its config leaves no place for"
-                f"{did_you_mean(name, expected)}; give the files of one assistant"
-            )
-        if value.shape != expected[name].shape:
-            raise SoonerError(
-                f"tensor '{name}' of assistant '{where}' is {list(value.shape)}, its config says "
-                f"{list(expected[name].shape)}; give the config that the weights came with"
-            )
-    if lacking := [name for name in expected if name not in weights]:
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise SoonerError(
-            f"assistant '{where}' lacks {', '.join(lacking[:3])}{more}; give the whole folder"
-        )
+    check_names(Path(where), model, {n: (n, w) for n, w in weights.items()}, "assistant")
     if (clusters := model.masked_embedding) is not None:
         ids = weights["masked_embedding.token_ordering"].long()
         if not torch.equal(ids.sort()[0], clusters.token_ordering):

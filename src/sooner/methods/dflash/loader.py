@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ...errors import SoonerError, did_you_mean, reason_of
+from ...errors import SoonerError
 from ...io import replacing
+from ..eagle.published import check_names, read_weights
+from ..eagle.specforge import WEIGHTS
 from .config import DFlashConfig
 from .denoiser import DFlashModel
-
-WEIGHTS = "model.safetensors"
 
 RENAMED = (
     (r"^(?:model|draft_model)\.", ""),
@@ -49,7 +48,7 @@ def load(
     home = Path(folder)
     config = DFlashConfig.load(home)
     model = DFlashModel(config)
-    fill(model, _tensors(home), str(home))
+    fill(model, read_weights(home), str(home))
     return model.to(device, dtype).eval()
 
 
@@ -82,43 +81,8 @@ def fill(model: DFlashModel, tensors: Mapping[str, Tensor], where: str) -> None:
     """
     weights = _split(_named(tensors, where), model.config)
     _add_vocabulary(model, weights, where)
-    expected = model.state_dict()
-    for name, value in weights.items():
-        if name not in expected:
-            raise SoonerError(
-                f"drafter '{where}' has a tensor '{name}' that no DFlash drafter of its config has"
-                f"{did_you_mean(name, expected)}; give a drafter of this kind"
-            )
-        if value.shape != expected[name].shape:
-            raise SoonerError(
-                f"tensor '{name}' of drafter '{where}' is {list(value.shape)}, its config says "
-                f"{list(expected[name].shape)}; give the config that the weights came with"
-            )
-    lacking = [name for name in expected if name not in weights]
-    if lacking:
-        raise SoonerError(
-            f"drafter '{where}' lacks {', '.join(lacking[:3])}"
-            f"{f' and {len(lacking) - 3} more' if len(lacking) > 3 else ''}; give the whole folder"
-        )
+    check_names(Path(where), model, {n: (n, w) for n, w in weights.items()}, "DFlash drafter")
     model.load_state_dict(dict(weights))
-
-
-def _tensors(home: Path) -> dict[str, Tensor]:
-    """All tensors of a folder, of one file or of several."""
-    files = sorted(home.glob("*.safetensors"))
-    if not files:
-        raise SoonerError(
-            f"drafter '{home}' has no {WEIGHTS}; give a folder with weights in safetensors"
-        )
-    tensors: dict[str, Tensor] = {}
-    for path in files:
-        try:
-            tensors.update(load_file(path))
-        except (OSError, SafetensorError) as error:
-            raise SoonerError(
-                f"'{path}' can't be read: {reason_of(error)}; fetch it anew"
-            ) from error
-    return tensors
 
 
 def _named(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
