@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..errors import UnsupportedError
@@ -331,46 +330,30 @@ class ModelRunner:
             self.cache.block_slots = None
 
     def _mask(self, tokens: Tensor, ancestors: Tensor | None, depths: Tensor | None = None) -> Any:
-        """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden.
+        """Additive mask `[rows or 1, 1, entries, slots]`, by kind of layer where they see different
+        windows; `None` when nothing is hidden.
 
         Args:
             tokens: ids or embeddings of the block, `[rows, entries, ...]`.
             ancestors: what entries see of their block; `None` for chains.
             depths: of all entries of the block, which windows count by; `None` for chains.
         """
-        if self.adapter.windows:
-            return self._windows(tokens, ancestors, depths)
-        entries = tokens.shape[1]
-        if self.cache.is_uniform and entries == 1 and ancestors is None:
-            return None
-        seen = _within(entries, ancestors, tokens.device)  # [rows or 1, entries, block]
-        block = seen.shape[2]
-        if self.cache.is_uniform:  # everything before the block is seen
-            return pad(self._additive(seen), (self.cache.longest, 0))
-        lengths = self.cache.lengths_on(tokens.device)[:, None]  # [rows, 1]
-        slots = torch.arange(self.cache.longest + block, device=tokens.device)[None]
-        offset = slots - lengths  # [rows, slots]: block entry that a slot holds
-        inside = (offset >= 0) & (offset < block)
-        index = offset.clamp(0, block - 1)[:, None].expand(-1, entries, -1)
-        seen = (
-            seen.expand(len(self.lengths), -1, -1).gather(2, index) & inside[:, None]
-        )  # [rows, entries, slots]
-        return self._additive(seen | (offset < 0)[:, None])
-
-    def _windows(self, tokens: Tensor, ancestors: Tensor | None, depths: Tensor | None) -> Any:
-        """`_mask` by kind of layer, or one where all layers see the same window."""
         rows, entries = tokens.shape[:2]
-        lengths, whole = self.cache.lengths_on(tokens.device), entries
+        windows = self.adapter.windows
+        if self.cache.is_uniform and ancestors is None:
+            if entries == 1 and not windows:
+                return None
+            rows = 1
+        lengths, whole = self.cache.lengths_on(tokens.device)[:rows], entries
         block = Block(lengths)
         if ancestors is not None and depths is not None:
             whole = ancestors.shape[2]
-            words = -(-whole // 32)
-            bits = pack_ancestors(ancestors, words=words).expand(rows, -1, -1)
+            bits = pack_ancestors(ancestors, words=-(-whole // 32)).expand(rows, -1, -1)
             block = Block(lengths, None, bits, depths.expand(rows, -1), written=whole - entries)
         slots = torch.arange(self.cache.longest + whole, device=tokens.device)
         masks = {
             kind: self._additive(seen_slots(block, entries, slots, window, chunk))
-            for kind, (window, chunk) in self.adapter.windows.items()
+            for kind, (window, chunk) in (windows or {"": (None, None)}).items()
         }
         return masks.get("", masks)
 
@@ -491,13 +474,6 @@ class ModelRunner:
 def is_split(model: Any) -> bool:
     """Returns whether a model's layers lie on several devices."""
     return len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
-
-
-def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Tensor:
-    """Returns what block entries see of their block, `[rows or 1, entries, block]` bool."""
-    if ancestors is not None:
-        return ancestors
-    return torch.ones(1, entries, entries, dtype=torch.bool, device=device).tril_()
 
 
 def _length_rope(adapter: AdapterLike) -> LengthRope | None:
