@@ -92,7 +92,7 @@ class Chosen(DraftLength):
         super().__init__(3)
         self._takes = takes
 
-    def takes_rows(self, prompt: int, limit: int | None, rows: int = 1) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         return self._takes()
 
 

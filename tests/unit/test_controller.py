@@ -58,9 +58,9 @@ class Machine:
         self.began: dict[int, DraftLength] = {}  # what chose for a row when it was prefilled
 
     def round(self, length: DraftLength, left: Sequence[int] | None = None) -> None:
-        """Play one round of all rows, which have `left` tokens to generate at most."""
+        """Play one round of all rows."""
         began = [self.began.get(row, length) for row in self.rows]
-        drafted = length.choose(self.rows, began=began)
+        drafted = length.choose(self.rows, began=began, left=left)
         if left is not None:
             drafted = [min(many, most - 1) for many, most in zip(drafted, left, strict=True)]
         block, rows, caught = 1 + max(drafted), len(self.rows), 0
@@ -273,11 +273,11 @@ def test_rows_that_begin_together_are_drafted_for_where_the_last_row_gains(
     known = Acceptance()
     for seed in range(3):
         length = AdaptiveDraftLength(LARGEST, experience=known)
-        if length.takes_rows(100, TOKENS, rows):
+        if length.takes_rows(100, TOKENS, [TOKENS] * rows):
             length.prefilled(100, 0.5)
         Machine(chance, crowded, 0.8 + 0.09 * rows, rows, seed=seed).close(length, TOKENS)
     decisions = [
-        AdaptiveDraftLength(LARGEST, experience=known).takes_rows(100, TOKENS, rows)
+        AdaptiveDraftLength(LARGEST, experience=known).takes_rows(100, TOKENS, [TOKENS] * rows)
         for _ in range(EXPLORE_EVERY)
     ]
     assert sum(decisions) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))

@@ -268,6 +268,14 @@ class Stopping:
         """Returns how many more tokens a row may generate after `generated` ones."""
         return max(self.limit - generated, 0) if self.limit is not None else 1 << 30
 
+    def tokens_left(self, rows: Rows) -> list[int] | None:
+        """Tokens that each active row has yet to say, if all end by the limit alone and no others
+        have joined; otherwise it is unknown, and the longest text is rarely the one whose drafts
+        fail most."""
+        if self.limit is None or self.eos or self.asks_host or self.batch:
+            return None
+        return [self.budget(len(rows.output(row))) for row in range(len(rows.active))]
+
     def reason(self, new: list[int]) -> Reason:
         """Returns why a row ended that the device has ended behind its tokens `new`."""
         return "stop" if new and new[-1] in self.eos else "length"

@@ -105,8 +105,9 @@ class ChainDrafter(Drafter):
     def begin(self, outcome: Outcome) -> Iterator[None]:
         active, limit = outcome.rows.active, self.context.stopping.limit
         width = int(self.context.inputs["input_ids"].shape[1])
+        left = self.context.stopping.tokens_left(outcome.rows)
         is_predicted = self.looks_up and bool(self.prediction)
-        has_prompt = not is_predicted and self.draft_length.takes_rows(width, limit, len(active))
+        has_prompt = not is_predicted and self.draft_length.takes_rows(width, limit, left)
         self.began = [self.draft_length] * len(active)
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
@@ -158,7 +159,8 @@ class ChainDrafter(Drafter):
             may_draft[row] = True
         matches = self._look_up(outcome)
         rows, has = outcome.rows, [many > 0 for many in matches]
-        sizes = self.draft_length.choose(rows.active, may_draft, self.began, has)
+        left = self.context.stopping.tokens_left(rows)
+        sizes = self.draft_length.choose(rows.active, may_draft, self.began, has, left)
         lines = zip(sizes, outcome.budget, may_draft, matches, strict=True)
         self.drafted = [
             max(min(size, budget - 1), 0) if can else min(size, many)

@@ -9,7 +9,7 @@ from functools import partial
 
 from ..engine.interface import Outcome
 from .controller import Candidate, RoundCost
-from .experience import LOOKUP, WEIGHT, Acceptance, chain_tokens
+from .experience import LOOKUP, WEIGHT, Acceptance, chain_tokens, rounds_to_the_end
 
 MEMORY = 0.85
 """Weight that the acceptance seen so far keeps from round to round."""
@@ -99,13 +99,13 @@ class DraftLength:
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def takes_rows(self, prompt: int, limit: int | None, rows: int = 1) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         """Returns whether rows that begin should be drafted for, and so are worth the draft's
         prefill.
 
         Args:
             prompt: tokens of a row's prompt, and `limit`: new tokens that it may generate.
-            rows: how many begin.
+            left: new tokens that each will say, as of `choose`.
         """
         return True
 
@@ -118,6 +118,7 @@ class DraftLength:
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
         available: Sequence[bool] | None = None,
+        left: Sequence[int] | None = None,
     ) -> list[int]:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
 
@@ -125,6 +126,8 @@ class DraftLength:
             may_draft: those that the draft model can draft for; `None` is all of them.
             began: what chose the drafts of each when it was prefilled; `None` is this one.
             available: those that have a draft without a forward of the draft model.
+            left: tokens that each has yet to say, if that is known: unless requests come and go
+                (`Requests.expect`), what counts is then when the last of them ends.
         """
         return [self.largest] * len(rows)
 
@@ -220,15 +223,17 @@ class AdaptiveDraftLength(DraftLength):
             self.controller.begin(note)
         self._rows: dict[int, RowState] = {}
         self._had_peers = False
+        self._shares: list[float] = []  # of each length's gain, what a closed batch keeps
         self._size = 0  # of the last choice
 
-    def takes_rows(self, prompt: int, limit: int | None, rows: int = 1) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.acceptance.experience
         self.requests.begin(known.kind)
+        closed = left if left is not None and self._is_closed(left) else None
         rates = known.rates
         if not self.may_pay:
             return False
-        return self.requests.pays(known.kind, rates, prompt, limit, self.largest, rows)
+        return self.requests.pays(known.kind, rates, prompt, limit, self.largest, closed)
 
     def prefilled(self, prompt: int, seconds: float) -> None:
         self.requests.prefilled(self.acceptance.experience.kind, prompt, seconds)
@@ -243,6 +248,7 @@ class AdaptiveDraftLength(DraftLength):
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
         available: Sequence[bool] | None = None,
+        left: Sequence[int] | None = None,
     ) -> list[int]:
         may = may_draft or [True] * len(rows)
         self._had_peers |= len({*rows, *self._rows}) > 1
@@ -257,10 +263,11 @@ class AdaptiveDraftLength(DraftLength):
         self._size = 0
         if any(has):
             members, count = sum(may), len(rows)
+            closed = left if left is not None and self._is_closed(left) else None
             draft = self.controller.times.draft(members)
 
             def candidates() -> list[Candidate[int]]:
-                tokens = self._tokens([self._rows[row] for row in rows], has)
+                tokens = self._tokens([self._rows[row] for row in rows], has, closed)
                 return [
                     Candidate(size, 1 + size, tokens[size], size * draft)
                     for size in range(1, self.largest + 1)
@@ -275,14 +282,32 @@ class AdaptiveDraftLength(DraftLength):
             self._size = best.size if best else 0
         return [self._size] * len(rows)
 
-    def _tokens(self, rows: Sequence[RowState], has: Sequence[bool]) -> list[float]:
-        """Returns expected tokens of a round and row for `0 .. largest` draft tokens."""
+    def _tokens(
+        self, rows: Sequence[RowState], has: Sequence[bool], left: Sequence[int] | None
+    ) -> list[float]:
+        """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
+        batch with `left`, what plain decoding would have to give to end as soon."""
         chances = self.acceptance.chances(self.largest)
         if not self._had_peers:  # by the depth of its drafts
             return chain_tokens(chances)
         usual = self.acceptance.rate
         rates = [row.rate(usual) if can else 0.0 for row, can in zip(rows, has, strict=True)]
-        return chain_tokens(chances, rates)
+        tokens = chain_tokens(chances, rates)
+        self._shares = [1.0] * len(tokens)
+        if left is not None:
+            mean = sum(rates) / len(rates)
+            alike = [chance * mean / max(chances[0], 1e-9) for chance in chances]
+            alike = [min(chance, 0.999) for chance in alike]
+            rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
+            each = chain_tokens(alike)
+            lasts = [rounds[0] / last for last in rounds]
+            self._shares = [last / even for last, even in zip(lasts, each, strict=True)]
+            tokens = [have * share for have, share in zip(tokens, self._shares, strict=True)]
+        return tokens
+
+    def _is_closed(self, left: Sequence[int]) -> bool:
+        """Returns whether these rows end together, since no requests come and go."""
+        return len(left) > 1 and not self.requests.rows
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         times = self.controller.times
@@ -290,7 +315,8 @@ class AdaptiveDraftLength(DraftLength):
             each = times.draft(done.drafting_rows)
             late = max(done.drafting - done.forwards * each, 0.0)
             self.controller.catch_up = late / done.missed
-        self.controller.observe(done, tokens)
+        share = self._shares[done.block - 1] if done.block <= len(self._shares) else 1.0
+        self.controller.observe(done, tokens * share)
 
     def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
         for row in self._rows.keys() - set(rows):

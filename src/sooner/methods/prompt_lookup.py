@@ -115,7 +115,8 @@ class LookupDrafter(Drafter):
             limit = min(largest, outcome.budget[row] - 1)
             drafts.append(self._allowed(row, index.continuation(limit)))
         rows, has = outcome.rows.active, [bool(draft) for draft in drafts]
-        sizes = self.draft_length.choose(rows, [False] * len(rows), None, has)
+        left = self.context.stopping.tokens_left(outcome.rows)
+        sizes = self.draft_length.choose(rows, [False] * len(rows), None, has, left)
         drafts = [draft[:size] for draft, size in zip(drafts, sizes, strict=True)]
         self.drafted = [len(draft) for draft in drafts]
         self.round = RoundCost(len(drafts), 1 + max(self.drafted), members=0)

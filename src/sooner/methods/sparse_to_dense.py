@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -82,7 +82,7 @@ class SparseToDense(Method):
 class MeasuredLength(AdaptiveDraftLength):
     """The draft length that measurably pays, of drafts whose prefill is a gather of slots."""
 
-    def takes_rows(self, prompt: int, limit: int | None, rows: int = 1) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         return True
 
 
