@@ -1,4 +1,4 @@
-"""Machines that differ are refused before a model is loaded."""
+"""Shares of CPUs that never make Ray wait without a word, and machines that differ are refused."""
 
 from __future__ import annotations
 
@@ -7,9 +7,46 @@ import pytest
 pytest.importorskip("ray")
 
 from sooner.errors import SoonerError
-from sooner.ray.nodes import GONE, compare
+from sooner.ray.nodes import GONE, SPARE, RayNode, Share, compare, plan_share
 
 HERE = {"Python": "3.11.7", "torch": "2.11", "'/data'": "a folder"}
+
+
+def nodes(*cpus: float, gpus: float = 0.0) -> list[RayNode]:
+    return [RayNode(str(number), count, gpus) for number, count in enumerate(cpus)]
+
+
+@pytest.mark.parametrize("cpus", [[1], [2], [4], [16], [1, 1], [2, 2], [1, 4, 16]])
+def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
+    share = plan_share(nodes(*cpus), len(cpus), "--actors", len(cpus))
+    assert sum(cpus) - share.cpus * 2 * len(cpus) >= SPARE * len(cpus) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("cpus", "models", "expected"), [([2], 1, 1.0), ([2], 2, 0.95), ([2], 9, 0.2), ([4, 2], 3, 0.6)]
+)
+def test_a_share_is_as_large_as_fits_when_a_machine_goes(
+    cpus: list[float], models: int, expected: float
+) -> None:
+    assert plan_share(nodes(*cpus), models, "--replicas") == Share(expected)
+    assert plan_share(nodes(*cpus, gpus=9), models, "--replicas") == Share(expected, 1.0)
+    assert plan_share(nodes(*cpus, gpus=9), models, "", needs_gpu=False) == Share(expected)
+
+
+@pytest.mark.parametrize(
+    ("machines", "models", "drafters", "message"),
+    [
+        (nodes(2), 9, 9, "18 actors need 3.6 CPUs or more, .* has 2; .* at most 4 with --actors"),
+        (nodes(2), 10, 0, "10 actors need 2 CPUs or more, .* at most 9 with --actors"),
+        (nodes(8, gpus=1), 2, 2, "2 models need a GPU each, and the cluster has 1"),
+        (nodes(0), 1, 1, "has 0"),
+    ],
+)
+def test_too_many_are_refused_with_the_way_out(
+    machines: list[RayNode], models: int, drafters: int, message: str
+) -> None:
+    with pytest.raises(SoonerError, match=message):
+        plan_share(machines, models, "--actors", drafters)
 
 
 @pytest.mark.parametrize(

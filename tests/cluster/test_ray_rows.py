@@ -1,4 +1,4 @@
-"""Rows between stages: plain values, texts in JSON, and bounds on how many wait."""
+"""Rows between stages: plain values, and texts in JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from PIL import Image
 
 pytest.importorskip("ray.data")
 
-from ray.data import DataContext
-from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeOption
-
 from sooner.ray import OCR, Parser, Write
-from sooner.ray.pressure import configured
 from sooner.ray.stages import batch_of, rows_of
 
 
@@ -27,19 +23,6 @@ def test_a_batch_of_arrays_is_rows_of_plain_values() -> None:
     assert {type(value) for row in rows for value in row.values()} == {str, int}
     assert batch_of(rows) == {"path": ["a", "b"], "page": [1, 2]}
     assert batch_of([]) == {}
-
-
-@pytest.mark.parametrize(("rows_a_block", "count"), [(1, 16), (16, 1)])
-def test_pages_that_take_milliseconds_share_blocks(rows_a_block: int, count: int) -> None:
-    """Each block is a task of the next stage, and costs the driver some milliseconds."""
-    size = configured(DataContext.get_current().copy(), 16, rows_a_block).target_max_block_size
-    buffer = BlockOutputBuffer(OutputBlockSizeOption.of(target_max_block_size=size))
-    for number in range(16):
-        buffer.add_batch({"page": [number], "parsed": ["x" * 1000]})
-    buffer.finalize()
-    blocks = [block.num_rows for block in buffer.iter_ready_blocks()]
-    assert sum(blocks) == 16
-    assert len(blocks) == count
 
 
 @pytest.fixture
@@ -75,7 +58,7 @@ def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None
 
 
 def test_the_error_of_a_stage_is_raised_without_rays_advice() -> None:
-    from sooner.ray.job import _ours
+    from sooner.ray.job import _sooner_error
 
     trace = (
         'ray::MapWorker(MapBatches(Stage)).submit()\n  File "x.py", line 3, in call\n'
@@ -83,7 +66,7 @@ def test_the_error_of_a_stage_is_raised_without_rays_advice() -> None:
         "direct cause of the following exception:\n\nray.exceptions.UserCodeException: failed.\n"
         "To change retry attempts, configure something."
     )
-    assert str(_ours(RuntimeError(trace))) == (
+    assert str(_sooner_error(RuntimeError(trace))) == (
         "ray failed: AttributeError: 'NoneType' object has no attribute 'size'"
     )
-    assert str(_ours(RuntimeError("lost"))) == "ray failed: lost"
+    assert str(_sooner_error(RuntimeError("lost"))) == "ray failed: lost"

@@ -1,12 +1,10 @@
-"""`sooner serve --ray` on the command line: what is refused, in a line each, and shares of CPUs."""
+"""`sooner serve --ray` on the command line: what is refused, in a line each."""
 
 from __future__ import annotations
 
 import pytest
 
 from sooner.cli.main import main
-from sooner.errors import SoonerError
-from sooner.ray.shares import RayNode, ReplicaShare, replica_share
 
 pytest.importorskip("uvicorn")
 
@@ -51,14 +49,3 @@ def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = refused(capsys, "miniature", "--ray", address, "--quiet")
     assert f"'{address}' is no address of a Ray cluster; give HOST:PORT" in error
-
-
-def test_shares_of_replicas() -> None:
-    two = [RayNode("a", 2.0)]
-    assert replica_share(two, 1) == ReplicaShare(1.0)
-    assert replica_share(two, 2).cpus == pytest.approx(0.95)
-    assert replica_share(two, 9).cpus == pytest.approx(0.2)
-    with pytest.raises(SoonerError, match=r"10 replicas need 2 CPUs or more, .* at most 9 with"):
-        replica_share(two, 10)
-    # A machine may go: its replicas find room on the others.
-    assert replica_share([RayNode("a", 4.0), RayNode("b", 2.0)], 3).cpus == pytest.approx(0.6)

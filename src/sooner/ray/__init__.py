@@ -8,9 +8,8 @@
 
 `OCR` drafts pages, `Parser` verifies them over one continuous engine, `Write` puts them into a
 folder of results; `stages` says what their rows hold. `RayJob` is all of it (`sooner parse --ray`):
-`shares` says what each stage may take of the cluster, `nodes` checks every machine before a model
-is loaded, `cluster` connects, and `pressure` keeps what is queued small. Names are imported on
-first use.
+`nodes` says what each stage may take of the cluster and checks every machine before a model is
+loaded, and `cluster` connects. Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -14,12 +14,10 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError
-from .shares import RayNode
 
 LOCAL = "local"
 """Address of a cluster that is started here, and ends with the run."""
@@ -92,21 +90,6 @@ def import_ray(debug: bool = False) -> Any:
     return ray
 
 
-@dataclass(frozen=True)
-class RayCluster:
-    """Holds a connected cluster.
-
-    Attributes:
-        address: as it was asked for.
-        nodes: its machines.
-        is_own: it was started here, and ends with the run.
-    """
-
-    address: str
-    nodes: list[RayNode]
-    is_managed: bool
-
-
 @contextmanager
 def connected(
     address: str = LOCAL,
@@ -114,8 +97,8 @@ def connected(
     cpus: int | None = None,
     debug: bool = False,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[RayCluster]:
-    """Be connected to a cluster inside the block.
+) -> Iterator[bool]:
+    """Be connected to a cluster inside the block; yields whether it was started here.
 
     Args:
         address: `local`, `auto` (the one that `ray start` started on this machine), or host:port.
@@ -129,7 +112,7 @@ def connected(
     """
     ray = import_ray(debug)
     if ray.is_initialized():  # a notebook's own
-        yield RayCluster(address, _nodes(ray), False)
+        yield False
         return
     quiet = {
         "log_to_driver": debug,
@@ -155,7 +138,7 @@ def connected(
         except Exception as error:
             raise SoonerError(_explain(address, error)) from error
         left.callback(_shutdown, ray, debug)
-        yield RayCluster(address, _nodes(ray), address == LOCAL)
+        yield address == LOCAL
 
 
 def _alone(left: ExitStack) -> None:
@@ -322,18 +305,6 @@ def _node_address(address: str) -> dict[str, str]:
         if host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return {"_node_ip_address": LOOPBACK}
     return {}
-
-
-def _nodes(ray: Any) -> list[RayNode]:
-    from .nodes import node_name
-
-    return [
-        RayNode(
-            node_name(node), node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
 
 
 def _explain(address: str, error: Exception) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,31 +18,31 @@ from typing import Any
 
 from ..documents import Document
 from ..errors import SoonerError
-from ..storage import Store, open_store
 from ..tasks.parse.drafters import TIMEOUT
 from ..tasks.parse.output import ParseOutput
 from ..tasks.parse.records import Line, PageTask
 from ..tasks.parse.result import FAILED, Counts
 from ..tasks.parse.settings import ParseSettings
 from .cluster import LOCAL, connected
-from .nodes import check_nodes
+from .nodes import LIGHT, Share, check_nodes, connected_nodes, plan_share
 from .parser import IN_FLIGHT, ParserStage
-from .shares import Shares
 from .stages import OCRStage, PlanStage, Row, WriteStage, finish_document, is_page, rows_of
-
-RUNS = ".sooner/runs"
 
 PLANNED = 16
 """Documents that are planned by one task, so that a task is worth its overhead."""
 
+WAVE = 4000
+"""Documents of one dataset: Ray Data keeps rows that wait, and some kilobytes of figures of every
+page, in the driver until its end."""
+
 WAITING = 16
-"""Pages that may wait behind a stage, besides those that are under way."""
+"""Pages that may wait behind a stage, besides those that are under way; sizes the object store."""
 
 AHEAD, WRITING = 2, 4
 """Pages that a drafter, and a writer, is given at once: the next one waits beside it."""
 
 ROUNDS = 20
-"""How often what was lost with machines is done again."""
+"""Datasets one after another in which no document may come to its end."""
 
 RAISED = re.compile(r"(?!ray\.)[A-Za-z_][\w.]*(Error|Exception)\b")
 """A traceback's last line, if the error is not Ray's own."""
@@ -75,7 +75,7 @@ class RayJob:
         settings: how pages are parsed.
         drafter, timeout: as `OCRStage` takes them.
         address: of a cluster, see `cluster.connected`.
-        parsers: actors that parse; by default as many as `Shares.plan` says.
+        parsers: actors that parse; by default one a GPU, or one a machine where there is none.
         pages_in_flight: pages under way at once in each.
         notes_of: notes for the pages of a document.
         load: makes another parser than that of `model`.
@@ -122,79 +122,85 @@ class RayJob:
                 a page. What is finished is kept.
         """
         under_way = (self.parsers or 1) * self.pages_in_flight + 4 * WAITING
-        with connected(self.address, under_way, debug=self.debug) as cluster:
-            shares = Shares.plan(cluster.nodes, self.parsers, self.drafter != "none")
-            check_nodes(self.store, self.inputs, None if self.model is None else self.model.model)
+        with connected(self.address, under_way, debug=self.debug):
+            nodes = connected_nodes()
+            parsers = self.parsers or int(sum(item.gpus for item in nodes)) or len(nodes)
+            drafters = parsers if self.drafter != "none" else 0
+            share = plan_share(nodes, parsers, "--actors", drafters)
+            check_nodes(self.inputs, self.model.model if self.model else None, self.store)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
-            listed = write_list(self.store, self.documents)
-            self.documents = ()  # this process keeps no list of what may be a million files
             try:
-                self._run_until_done(listed, shares)
+                self._run_until_done(parsers, share)
             finally:
                 with suppress(SoonerError):  # would hide what happened
-                    self.store.remove(listed)
                     self.manifest.rebuild()
         self.output.intake.check(self._longest)
         return self.counts
 
-    def _run_until_done(self, listed: str, shares: Shares) -> None:
-        """Run the pipeline, and again over documents of which rows were lost.
+    def _run_until_done(self, parsers: int, share: Share) -> None:
+        """Run the pipeline over one wave of documents after another.
 
         Ray goes on with a task of a lost machine by running it again and leaving out as many rows
-        as there were. What is left to be done of documents has changed meanwhile.
+        as there were. What is left to be done of documents has changed meanwhile, so those of
+        which rows were lost are in the next wave, too.
         """
-        for _ in range(ROUNDS):
+        rounds = 0
+        while left := [n for n, is_done in enumerate(self._is_done) if not is_done]:
+            if rounds >= ROUNDS:
+                raise SoonerError(
+                    f"{len(left)} documents did not come to their ends, since machines went again "
+                    "and again; what is finished is kept, the same command goes on there"
+                )
+            self._open.clear()
             try:
-                self._run(listed, shares)
+                self._run(left[:WAVE], parsers, share)
             except SoonerError:
                 raise
             except Exception as error:
-                raise _ours(error) from error
-            if (left := self._is_done.count(0)) == 0:
-                return
-            lines = self.store.read(listed).splitlines(keepends=True)
-            rest = [line for line in lines if not self._is_done[json.loads(line)[0]]]
-            self.store.write(listed, iter(rest))
-            self._open.clear()
-        raise SoonerError(
-            f"{left} documents did not come to their ends, since machines went again and again; "
-            "what is finished is kept, the same command goes on there"
-        )
+                raise _sooner_error(error) from error
+            rounds = 0 if self._is_done.count(0) < len(left) else rounds + 1
 
-    def _run(self, listed: str, shares: Shares) -> None:
+    def _run(self, numbers: list[int], parsers: int, share: Share) -> None:
         self._since = 0.0
-        batches = self._dataset(listed, shares).iter_batches(batch_size=None, prefetch_batches=0)
+        dataset = self._dataset(numbers, parsers, share)
+        batches = dataset.iter_batches(batch_size=None, prefetch_batches=0)
         for row in (row for batch in batches for row in rows_of(batch)):
             self._since = self._since or time.monotonic()  # all actors are up
-            self._took(row)
+            self._count_row(row)
 
-    def _dataset(self, listed: str, shares: Shares) -> Any:
+    def _dataset(self, numbers: list[int], parsers: int, share: Share) -> Any:
         """Returns a dataset of rows that went through all stages; nothing runs before they are
         asked for."""
         import ray.data
         from ray.data import DataContext
 
-        from .pressure import configured
-
-        context = configured(DataContext.get_current().copy(), WAITING)
+        warnings.filterwarnings("ignore", "The maximum number of concurrent tasks")
+        context = DataContext.get_current().copy()
+        context.target_max_block_size = context.target_min_block_size = 1  # a block a row
+        context.enable_progress_bars = context.print_on_execution_start = False
+        context.enable_auto_log_stats = False
+        context.max_consecutive_actor_init_deaths = 100  # of killed ones: see `Parser`
+        context.execution_options.preserve_order = False
         with DataContext.current(context):
-            start = [{"store": str(self.output.delivery.folder), "list": listed}]
-            rows: Any = ray.data.from_items(start)
-            # Another share than planning's, or both would be one task that plans all in turn.
-            rows = rows.flat_map(read_list, num_cpus=shares.light / 2)
+            entries = [
+                {"document": json.dumps([n, item.source, item.place.as_posix()])}
+                for n, item in ((n, self.documents[n]) for n in numbers)
+            ]
+            tasks = -(-len(entries) // PLANNED)
+            rows: Any = ray.data.from_items(entries, override_num_blocks=tasks)
             rows = rows.map_batches(
                 PlanStage(self.output).__call__,
                 batch_size=None,
-                num_cpus=shares.light,
-                compute=ray.data.TaskPoolStrategy(size=max(2, shares.parsers)),
+                num_cpus=LIGHT,
+                compute=ray.data.TaskPoolStrategy(size=max(2, parsers)),
             )
-            if shares.drafters:
+            if self.drafter != "none":
                 rows = rows.map_batches(
                     OCRStage,
                     fn_constructor_args=(self.drafter, self.output.intake, self.timeout),
                     batch_size=None,
-                    num_cpus=shares.heavy,
-                    compute=_pool(shares.drafters, AHEAD),
+                    num_cpus=share.cpus,
+                    compute=_pool(parsers, AHEAD),
                 )
             rows = rows.map_batches(
                 ParserStage,
@@ -209,19 +215,19 @@ class RayJob:
                     **({} if self.model is None else asdict(self.model)),
                 },
                 batch_size=None,
-                num_cpus=shares.heavy,
-                num_gpus=shares.gpus or None,
-                compute=_pool(shares.parsers, self.pages_in_flight, self.pages_in_flight),
+                num_cpus=share.cpus,
+                num_gpus=share.gpus or None,
+                compute=_pool(parsers, self.pages_in_flight, self.pages_in_flight),
             )
             return rows.map_batches(
                 WriteStage,
                 fn_constructor_kwargs={"output": self.output, "finishes": False},
                 batch_size=None,
-                num_cpus=shares.light,
-                compute=_pool(max(1, shares.parsers // 2), WRITING),
+                num_cpus=LIGHT,
+                compute=_pool(max(1, parsers // 2), WRITING),
             )
 
-    def _took(self, row: Row) -> None:
+    def _count_row(self, row: Row) -> None:
         """Count a row that went through all stages; rows come in any order, and may come twice."""
         told = json.loads(row["told"])
         number, page = int(told["document"]), int(row["page"])
@@ -267,35 +273,6 @@ class RayJob:
             raise SoonerError(f"{where}: {line['reason']}")
 
 
-def write_list(store: Store, documents: Iterable[Document]) -> str:
-    """Put a run's documents into its store, so that no process has to keep them.
-
-    Returns:
-        The name of the list; whoever made it removes it.
-
-    Raises:
-        StorageError: it can't be written.
-    """
-    name = f"{RUNS}/{uuid.uuid4().hex}.jsonl"
-    entries = ([n, item.source, item.place.as_posix()] for n, item in enumerate(documents))
-    store.write(name, (json.dumps(entry).encode() + b"\n" for entry in entries))
-    return name
-
-
-def read_list(row: Row) -> Iterator[Row]:
-    """Yields the documents of a list, some to a row.
-
-    Args:
-        row: `store`, the folder or URL of the results, and `list`, a name there.
-
-    Raises:
-        StorageError: the list can't be read.
-    """
-    lines = open_store(row["store"]).read(row["list"]).splitlines()
-    for start in range(0, len(lines), PLANNED):
-        yield {"documents": b"\n".join(lines[start : start + PLANNED]).decode()}
-
-
 def _pool(size: int, under_way: int, at_once: int = 1) -> Any:
     """Returns actors of a stage. Not a pool of one size: an actor whose machine is lost gets the
     place of one that has nothing to do.
@@ -311,7 +288,7 @@ def _pool(size: int, under_way: int, at_once: int = 1) -> Any:
     )
 
 
-def _ours(error: BaseException) -> Exception:
+def _sooner_error(error: BaseException) -> Exception:
     """Returns the error of this library that Ray has wrapped, or one line about Ray's own."""
     for cause in _chain(error):
         if isinstance(cause, SoonerError):

@@ -1,10 +1,11 @@
-"""Looks at every machine of a cluster before a model is loaded: versions, and what it can see."""
+"""Machines of a cluster: what an actor may take of them, and whether all of them are the same."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,15 @@ from ..errors import SoonerError
 from ..storage import Store
 from ..tasks.parse.identity import DEMO
 
-Facts = Mapping[str, str]
-"""What a machine says of itself, by what it is about."""
+LIGHT = 0.01
+"""CPUs of what mostly waits for files: planning and writing. Ray Data starts nothing where all CPUs
+are taken, and waits for ever without a word."""
+
+MIN_SHARE = 0.2
+"""Share of a CPU below which a parser or drafter would only wait for others."""
+
+SPARE = 0.1
+"""CPUs of a machine that are left for what is light."""
 
 PACKAGES = ("sooner", "sooner-miniatures", "sooner-lab", "ray", "torch", "transformers")
 
@@ -21,6 +29,113 @@ WAIT = 120.0
 """Seconds that a machine has to answer."""
 
 GONE = "can't be seen"
+
+Facts = Mapping[str, str]
+"""What a machine says of itself, by what it is about."""
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """Holds a machine of the cluster, as Ray counts it."""
+
+    name: str
+    cpus: float
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """Holds CPUs and GPUs of one actor."""
+
+    cpus: float
+    gpus: float = 0.0
+
+
+def plan_share(
+    nodes: Sequence[RayNode], models: int, options: str, drafters: int = 0, needs_gpu: bool = True
+) -> Share:
+    """Returns the largest share, one CPU at most, with which all actors find room, also when one of
+    several machines is lost.
+
+    Args:
+        nodes: of the cluster.
+        models: actors with a model, each on a GPU of its own where there are any.
+        options: of the command line that say how many.
+        drafters: actors that take no GPU.
+        needs_gpu: models go onto GPUs.
+
+    Raises:
+        SoonerError: there is no room, and Ray would wait for it for ever.
+    """
+    gpus = sum(item.gpus for item in nodes) if needs_gpu else 0.0
+    if gpus and models > gpus:
+        raise SoonerError(
+            f"{models} models need a GPU each, and the cluster has {gpus:g}; ask for at most "
+            f"{int(gpus)} with {options}, or give --device cpu"
+        )
+    # An actor whose machine is lost is started on another, and its work waits for that.
+    room = sorted((max(node.cpus - SPARE, 0.0) for node in nodes), reverse=True)
+    room, actors = room[1:] or room, models + drafters
+    for percent in range(100, round(100 * MIN_SHARE) - 1, -5):
+        if sum(int(free * 100 / percent + 1e-9) for free in room) >= actors:
+            return Share(percent / 100, 1.0 if gpus else 0.0)
+    limit = sum(int(free / MIN_SHARE + 1e-9) for free in room) * models // actors
+    raise SoonerError(
+        f"{actors} actors need {MIN_SHARE * actors:g} CPUs or more, and the cluster has "
+        f"{sum(item.cpus for item in nodes):g}; ask for at most {max(limit, 1)} with {options}"
+    )
+
+
+def check_nodes(paths: Sequence[str], model: str | None, store: Store | None = None) -> None:
+    """Ask all machines of the connected cluster before a model is loaded, and refuse what differs.
+
+    Args:
+        paths: files and folders that each machine has to see; URLs are left out.
+        model: folder or hub id; `None` for none.
+        store: of the results, where each machine has to see a file that was written just now.
+
+    Raises:
+        SoonerError: a machine that differs, or does not answer.
+    """
+    paths = [path for path in paths if "://" not in path]
+    if model not in (None, DEMO) and os.path.isdir(str(model)):  # the demo comes with a package
+        paths.append(str(model))
+    if store is None:
+        compare(asker()(paths), _ask_nodes(paths))
+        return
+    name = f".sooner/probe/{uuid.uuid4().hex}"
+    if (folder := store.local_path()) is not None:
+        paths.append(str(Path(folder).resolve() / name))
+    store.write(name, b"probe")
+    try:
+        compare(asker()(paths), _ask_nodes(paths))
+    finally:
+        store.remove(name)
+
+
+def compare(here: Facts, there: Mapping[str, Facts]) -> None:
+    """Refuse machines that differ from this one.
+
+    Args:
+        here: facts of the driver's machine.
+        there: of the others, by name.
+
+    Raises:
+        SoonerError: the first difference, with the machine and both values.
+    """
+    for node, facts in there.items():
+        for about, value in facts.items():
+            if value == (known := here.get(about, "unknown")):
+                continue
+            if value == GONE:
+                raise SoonerError(
+                    f"node '{node}' can't see {about}; put it where every node sees it under the "
+                    "same path, as on a shared file system or behind s3://"
+                )
+            raise SoonerError(
+                f"node '{node}' has {about} {value}, and this one has {known}; make them the "
+                "same, or results would depend on which machine did what"
+            )
 
 
 def asker() -> Callable[[Sequence[str]], Facts]:
@@ -50,69 +165,6 @@ def asker() -> Callable[[Sequence[str]], Facts]:
     return answer
 
 
-def compare(here: Facts, there: Mapping[str, Facts]) -> None:
-    """Refuse machines that differ from this one.
-
-    Args:
-        here: facts of the driver's machine.
-        there: of the others, by name.
-
-    Raises:
-        SoonerError: the first difference, with the machine and both values.
-    """
-    for node, facts in there.items():
-        for about, value in facts.items():
-            known = here.get(about, "unknown")
-            if value == known:
-                continue
-            if value == GONE:
-                raise SoonerError(
-                    f"node '{node}' can't see {about}; put it where every node sees it under the "
-                    "same path, as on a shared file system or behind s3://"
-                )
-            raise SoonerError(
-                f"node '{node}' has {about} {value}, and this one has {known}; make them the "
-                "same, or results would depend on which machine did what"
-            )
-
-
-def check_nodes(store: Store, inputs: Sequence[str], model: str | None) -> None:
-    """Ask all machines of the connected cluster, and refuse what differs.
-
-    Args:
-        store: of the results, where each machine has to see a file that was written just now.
-        inputs: files and folders that are to be read.
-        model: as it was asked for; `None` for none.
-
-    Raises:
-        SoonerError: a machine that differs, or does not answer.
-    """
-    folder, name = store.local_path(), f".sooner/probe/{uuid.uuid4().hex}"
-    paths = [path for path in inputs if "://" not in path]
-    if folder is not None:
-        paths.append(str(Path(folder).resolve() / name))
-    store.write(name, b"probe")
-    try:
-        # The demo comes with a package, wherever that is.
-        check_model_nodes(paths, "" if model in (None, DEMO) else str(model))
-    finally:
-        store.remove(name)
-
-
-def check_model_nodes(paths: Sequence[str], model: str) -> None:
-    """As `check_nodes`, where nothing is written.
-
-    Args:
-        paths: files and folders that each machine has to see.
-        model: folder or hub id; empty for one that comes with a package.
-
-    Raises:
-        SoonerError: a machine that differs, or does not answer.
-    """
-    all_paths = [*paths, *([model] if os.path.isdir(model) else [])]
-    compare(asker()(all_paths), _ask_nodes(all_paths))
-
-
 def _ask_nodes(paths: Sequence[str]) -> dict[str, Facts]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -127,16 +179,22 @@ def _ask_nodes(paths: Sequence[str]) -> dict[str, Facts]:
     for name, future in coming.items():
         try:
             facts[name] = ray.get(future, timeout=WAIT)
-        except ray.exceptions.GetTimeoutError:
-            raise SoonerError(
-                f"node '{name}' did not answer within {WAIT:g} s; look at it with `ray status`"
-            ) from None
-        except ray.exceptions.RayError as error:
+        except ray.exceptions.RayError as error:  # a timeout, too
             reason = " ".join(str(error).split())[-200:]
-            raise SoonerError(f"node '{name}' could not be asked: {reason}") from error
+            raise SoonerError(
+                f"node '{name}' did not answer ({reason}); look at it with `ray status`"
+            ) from error
     return facts
 
 
 def node_name(node: Mapping[str, Any]) -> str:
-    """Returns how a machine is told: its name and port, since several may be on one host."""
+    """Returns a machine's name and port, since several may be on one host."""
     return f"{node['NodeManagerHostname']}:{node['NodeManagerPort']}"
+
+
+def connected_nodes() -> list[RayNode]:
+    """Returns the machines of the connected cluster that are alive."""
+    import ray
+
+    alive = [(node_name(node), node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    return [RayNode(name, has.get("CPU", 0.0), has.get("GPU", 0.0)) for name, has in alive]

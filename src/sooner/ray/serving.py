@@ -20,8 +20,8 @@ from ..errors import SoonerError
 from ..interrupts import ended_as_interrupted
 from ..serve.settings import ChatSettings, ReplicaSettings
 from .cluster import LOCAL, MISSING, connected, hushed
+from .nodes import Share, check_nodes, connected_nodes, plan_share
 from .replica import DEPLOYMENT, ChatReplica
-from .shares import ReplicaShare, check_free, replica_share
 
 logger = logging.getLogger("sooner.serve")
 
@@ -94,19 +94,19 @@ class RayServer:
         # When it ends before it serves, what was deployed is taken away.
         with ended_as_interrupted():
             self.on_stage("ray")
-            with connected(self.address, BODIES, debug=self.debug, environment=PROXY) as cluster:
-                share = replica_share(cluster.nodes, self.replicas.maximum, self.needs_gpu)
-                if not cluster.is_managed:
-                    from .nodes import check_model_nodes
-
-                    check_model_nodes(self.paths, self.model_files or "")
+            with connected(self.address, BODIES, debug=self.debug, environment=PROXY) as is_managed:
+                options = "--replicas and --max-replicas"
+                count, needs_gpu = self.replicas.maximum, self.needs_gpu
+                share = plan_share(connected_nodes(), count, options, needs_gpu=needs_gpu)
+                if not is_managed:
+                    check_nodes(self.paths, self.model_files)
                 self.on_stage("load")
-                with self._deployed(share, cluster.is_managed, port) as url:
+                with self._deployed(share, is_managed, port) as url:
                     self.on_ready(url)
                     _wait_for_term()
 
     @contextmanager
-    def _deployed(self, share: ReplicaShare, is_managed: bool, port: int) -> Iterator[str]:
+    def _deployed(self, share: Share, is_managed: bool, port: int) -> Iterator[str]:
         """The application's address, while all replicas that there are always are ready."""
         serve = import_serve(self.debug)
         was_there = not is_managed and _is_running()
@@ -129,7 +129,7 @@ class RayServer:
                 if not (is_managed or was_there or serve.status().applications):
                     serve.shutdown()
 
-    def _run(self, serve: Any, share: ReplicaShare, port: int) -> str:
+    def _run(self, serve: Any, share: Share, port: int) -> str:
         """Deploy the application; returns its address."""
         from ray.serve.config import ProxyLocation
 
@@ -156,7 +156,7 @@ class RayServer:
         while self.name in serve.status().applications and time.monotonic() < end:
             time.sleep(0.1)
 
-    def _application(self, serve: Any, share: ReplicaShare) -> Any:
+    def _application(self, serve: Any, share: Share) -> Any:
         from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 
         settings, replicas = self.settings, self.replicas
@@ -237,7 +237,7 @@ def _quiet(debug: bool) -> None:
         logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
 
 
-def _wait_for_room(share: ReplicaShare, replicas: int) -> None:
+def _wait_for_room(share: Share, replicas: int) -> None:
     """Wait for a moment until the cluster has room: it learns late of what ended just now.
 
     Raises:
@@ -248,12 +248,15 @@ def _wait_for_room(share: ReplicaShare, replicas: int) -> None:
     end = time.monotonic() + ROOM_SECONDS
     while True:
         free = ray.available_resources()
-        try:
-            check_free(share, replicas, free.get("CPU", 0.0), free.get("GPU", 0.0))
+        cpus, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
+        if share.cpus * replicas <= cpus + 1e-9 and share.gpus * replicas <= gpus + 1e-9:
             return
-        except SoonerError:
-            if time.monotonic() > end:
-                raise
+        if time.monotonic() > end:
+            raise SoonerError(
+                f"--replicas {replicas} takes {share.cpus * replicas:g} CPUs and "
+                f"{share.gpus * replicas:g} GPUs of the cluster, and others leave {cpus:g} and "
+                f"{gpus:g}; end what runs there (`ray status` shows it), or ask for fewer"
+            )
         time.sleep(0.2)
 
 

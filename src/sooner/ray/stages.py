@@ -126,15 +126,15 @@ class PlanStage:
         self.output = output
 
     def __call__(self, batch: Batch) -> Iterator[dict[str, list[Any]]]:
-        """Yields a row at a time of documents; a batch has lines of `job.write_list`.
+        """Yields a row at a time; `document` of a batch is JSON of number, source and place, since
+        names of files need not be Unicode.
 
         Raises:
             SoonerError: the store of the results can't be read or written.
         """
-        for text in batch["documents"]:
-            for line in str(text).splitlines():
-                for row in self._rows(*json.loads(line)):
-                    yield batch_of([row])
+        for entry in batch["document"]:
+            for row in self._rows(*json.loads(entry)):
+                yield batch_of([row])
 
     def _rows(self, number: int, source: str, place: str) -> Iterator[Row]:
         document = document_at(source, Path(place))
