@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .noise import Purpose, RowNoise, first_to_come
 from .sampling import Processing, pick
@@ -58,26 +59,43 @@ def follow(tree: Tree, choices: Tensor) -> VerifyResult:
         return VerifyResult(tree.tokens, tree.sizes, choices[:, 0])  # no path, and nothing accepted
     above = tree.parents + 1  # [rows, nodes], as block entries
     hit = (choices.gather(1, above) == tree.tokens) & tree.valid()
+    return longest_path(tree, hit, choices)
+
+
+def longest_path(
+    tree: Tree, hit: Tensor, choices: Tensor, distance: Tensor | None = None
+) -> VerifyResult:
+    """Returns the longest path on which every node is a hit; of equally long ones that with the
+    smallest sum of distances, then that whose last node has the lowest index.
+
+    Args:
+        tree: draft of `rows` rows and `nodes` nodes.
+        hit: acceptable nodes, `[rows, nodes]` bool; padding is none.
+        choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
+        distance: of each node, `[rows, nodes]`, whole and not negative; `None` where at most one
+            of siblings is a hit, so that the path is unique.
+    """
     if tree.is_chain:
         accepted = hit.long().cumprod(1).sum(1)
         return VerifyResult(_line(tree), accepted, choices.gather(1, accepted[:, None])[:, 0])
-    return _deepest(tree, hit, choices)
-
-
-def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> VerifyResult:
-    """Returns the one path on which every node is a hit; siblings are distinct, so it is unique."""
     ancestors = tree.ancestors()  # [rows, entries, entries]
     good = torch.cat([torch.ones_like(hit[:, :1]), hit], 1)  # [rows, entries]; the root is good
     whole = (~ancestors | good[:, None]).all(-1)
     depths = ancestors.sum(-1) - 1  # [rows, entries]
-    last = torch.where(whole, depths, -1).argmax(1)  # [rows]
+    merit = torch.where(whole, depths, -1)
+    if distance is not None:  # depth, sum and index in one number, so that no two entries tie
+        apart = pad(distance, (1, 0))[:, None]  # [rows, 1, entries]
+        sums = torch.where(ancestors & whole[..., None], apart, 0).sum(-1)
+        index = torch.arange(merit.shape[1], device=merit.device)
+        merit = (merit * (sums.max() + 1) - sums) * merit.shape[1] - index
+    last = merit.argmax(1)  # [rows]
     accepted = depths.gather(1, last[:, None])[:, 0]
-    on_path = ancestors[torch.arange(tree.rows, device=last.device), last]
+    on_path = ancestors[torch.arange(len(last), device=last.device), last]
     on_path[:, 0].fill_(False)  # a value that is assigned is uploaded by torch before 2.15
     # Parents precede children, so the entries of the path in ascending order are the path.
     order = torch.where(on_path, 0, 1).argsort(dim=1, stable=True)
     inside = torch.arange(order.shape[1], device=order.device) < accepted[:, None]
-    path = torch.where(inside, order, 0)[:, : tree.nodes]
+    path = torch.where(inside, order, 0)[:, : hit.shape[1]]
     return VerifyResult(path, accepted, choices.gather(1, last[:, None])[:, 0])
 
 

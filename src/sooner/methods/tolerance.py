@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, check_whole
-from ..engine.acceptance import VerifyResult, follow_choices
+from ..engine.acceptance import VerifyResult, follow_choices, longest_path
 from ..engine.interface import Drafter
 from ..engine.loop import Rule
 from ..engine.noise import RowNoise
@@ -49,66 +49,6 @@ class ToleranceResult:
         limit = torch.minimum(accepted, room)
         steps = torch.arange(self.distance.shape[1], device=accepted.device)
         return steps < limit[:, None]
-
-
-def straight(
-    tree: Tree, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor
-) -> ToleranceResult:
-    """Returns chains, or no draft at all: accept up to the first node that is no hit; see
-    `nearest`.
-    """
-    accepted = hit.long().cumprod(1).sum(1)  # [rows]
-    path = torch.arange(1, 1 + tree.nodes, device=hit.device).expand(tree.rows, -1)
-    bonus = choices.gather(1, accepted[:, None])[:, 0]
-    return ToleranceResult(VerifyResult(path, accepted, bonus), dims, distance)
-
-
-def nearest(
-    ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor
-) -> ToleranceResult:
-    """Accept the longest path of hits; of equally long ones that with the smallest sum of absolute
-    distances, then that whose last node has the lowest index.
-
-    Args:
-        ancestors: of the trees, `[rows, 1 + nodes, 1 + nodes]` bool (`Tree.ancestors`).
-        choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
-        hit: acceptable nodes, `[rows, nodes]` bool; padding is none.
-        distance: signed distance of each node from the choice above it, `[rows, nodes]`.
-        dims: what each node speaks of, `[rows, nodes]`.
-    """
-    verdict = _longest(ancestors, choices, hit, distance.abs())
-    nodes = (verdict.path - 1).clamp(min=0)
-    return ToleranceResult(verdict, dims.gather(1, nodes), distance.gather(1, nodes))
-
-
-def _longest(ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor) -> VerifyResult:
-    root = torch.zeros_like(distance[:, :1])
-    good = torch.cat([torch.ones_like(hit[:, :1]), hit], 1)  # [rows, entries]; the root is good
-    whole = (~ancestors | good[:, None]).all(-1)  # [rows, entries]
-    depths = ancestors.sum(-1) - 1  # [rows, entries]
-    apart = torch.cat([root, distance], 1)[:, None]  # [rows, 1, entries]
-    sums = torch.where(ancestors & whole[..., None], apart, 0).sum(-1)  # [rows, entries]
-    last = _first_best(torch.where(whole, depths, -1), sums)  # [rows]
-    accepted = depths.gather(1, last[:, None])[:, 0]
-    on_path = ancestors[torch.arange(len(last), device=last.device), last]
-    on_path[:, 0].fill_(False)
-    # Parents precede children, so the entries of the path in ascending order are the path.
-    order = torch.where(on_path, 0, 1).argsort(dim=1, stable=True)
-    inside = torch.arange(order.shape[1], device=order.device) < accepted[:, None]
-    path = torch.where(inside, order, 0)[:, : hit.shape[1]]
-    return VerifyResult(path, accepted, choices.gather(1, last[:, None])[:, 0])
-
-
-def _first_best(depths: Tensor, sums: Tensor) -> Tensor:
-    """Returns the entry with the largest depth, then the smallest sum, then the lowest index,
-    `[rows]`.
-
-    All three in one number, so that no two entries tie.
-    """
-    entries = depths.shape[1]
-    spread = sums.max() + 1
-    index = torch.arange(entries, device=depths.device)
-    return ((depths * spread - sums) * entries - index).argmax(1)
 
 
 SLACK = 1e-9
@@ -246,9 +186,7 @@ class Tolerance:
             radii: `self.radii` on the device, `[dims]`.
         """
         above = choices.gather(1, tree.parents + 1)  # [rows, nodes]
-        ancestors = None if tree.is_chain else tree.ancestors()
-        depths = tree.depths() if ancestors is None else ancestors.sum(-1) - 1
-        places = generated[:, None] + depths[:, 1:] - 1
+        places = generated[:, None] + tree.depths()[:, 1:] - 1
         dims = places % self.dims  # [rows, nodes]
         drafted, chosen = self.tokens.bins(tree.tokens), self.tokens.bins(above)
         distance = drafted - chosen
@@ -256,9 +194,9 @@ class Tolerance:
         near = is_action & (distance.abs() <= radii[dims])
         hit = ((tree.tokens == above) | near) & tree.valid()
         distance = torch.where(is_action, distance, 0)
-        if ancestors is None:
-            return straight(tree, choices, hit, distance, dims)
-        return nearest(ancestors, choices, hit, distance, dims)
+        verdict = longest_path(tree, hit, choices, distance.abs())
+        nodes = (verdict.path - 1).clamp(min=0)
+        return ToleranceResult(verdict, dims.gather(1, nodes), distance.gather(1, nodes))
 
 
 def _check_dims(dims: int) -> None:
