@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from sooner.ray.affinity import PREFIX, key_of, rank
+pytest.importorskip("ray.serve")
+
+from sooner.ray.routing import PREFIX, key_of, rank
 
 CLIP = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
 OTHER = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB", "detail": "low"}}

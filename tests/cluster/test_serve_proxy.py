@@ -9,10 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-pytest.importorskip("starlette")
+pytest.importorskip("ray.serve")
 
-from sooner.ray.affinity import key_of
-from sooner.ray.proxy import NO_RETRY, SESSION, TRIES, ProxyMiddleware
+from sooner.ray.routing import NO_RETRY, SESSION, TRIES, ProxyMiddleware, key_of
 
 CHAT = "/v1/chat/completions"
 BODY = b'{"prompt": "' + b"a" * 2000 + b'"}'

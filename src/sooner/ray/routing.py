@@ -1,4 +1,10 @@
-"""Middleware of Ray Serve's proxy: affinity of requests, and replicas that are lost with them.
+"""Routing of Ray Serve: requests go to the replica that knows their media, again if it is lost.
+
+A replica keeps pages of keys and values and encoded pictures of what it answered, so the second
+question on a clip costs little there, and all of it elsewhere. `ProxyMiddleware` writes the key of
+a request into the header of Ray Serve's sessions, and `AffinityRouter` sends a session to its
+replica. Keys are put on replicas by rendezvous hashing (Thaler and Ravishankar, "Using name-based
+mappings to increase hit rates", 1998): only the keys of a replica that goes move.
 
 A request of which nothing was sent on yet is asked again when its replica dies, and where a replica
 refuses it with a 503 that another one may not give. A stream that has begun ends with an error
@@ -8,17 +14,24 @@ event, and without `[DONE]`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
+import random
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .affinity import key_of
-
 logger = logging.getLogger("sooner.serve")
 
+PREFIX = 1024
+"""Letters at the beginning of a prompt that decide where it goes. Prompts share pages of 256
+tokens, which is about as much; a shorter one shares nothing and has no key."""
+MEDIA = ("image_url", "video_url", "file", "input_audio")
+"""Parts of a message that are no text; each has an object of its own name."""
 TRIES = 3
 """Replicas that may be lost with a request before it is refused: it may be what kills them."""
 LARGE = 64 << 10
@@ -149,3 +162,101 @@ def _error(error: tuple[str, str]) -> dict[str, Any]:
     code, text = error
     kind = "service_unavailable_error"
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}
+
+
+def key_of(body: bytes) -> str | None:
+    """Returns the key of a request's body; `None` if it has none, or can't be read.
+
+    It is of all media of the first message that has any: a clip keeps its replica whatever is asked
+    about it, and a chat keeps it when more pictures come. Without media it is of the first `PREFIX`
+    letters of the prompt, so that requests with the same system prompt share its pages.
+    """
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(request, dict):
+        return None
+    messages = [item for item in _items(request.get("messages")) if isinstance(item, dict)]
+    for message in messages:
+        if media := list(_media(message.get("content"))):
+            return _digest("media", *media)
+    text = request.get("prompt")
+    if messages:
+        text = "\n".join(f"{item.get('role')}: {_text(item.get('content'))}" for item in messages)
+    if not isinstance(text, str) or len(text) < PREFIX:
+        return None
+    return _digest("text", text[:PREFIX])
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _media(content: Any) -> Iterator[str]:
+    """Yields what names or holds the media of a message: addresses, data URIs, files' data."""
+    for part in _items(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in MEDIA:
+            payload = part.get(kind)
+            values = payload.values() if isinstance(payload, dict) else (payload,)
+            # A detail or a file's name is short, and no part of what is seen.
+            yield max((value for value in values if isinstance(value, str)), key=len, default="")
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in _items(content) if isinstance(part, dict))
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
+
+
+def rank(key: str, loads: Mapping[str, int], threshold: int) -> list[str]:
+    """Returns replicas in the order in which a request is offered to them.
+
+    Args:
+        key: of the request; empty for none.
+        loads: requests that each replica has.
+        threshold: the key's replica is passed over if it has so many more than the least busy one.
+    """
+    order = sorted(loads, key=lambda name: (loads[name], random.random()))
+    if not (key and order):
+        return order
+    home = max(order, key=lambda name: _digest(key, name))
+    if loads[home] - loads[order[0]] >= threshold:
+        return order
+    return [home, *(name for name in order if name != home)]
+
+
+class AffinityRouter(RequestRouter):
+    """Offers a request to the replica of its session, unless that one is too busy.
+
+    Ray's own mixins hand replicas to requests in the order in which those came, whoever asked for
+    which; without them a request gets the replica that was chosen for it.
+    """
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """Take `imbalanced_threshold`, see `rank`."""
+        self._threshold = int(kwargs.get("imbalanced_threshold", 4))
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """Returns replicas one by one, best first."""
+        names = {item.replica_id.unique_id: item for item in candidate_replicas}
+        lengths = self.replica_queue_len_cache
+        loads = {name: lengths.get(item.replica_id) or 0 for name, item in names.items()}
+        if pending_request is None:
+            return [[names[name]] for name in rank("", loads, self._threshold)]
+        pending_request.routing_context.should_backoff = True  # Ray tries in a busy loop otherwise
+        session = pending_request.metadata.session_id
+        return [[names[name]] for name in rank(session, loads, self._threshold)]
