@@ -11,18 +11,27 @@ from torch import Tensor
 from ..runner import Forward, ModelRunner
 from .compiling import compiled_for, entering
 from .recorder import MAX_CELLS, GraphRecorder, Replays, power_of_two
-from .store import GraphStore, capacity_for, key_of, may_move, release
+from .store import release
 
 
-class ForwardRecords:
-    """Holds recorded forwards by shape, with their inputs and results.
+class ForwardGraphs:
+    """The forwards of a draft model, whose rows are padded, with their inputs and results by shape;
+    see `ModelRunner.graphs`.
 
     Args:
         recorder: of the device; `None` only pads.
+        compiled: arguments of `torch.compile`, which makes each shape's forward.
+
+    Attributes:
+        key: under which they are stored when a run ends, see `store.key_of`; `None`: they end with
+            it.
     """
 
-    def __init__(self, recorder: GraphRecorder | None) -> None:
-        self.replays = Replays(recorder)
+    def __init__(
+        self, recorder: GraphRecorder | None, compiled: Mapping[str, Any] | None = None
+    ) -> None:
+        self.replays, self.compiled = Replays(recorder), compiled
+        self.key: Hashable = None
         self.inputs: dict[Hashable, _Inputs] = {}
 
     @property
@@ -30,49 +39,11 @@ class ForwardRecords:
         """Returns what results take; records lie in the pool of the target's."""
         return sum(tensor.nbytes for inputs in self.inputs.values() for tensor in inputs.results)
 
-
-class ForwardGraphs:
-    """The forwards of a draft model, whose rows are padded; see `ModelRunner.graphs`.
-
-    Args:
-        recorder: of the device; `None` only pads.
-        compiled: arguments of `torch.compile`, which makes each shape's forward.
-        owner: see `store.key_of`; `None`: they end with their run.
-    """
-
-    def __init__(
-        self,
-        recorder: GraphRecorder | None,
-        compiled: Mapping[str, Any] | None = None,
-        owner: Hashable = None,
-    ) -> None:
-        self.records, self.compiled, self.owner = ForwardRecords(recorder), compiled, owner
-        self._key: Hashable = None
-
-    def open(self, runner: ModelRunner, rows: int) -> None:
-        """Give a runner, before its prompts are prefilled, memory that graphs know, if some is
-        idle.
-
-        Args:
-            rows: of the prompts.
-        """
-        if self.owner is None or not may_move(runner):
-            return
-        runner.cache.capacity = capacity_for(runner.cache.capacity)
-        self._key = key = ("forwards", key_of(runner, self.owner))
-        memory = GraphStore.of(runner).take(
-            lambda entry: entry.key == key and runner.cache.can_take(entry.cache, rows)
-        )
-        if memory is not None:
-            runner.cache.take(memory.cache, rows)
-            memory.receive(runner)
-            self.records = memory.graphs
-
     def release(self, runner: ModelRunner) -> None:
-        """Let other runs have the memory of a runner that forwards no more."""
-        if self._key is not None:
-            release(self._key, runner, self.records)
-        self._key = None
+        """Let other runs have these graphs and the memory of a runner that forwards no more."""
+        key, self.key = self.key, None
+        if key is not None:
+            release(key, runner, self)
 
     def forward(
         self,
@@ -90,19 +61,18 @@ class ForwardGraphs:
         rows = min(power_of_two(count), runner.cache.row_capacity)
         is_tree = ancestors is not None
         wide = entries if is_tree else power_of_two(entries)
-        records = self.records
-        if records.replays.failure or not runner.takes_graphs or rows * wide > MAX_CELLS:
+        if self.replays.failure or not runner.takes_graphs or rows * wide > MAX_CELLS:
             return None
         runner.cache.reserve(written + entries)
         runner.cache.lengths_on(tokens.device)
-        if not records.replays.keeps(runner.buffers):
-            records.inputs.clear()
+        if not self.replays.keeps(runner.buffers):
+            self.inputs.clear()
         key = (rows, wide, written if is_tree else None)
-        if key not in records.inputs:
-            records.inputs[key] = _Inputs(tokens, rows, wide, written if is_tree else 0)
-        inputs = records.inputs[key]
+        if key not in self.inputs:
+            self.inputs[key] = _Inputs(tokens, rows, wide, written if is_tree else 0)
+        inputs = self.inputs[key]
         inputs.fill(tokens, depths, ancestors, written)
-        records.replays.run(key, lambda: inputs.forward(runner, self.compiled), inputs.tensors)
+        self.replays.run(key, lambda: inputs.forward(runner, self.compiled), inputs.tensors)
         logits, hidden = inputs.results
         return Forward(logits[:count, :entries], hidden[:count, :entries])
 

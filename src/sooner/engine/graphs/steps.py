@@ -23,7 +23,15 @@ from .buckets import StepRecords
 from .forwards import ForwardGraphs
 from .parts import PartGraphs, PartRunner
 from .recorder import CudaGraphs, GraphRecorder, Replays
-from .store import GraphStore, StaticMemory, capacity_for, key_of, may_move, release
+from .store import (
+    GraphStore,
+    StaticMemory,
+    capacity_for,
+    key_of,
+    may_move,
+    open_memory,
+    release,
+)
 from .support import why_not, why_not_padded
 
 
@@ -84,14 +92,9 @@ class StepGraphs:
         Args:
             rows: of the prompts.
         """
-        if self.owner is None or not may_move(target):
-            return
-        cache = target.cache
-        cache.capacity = capacity_for(cache.capacity)
-        self._memory = self._find(target, lambda entry: cache.can_take(entry.cache, rows))
-        if self._memory is not None:
-            cache.take(self._memory.cache, rows)
-            self._memory.receive(target)
+        if self.owner is not None and may_move(target):
+            self._key = ("steps", key_of(target, self.owner))
+            self._memory = open_memory(target, self._key, rows)
 
     def release(self, target: ModelRunner, state: RowState) -> None:
         """Let other runs have the memory of this one, which takes no more steps."""
@@ -114,9 +117,12 @@ class StepGraphs:
             recorder = None
         if recorder is None and not may_compile:
             return None
-        made = ForwardGraphs(recorder, self.compiled, self.owner)
-        if rows is not None:
-            made.open(runner, rows)
+        key = memory = None
+        if rows is not None and self.owner is not None and may_move(runner):
+            key = ("forwards", key_of(runner, self.owner))
+            memory = open_memory(runner, key, rows)
+        made = ForwardGraphs(recorder, self.compiled) if memory is None else memory.graphs
+        made.key = key
         self.count(made)
         return made
 
@@ -136,9 +142,8 @@ class StepGraphs:
         key = None
         if self.owner is not None:
             key = ("parts", type(runner), runner.options, key_of(runner, self.owner))
-            memory = GraphStore.of(runner).take(
-                lambda entry: entry.key == key and runner.cache.can_take(entry.cache, rows)
-            )
+            cache = runner.cache
+            memory = GraphStore.of(runner).take(key, lambda other: cache.can_take(other, rows))
             if memory is not None:
                 memory.runner.adapter, runner = runner.adapter, memory.runner
                 runner.cache.use(rows)
@@ -149,7 +154,7 @@ class StepGraphs:
     def count(self, forwards: LaunchesForwards) -> None:
         """Count what is recorded from now on of a draft's forwards."""
         if isinstance(forwards, ForwardGraphs):
-            self._count(forwards.records.replays)
+            self._count(forwards.replays)
 
     def _count(self, replays: Replays) -> None:
         if any(entry.replays is replays for entry in self._used):
@@ -157,26 +162,21 @@ class StepGraphs:
         since = _Since(replays, replays.recorded, replays.unsettled, replays.seconds)
         self._used.append(since)
 
-    def _find(
-        self, target: ModelRunner, fits: Callable[[StaticMemory], bool]
-    ) -> StaticMemory | None:
-        """Idle memory whose graphs are right for a target."""
-        self._key = key = ("steps", key_of(target, self.owner))
-        return GraphStore.of(target).take(lambda entry: entry.key == key and fits(entry))
-
     def _settle(self, target: ModelRunner, state: RowState) -> None:
         """Before the first step: let it read and write where recorded ones do."""
         self._is_settled = True
         if self.owner is None:
             return
-        cache, memory = target.cache, self._memory
+        cache, memory, store = target.cache, self._memory, GraphStore.of(target)
+        if memory is None:
+            self._key = ("steps", key_of(target, self.owner))
         if memory is None and cache.page_table is not None:
             rows = len(cache.lengths)
-            memory = self._find(target, lambda entry: cache.can_take(entry.cache, rows))
+            memory = store.take(self._key, lambda other: cache.can_take(other, rows))
             if memory is not None:
                 cache.take(memory.cache, rows)
         elif memory is None:  # or its rows lie among those of a batch that has ended
-            memory = self._find(target, lambda entry: entry.cache.borrower is cache)
+            memory = store.take(self._key, lambda other: other.borrower is cache)
             if memory is not None:
                 memory.cache.prefix = cache.prefix
                 memory.cache.merge(cache)

@@ -39,7 +39,7 @@ class StaticMemory:
     Attributes:
         key: what the graphs depend on; see `key_of`.
         runner: a `ModelRunner`, or the `DraftRunner` of a trained drafter.
-        graphs: `StepRecords` of a target, `ForwardRecords` of a draft, `PartGraphs` of a drafter.
+        graphs: `StepRecords` of a target, `ForwardGraphs` of a draft, `PartGraphs` of a drafter.
         state: of a target's rows.
     """
 
@@ -84,10 +84,15 @@ class GraphStore:
             store: GraphStore = vars(owner).setdefault(GRAPHS, cls())
             return store
 
-    def take(self, fits: Callable[[StaticMemory], bool]) -> StaticMemory | None:
-        """The shortest that fits, the latest of those; it is the caller's from now on."""
+    def take(self, key: Hashable, fits: Callable[[SlotCache], bool]) -> StaticMemory | None:
+        """The shortest of a key whose cache fits, the latest of those; it is the caller's from now
+        on."""
         with _LOCK:
-            fitting = [memory for memory in reversed(self._idle) if fits(memory)]
+            fitting = [
+                memory
+                for memory in reversed(self._idle)
+                if memory.key == key and fits(memory.cache)
+            ]
             memory = min(fitting, key=lambda entry: entry.cache.capacity, default=None)
             if memory is not None:
                 self._idle.remove(memory)
@@ -136,6 +141,22 @@ def may_move(runner: ModelRunner) -> bool:
     is_new = cache.pages is None and not any(layer.is_initialized for layer in cache.slot_layers)
     is_listened_to = runner.is_sparse or ForwardHooks.any_in(runner.adapter.decoder)
     return is_new and not is_listened_to and not cache.needs_masks
+
+
+def open_memory(runner: ModelRunner, key: Hashable, rows: int) -> StaticMemory | None:
+    """Gives a runner, before its prompts are prefilled, memory that graphs know, if some is idle.
+
+    Args:
+        key: of the graphs.
+        rows: of the prompts.
+    """
+    cache = runner.cache
+    cache.capacity = capacity_for(cache.capacity)
+    memory = GraphStore.of(runner).take(key, lambda other: cache.can_take(other, rows))
+    if memory is not None:
+        cache.take(memory.cache, rows)
+        memory.receive(runner)
+    return memory
 
 
 def release(key: Hashable, runner: Any, graphs: Any, state: RowState | None = None) -> None:
