@@ -37,7 +37,7 @@ class RayNodes:
         self.address = f"{LOOPBACK}:{free_port()}"
         self.nodes: list[subprocess.Popen[bytes]] = []
         self._commands: dict[int, tuple[list[str], dict[str, str], Path]] = {}  # by process id
-        self._started, self._tries = 0, 2
+        self._tries = 2
         self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
         port = self.address.rpartition(":")[2]
         self._start(
@@ -55,7 +55,6 @@ class RayNodes:
             f"--node-ip-address={LOOPBACK}", f"--num-cpus={cpus}",
             f"--object-store-memory={80 * 2**20}", "--disable-usage-stats", *arguments,
         ]  # fmt: skip
-        self._started += 1
         self.nodes.append(self._run(command, environment))
 
     def _run(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -86,10 +85,6 @@ class RayNodes:
                 self._tries -= 1
                 self.nodes[place] = self._run(command, environment)
 
-    def wait_for_all(self) -> None:
-        """Until all nodes that were ever started have joined."""
-        self.wait(self._started)
-
     def wait(self, count: int, seconds: float = 120.0) -> None:
         """Until so many nodes have joined."""
         end = time.monotonic() + seconds
@@ -109,16 +104,6 @@ class RayNodes:
         return [
             child for node in self.nodes for child in children(node.pid) if child.name() == "raylet"
         ]
-
-    def lose(self, node: int) -> None:
-        """Kill a node with all its processes, as a machine that goes."""
-        lost = self.nodes.pop(node)
-        tree = [psutil.Process(lost.pid), *children(lost.pid)]
-        for process in tree:
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(tree, 10)
-        lost.wait()
 
     def actors(self, stage: str) -> list[psutil.Process]:
         """Processes of a stage's actors, such as `ParserStage`."""

@@ -18,7 +18,7 @@ def nodes(*cpus: float, gpus: float = 0.0) -> list[RayNode]:
 
 @pytest.mark.parametrize("cpus", [[1], [2], [4], [16], [1, 1], [2, 2], [1, 4, 16]])
 def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
-    share = plan_share(nodes(*cpus), len(cpus), "--actors", len(cpus))
+    share = plan_share(nodes(*cpus), 2 * len(cpus), "--actors")
     assert sum(cpus) - share.cpus * 2 * len(cpus) >= SPARE * len(cpus) - 1e-9
 
 
@@ -34,19 +34,18 @@ def test_a_share_is_as_large_as_fits_when_a_machine_goes(
 
 
 @pytest.mark.parametrize(
-    ("machines", "models", "drafters", "message"),
+    ("machines", "actors", "message"),
     [
-        (nodes(2), 9, 9, "18 actors need 3.6 CPUs or more, .* has 2; .* at most 4 with --actors"),
-        (nodes(2), 10, 0, "10 actors need 2 CPUs or more, .* at most 9 with --actors"),
-        (nodes(8, gpus=1), 2, 2, "2 models need a GPU each, and the cluster has 1"),
-        (nodes(0), 1, 1, "has 0"),
+        (nodes(2), 10, "10 actors need 2 CPUs or more, .* at most 9 with --actors"),
+        (nodes(8, gpus=1), 2, "2 models need a GPU each, and the cluster has 1"),
+        (nodes(0), 1, "has 0"),
     ],
 )
 def test_too_many_are_refused_with_the_way_out(
-    machines: list[RayNode], models: int, drafters: int, message: str
+    machines: list[RayNode], actors: int, message: str
 ) -> None:
     with pytest.raises(SoonerError, match=message):
-        plan_share(machines, models, "--actors", drafters)
+        plan_share(machines, actors, "--actors")
 
 
 @pytest.mark.parametrize(

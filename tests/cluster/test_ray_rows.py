@@ -12,8 +12,8 @@ from PIL import Image
 
 pytest.importorskip("ray.data")
 
-from sooner.ray import OCR, Parser, Write
-from sooner.ray.stages import batch_of, rows_of
+from sooner.ray import Parser
+from sooner.ray.parser import batch_of, rows_of
 
 
 def test_a_batch_of_arrays_is_rows_of_plain_values() -> None:
@@ -42,19 +42,13 @@ def parsed(parser: Parser, batch: Any) -> dict[str, list[Any]]:
     return batch_of(result)
 
 
-def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_the_stage_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     """Broken pages are rows with status FAILED; the others go on."""
     text = tmp_path / "text.txt"
     text.write_text("One paragraph.")
-    drafted = OCR(f"text:{text}")(rows)
-    assert [bool(draft) for draft in drafted["draft"]] == [True, False, True]
-    result = parsed(Parser(), drafted)
+    result = parsed(Parser(drafter=f"text:{text}"), rows)
     assert result["status"] == ["DRAFT", "DRAFT", "FAILED"]
     assert result["markdown"][0].strip() == "One paragraph."
-    written = Write(str(tmp_path / "out"))(result)
-    assert "parsed" not in written
-    assert (tmp_path / "out" / "a.png.md").read_text().strip() == "One paragraph."
-    assert not (tmp_path / "out" / "broken.png.md").exists()
 
 
 def test_the_error_of_a_stage_is_raised_without_rays_advice() -> None:

@@ -1,40 +1,36 @@
-"""Stages of `sooner parse` for Ray Data, each usable alone in `map_batches`, and the job of them.
+"""`sooner parse` and `sooner serve` on Ray, and the stage of pages for your own `map_batches`.
 
     >>> import ray, sooner.ray
     >>> rows = ray.data.from_items([{"path": "paper.pdf", "page": 1}])
-    >>> rows.map_batches(sooner.ray.OCR).map_batches(
-    ...     sooner.ray.Parser, fn_constructor_kwargs={"model": "zai-org/GLM-OCR"}
+    >>> rows.map_batches(
+    ...     sooner.ray.Parser, fn_constructor_kwargs={"model": "zai-org/GLM-OCR"}, num_gpus=1,
+    ...     concurrency=1, batch_size=1,
     ... )
 
-`OCR` drafts pages, `Parser` verifies them over one continuous engine, `Write` puts them into a
-folder of results; `stages` says what their rows hold. `RayJob` is all of it (`sooner parse --ray`):
-`nodes` says what each stage may take of the cluster and checks every machine before a model is
-loaded, and `cluster` connects. Names are imported on first use.
+`Parser` reads, drafts and parses pages over one continuous engine.
+`RayJob` is `sooner parse --ray`, and `serving` is `sooner serve --ray`. `nodes` says what an actor
+may take of a cluster and checks every machine before a model is loaded; `cluster` connects. Names
+are imported on first use.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .job import RayJob
     from .parser import ParserStage as Parser
-    from .stages import OCRStage as OCR  # noqa: N814
-    from .stages import WriteStage as Write
 
-_HOME = {
-    "OCR": ("stages", "OCRStage"),
-    "Parser": ("parser", "ParserStage"),
-    "RayJob": ("job", "RayJob"),
-    "Write": ("stages", "WriteStage"),
-}
-
-__all__ = ["OCR", "Parser", "RayJob", "Write"]
+__all__ = ["Parser", "RayJob"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'sooner.ray' has no attribute '{name}'")
-    home, kind = _HOME[name]
-    return getattr(importlib.import_module(f".{home}", __name__), kind)
+    if name == "Parser":
+        from .parser import ParserStage
+
+        return ParserStage
+    if name == "RayJob":
+        from .job import RayJob
+
+        return RayJob
+    raise AttributeError(f"module 'sooner.ray' has no attribute '{name}'")

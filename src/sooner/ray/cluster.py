@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError
+from ..methods.threads import cores
 
 LOCAL = "local"
 """Address of a cluster that is started here, and ends with the run."""
@@ -94,7 +95,6 @@ def import_ray(debug: bool = False) -> Any:
 def connected(
     address: str = LOCAL,
     pages_in_flight: int = 8,
-    cpus: int | None = None,
     debug: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[bool]:
@@ -103,7 +103,6 @@ def connected(
     Args:
         address: `local`, `auto` (the one that `ray start` started on this machine), or host:port.
         pages_in_flight: in all, which decides how large the object store of a local one is.
-        cpus: of a local one; by default the cores that this process may run on.
         debug: let Ray and its workers print.
         environment: variables of its processes, or on another's cluster of this driver's actors.
 
@@ -118,6 +117,7 @@ def connected(
         "log_to_driver": debug,
         "logging_level": logging.WARNING if debug else logging.CRITICAL,
     }
+    options: dict[str, Any]
     with ExitStack() as left:
         if address == LOCAL:
             _alone(left)
@@ -126,7 +126,15 @@ def connected(
             _with_token(ray, left, address)
             folder = tempfile.mkdtemp(prefix="sooner-", dir=_short_folder())
             left.callback(shutil.rmtree, folder, ignore_errors=True)
-            options = local_options(pages_in_flight, cpus, folder)
+            options = {
+                "address": LOCAL,
+                "_node_ip_address": LOOPBACK,
+                "include_dashboard": False,
+                "num_cpus": cores(),
+                "object_store_memory": max(ROW * pages_in_flight, MIN_STORE),
+                # Of sockets and logs, and of the store where /dev/shm is too small for it.
+                "_temp_dir": folder,
+            }
         else:
             _check_reachable(address)
             _with_token(ray, left, address)
@@ -230,46 +238,10 @@ def hushed(debug: bool) -> Iterator[None]:
             os.close(before[number])
 
 
-def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[str, Any]:
-    """Returns what `ray.init` is told to start a cluster of this machine, on the loopback alone.
-
-    Args:
-        folder: of sockets and logs, and of the object store where /dev/shm is too small for it.
-    """
-    store = max(ROW * pages_in_flight, MIN_STORE)
-    options: dict[str, Any] = {
-        "address": LOCAL,
-        "_node_ip_address": LOOPBACK,
-        "include_dashboard": False,
-        "num_cpus": cpus or cores(),
-        "object_store_memory": store,
-        "_temp_dir": folder,
-    }
-    if shared_memory() < store + store // 10:
-        options["_plasma_directory"] = folder  # slower, and rows are small
-    return options
-
-
 def _short_folder() -> Path:
     """Returns where temporary folders go; sockets below them must have short names."""
     usual, short = Path(tempfile.gettempdir()), Path("/tmp")
     return short if len(str(usual)) > MAX_LETTERS and short.is_dir() else usual
-
-
-def shared_memory() -> int:
-    """Returns bytes that are free in /dev/shm; where there is none, Ray has its own way."""
-    try:
-        disk = os.statvfs("/dev/shm")
-    except (AttributeError, OSError):
-        return 2**63
-    return disk.f_bavail * disk.f_frsize
-
-
-def cores() -> int:
-    """Returns cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _check_reachable(address: str) -> None:

@@ -1,7 +1,8 @@
 """`RayJob`: documents into a folder of results by all machines of a cluster.
 
-`sooner parse --ray` is: plan → draft → parse → write, each a stage of Ray Data (`stages`,
-`parser`), and a driver that counts pages and has documents finished behind their last ones.
+`sooner parse --ray` is: plan documents into rows of pages, read, draft, parse and write
+each in an actor (`parser`), and a driver that counts pages and finishes documents behind their last
+ones.
 """
 
 from __future__ import annotations
@@ -10,23 +11,32 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..documents import Document
+from ..documents import Document, fetched
 from ..errors import SoonerError
+from ..storage import ObjectError
 from ..tasks.parse.drafters import TIMEOUT
-from ..tasks.parse.output import ParseOutput
-from ..tasks.parse.records import Line, PageTask
+from ..tasks.parse.output import DocumentWork, ParseOutput
+from ..tasks.parse.records import Line, PageTask, key_of
 from ..tasks.parse.result import FAILED, Counts
 from ..tasks.parse.settings import ParseSettings
 from .cluster import LOCAL, connected
 from .nodes import LIGHT, Share, check_nodes, connected_nodes, plan_share
-from .parser import IN_FLIGHT, ParserStage
-from .stages import OCRStage, PlanStage, Row, WriteStage, finish_document, is_page, rows_of
+from .parser import (
+    IN_FLIGHT,
+    Batch,
+    ParserStage,
+    Row,
+    batch_of,
+    document_at,
+    is_page,
+    rows_of,
+)
 
 PLANNED = 16
 """Documents that are planned by one task, so that a task is worth its overhead."""
@@ -37,9 +47,6 @@ page, in the driver until its end."""
 
 WAITING = 16
 """Pages that may wait behind a stage, besides those that are under way; sizes the object store."""
-
-AHEAD, WRITING = 2, 4
-"""Pages that a drafter, and a writer, is given at once: the next one waits beside it."""
 
 ROUNDS = 20
 """Datasets one after another in which no document may come to its end."""
@@ -73,7 +80,7 @@ class RayJob:
         output: where to, of which settings, and which pages.
         model: `None` takes drafts as they are.
         settings: how pages are parsed.
-        drafter, timeout: as `OCRStage` takes them.
+        drafter, timeout: as `ParserStage` takes them.
         address: of a cluster, see `cluster.connected`.
         parsers: actors that parse; by default one a GPU, or one a machine where there is none.
         pages_in_flight: pages under way at once in each.
@@ -125,8 +132,7 @@ class RayJob:
         with connected(self.address, under_way, debug=self.debug):
             nodes = connected_nodes()
             parsers = self.parsers or int(sum(item.gpus for item in nodes)) or len(nodes)
-            drafters = parsers if self.drafter != "none" else 0
-            share = plan_share(nodes, parsers, "--actors", drafters)
+            share = plan_share(nodes, parsers, "--actors")
             check_nodes(self.inputs, self.model.model if self.model else None, self.store)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
             try:
@@ -194,22 +200,14 @@ class RayJob:
                 num_cpus=LIGHT,
                 compute=ray.data.TaskPoolStrategy(size=max(2, parsers)),
             )
-            if self.drafter != "none":
-                rows = rows.map_batches(
-                    OCRStage,
-                    fn_constructor_args=(self.drafter, self.output.intake, self.timeout),
-                    batch_size=None,
-                    num_cpus=share.cpus,
-                    compute=_pool(parsers, AHEAD),
-                )
-            rows = rows.map_batches(
+            return rows.map_batches(
                 ParserStage,
                 fn_constructor_kwargs={
                     "settings": self.settings,
-                    "intake": self.output.intake,
                     "pages_in_flight": self.pages_in_flight,
-                    "attempts": self.output.deaths,
-                    "settings_hash": self.output.settings_hash,
+                    "drafter": self.drafter,
+                    "timeout": self.timeout,
+                    "output": self.output,
                     "notes_of": self.notes_of,
                     "load": self.load,
                     **({} if self.model is None else asdict(self.model)),
@@ -217,14 +215,15 @@ class RayJob:
                 batch_size=None,
                 num_cpus=share.cpus,
                 num_gpus=share.gpus or None,
-                compute=_pool(parsers, self.pages_in_flight, self.pages_in_flight),
-            )
-            return rows.map_batches(
-                WriteStage,
-                fn_constructor_kwargs={"output": self.output, "finishes": False},
-                batch_size=None,
-                num_cpus=LIGHT,
-                compute=_pool(max(1, parsers // 2), WRITING),
+                # Not a pool of one size: an actor whose machine is lost gets the place of one that
+                # has nothing to do.
+                compute=ray.data.ActorPoolStrategy(
+                    min_size=1,
+                    max_size=parsers,
+                    initial_size=parsers,
+                    max_tasks_in_flight_per_actor=self.pages_in_flight,
+                    max_concurrent_calls_per_actor=self.pages_in_flight,
+                ),
             )
 
     def _count_row(self, row: Row) -> None:
@@ -273,19 +272,87 @@ class RayJob:
             raise SoonerError(f"{where}: {line['reason']}")
 
 
-def _pool(size: int, under_way: int, at_once: int = 1) -> Any:
-    """Returns actors of a stage. Not a pool of one size: an actor whose machine is lost gets the
-    place of one that has nothing to do.
-    """
-    from ray.data import ActorPoolStrategy
+class PlanStage:
+    """What is left to be done of documents: a row a page; one of no page where there is none.
 
-    return ActorPoolStrategy(
-        min_size=1,
-        max_size=size,
-        initial_size=size,
-        max_tasks_in_flight_per_actor=under_way,
-        max_concurrent_calls_per_actor=at_once,
+    Args:
+        output: says what is done.
+    """
+
+    def __init__(self, output: ParseOutput) -> None:
+        self.output = output
+
+    def __call__(self, batch: Batch) -> Iterator[dict[str, list[Any]]]:
+        """Yields a row at a time; `document` of a batch is JSON of number, source and place, since
+        names of files need not be Unicode.
+
+        Raises:
+            SoonerError: the store of the results can't be read or written.
+        """
+        for entry in batch["document"]:
+            for row in self._rows(*json.loads(entry)):
+                yield batch_of([row])
+
+    def _rows(self, number: int, source: str, place: str) -> Iterator[Row]:
+        document = document_at(source, Path(place))
+        try:
+            with fetched(document) as local:
+                work = self.output.plan(local)
+                if not work.todo and not work.is_delivered:
+                    self.output.finish(work)
+        except ObjectError as error:  # its files can't be written
+            hashed, settings_hash = key_of("", place), self.output.settings_hash
+            work = DocumentWork(document, hashed, settings_hash, todo=1, problem=str(error))
+        pages = [*work.left, 0] if work.todo > len(work.left) else work.left
+        for page in pages or [-1]:
+            yield _row(work, page, number)
+
+
+def _row(work: DocumentWork, page: int, number: int) -> Row:
+    told = {
+        "document": number, "todo": work.todo, "before": work.done, "aside": work.aside,
+        "of": work.of,
+    }  # fmt: skip
+    return {
+        # Columns are Unicode, which names of files need not be.
+        "path": work.document.source.encode(errors="backslashreplace").decode(),
+        "place": work.place.encode(errors="backslashreplace").decode(),
+        "hash": work.input_hash,
+        "page": page,
+        "problem": work.problem,
+        "told": json.dumps(told),
+    }
+
+
+def finish_document(
+    output: ParseOutput, task: PageTask, of: int, written: Collection[int] = ()
+) -> tuple[bool, Line | None]:
+    """Write a document's files, if no page of it is still to come.
+
+    Args:
+        output: the folder.
+        task: any of its pages.
+        of: pages that it has.
+        written: those whose files are known to be there.
+
+    Returns:
+        Whether none was to come; and the line of a failure where a file can't be written.
+
+    Raises:
+        StorageError: nothing more can be written, of whatever document.
+    """
+    work = DocumentWork(
+        document_at(task.path, Path(task.place)),
+        task.input_hash,
+        task.settings_hash,
+        of=of,
+        numbers=output.intake.pages.select(of),
+        written={*written},
     )
+    try:
+        return output.finish(work), None
+    except ObjectError as error:
+        return True, output.fail(work, str(error))
 
 
 def _sooner_error(error: BaseException) -> Exception:

@@ -18,7 +18,7 @@ LIGHT = 0.01
 are taken, and waits for ever without a word."""
 
 MIN_SHARE = 0.2
-"""Share of a CPU below which a parser or drafter would only wait for others."""
+"""Share of a CPU below which a model would only wait for others."""
 
 SPARE = 0.1
 """CPUs of a machine that are left for what is light."""
@@ -52,34 +52,33 @@ class Share:
 
 
 def plan_share(
-    nodes: Sequence[RayNode], models: int, options: str, drafters: int = 0, needs_gpu: bool = True
+    nodes: Sequence[RayNode], actors: int, options: str, needs_gpu: bool = True
 ) -> Share:
     """Returns the largest share, one CPU at most, with which all actors find room, also when one of
     several machines is lost.
 
     Args:
         nodes: of the cluster.
-        models: actors with a model, each on a GPU of its own where there are any.
+        actors: with a model each, on a GPU of its own where there are any.
         options: of the command line that say how many.
-        drafters: actors that take no GPU.
         needs_gpu: models go onto GPUs.
 
     Raises:
         SoonerError: there is no room, and Ray would wait for it for ever.
     """
     gpus = sum(item.gpus for item in nodes) if needs_gpu else 0.0
-    if gpus and models > gpus:
+    if gpus and actors > gpus:
         raise SoonerError(
-            f"{models} models need a GPU each, and the cluster has {gpus:g}; ask for at most "
+            f"{actors} models need a GPU each, and the cluster has {gpus:g}; ask for at most "
             f"{int(gpus)} with {options}, or give --device cpu"
         )
     # An actor whose machine is lost is started on another, and its work waits for that.
     room = sorted((max(node.cpus - SPARE, 0.0) for node in nodes), reverse=True)
-    room, actors = room[1:] or room, models + drafters
+    room = room[1:] or room
     for percent in range(100, round(100 * MIN_SHARE) - 1, -5):
         if sum(int(free * 100 / percent + 1e-9) for free in room) >= actors:
             return Share(percent / 100, 1.0 if gpus else 0.0)
-    limit = sum(int(free / MIN_SHARE + 1e-9) for free in room) * models // actors
+    limit = sum(int(free / MIN_SHARE + 1e-9) for free in room)
     raise SoonerError(
         f"{actors} actors need {MIN_SHARE * actors:g} CPUs or more, and the cluster has "
         f"{sum(item.cpus for item in nodes):g}; ask for at most {max(limit, 1)} with {options}"

@@ -30,7 +30,7 @@ HEADER = b"x-sooner-replica"
 METRICS_SECONDS = 10.0
 """What replicas may take to tell their metrics."""
 BODIES = 128
-"""Pages of the object store for bodies of requests, see `cluster.local_options`."""
+"""Pages of the object store for bodies of requests, see `cluster.connected`."""
 PROXY = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "sooner.ray.routing.middlewares",
     # Where all cores are busy, a proxy takes longer to start than the 5 s that Ray gives it.
