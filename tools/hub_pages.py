@@ -1,14 +1,19 @@
-"""The files of the repositories, written from the methods' own fields and docstrings."""
+"""Writes the repositories for the model hub, from the methods' own fields and docstrings.
+
+usage:
+    python tools/hub_pages.py        # writes hub/, a folder each
+"""
 
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..checks import described
-from .repositories import REPOSITORIES, Repository
-from .runs import defaults, kinds
+from sooner import __version__
+from sooner.checks import described
+from sooner.hub.repositories import REPOSITORIES, Repository
+from sooner.hub.runs import defaults, kinds
 
 LAST = "0.2.0"
 """Oldest version of sooner that runs what is written here."""
@@ -114,7 +119,7 @@ def index() -> str:
         "# Repositories for the model hub\n\n"
         "A folder each, ready to be uploaded (`hf upload ORG/parallelvlm hub/parallelvlm`), for\n"
         '`model.generate(**inputs, custom_generate="ORG/parallelvlm", trust_remote_code=True)`; a '
-        "folder's\npath does as well as a repository's name. Written by `python -m sooner.hub hub` "
+        "folder's\npath does as well as a repository's name. Written by `tools/hub_pages.py` "
         f"from sooner {__version__}.\n\n| repository | what it does |\n|---|---|\n{rows}"
     )
 
@@ -181,3 +186,17 @@ def descriptions(repo: Repository) -> dict[str, str]:
             name: text.rstrip(".").replace("|", "or") for name, text in described(kind).items()
         }
     return {name: texts[name] for name in repo.options}
+
+
+def main() -> int:
+    """Writes every file below `hub/`, and prints its path."""
+    for name, text in files().items():
+        path = Path(__file__).parents[1] / "hub" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
