@@ -11,7 +11,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..errors import SoonerError
 from ..storage import ObjectError
 from ..tasks.parse.drafters import TIMEOUT
 from ..tasks.parse.output import DocumentWork, ParseOutput
-from ..tasks.parse.records import Line, PageTask, key_of
+from ..tasks.parse.records import Line, key_of
 from ..tasks.parse.result import FAILED, Counts
 from ..tasks.parse.settings import ParseSettings
 from .cluster import LOCAL, connected
@@ -242,13 +242,20 @@ class RayJob:
         self._count(line)
         if len(pages) >= told["todo"]:  # its last page
             del self._open[number]
-            task = PageTask(row["path"], row["place"], row["hash"], self.output.settings_hash, 0)
-            written = [page for page, is_written in pages.items() if is_written]
-            is_done, failed = finish_document(self.output, task, told["of"], written)
-            self._is_done[number] = is_done
-            if failed is not None:
+            work = DocumentWork(
+                document_at(row["path"], Path(row["place"])),
+                row["hash"],
+                self.output.settings_hash,
+                of=told["of"],
+                numbers=self.output.intake.pages.select(told["of"]),
+                written={page for page, is_written in pages.items() if is_written},
+            )
+            try:
+                self._is_done[number] = self.output.finish(work)
+            except ObjectError as error:
+                self._is_done[number] = True
                 self.counts.skip(-1)
-                self._count(failed)
+                self._count(self.output.fail(work, str(error)))
 
     def _see(self, number: int, told: dict[str, int]) -> None:
         """Count a document where its first row comes."""
@@ -322,37 +329,6 @@ def _row(work: DocumentWork, page: int, number: int) -> Row:
         "problem": work.problem,
         "told": json.dumps(told),
     }
-
-
-def finish_document(
-    output: ParseOutput, task: PageTask, of: int, written: Collection[int] = ()
-) -> tuple[bool, Line | None]:
-    """Write a document's files, if no page of it is still to come.
-
-    Args:
-        output: the folder.
-        task: any of its pages.
-        of: pages that it has.
-        written: those whose files are known to be there.
-
-    Returns:
-        Whether none was to come; and the line of a failure where a file can't be written.
-
-    Raises:
-        StorageError: nothing more can be written, of whatever document.
-    """
-    work = DocumentWork(
-        document_at(task.path, Path(task.place)),
-        task.input_hash,
-        task.settings_hash,
-        of=of,
-        numbers=output.intake.pages.select(of),
-        written={*written},
-    )
-    try:
-        return output.finish(work), None
-    except ObjectError as error:
-        return True, output.fail(work, str(error))
 
 
 def _sooner_error(error: BaseException) -> Exception:
