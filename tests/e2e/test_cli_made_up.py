@@ -74,7 +74,7 @@ def test_parse(run: Run, tmp_path: Path) -> None:
 
     (tmp_path / "in").mkdir()
     for name in ("one.pdf", "two.pdf"):
-        layouts.dashes(tmp_path / "in" / name)
+        layouts.tight(tmp_path / "in" / name)
     out = tmp_path / "out"
     how = ["--model", "miniature", "--max-new-tokens", 4, "--stages", "page"]
     done = run("parse", tmp_path / "in", "-o", out, *how)

@@ -22,7 +22,18 @@ LARGEST = 2_000_000
 OURS = ("sooner", "__editable__")
 """What entries of `site-packages` begin with that the wheels are to bring themselves."""
 
-ATTENTION = ("show", "attention", "--layer", "1", "--head", "0", "--frames", "8", "--threads", "1")
+ATTENTION = (
+    "show",
+    "attention",
+    "--layer",
+    "1",
+    "--attention-head",
+    "0",
+    "--frames",
+    "8",
+    "--threads",
+    "1",
+)
 """A command on a clip that the lab's world draws."""
 
 
