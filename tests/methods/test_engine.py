@@ -17,7 +17,7 @@ import tiny
 from method_matrix import LONG, METHODS, aligned
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
-from sparse.contexts import sparse
+from sparse_attention.contexts import sparse
 
 SCHEDULES = 20
 """Schedules of all methods together; core runs 8 of them, and `make soak` 500."""

@@ -16,7 +16,7 @@ from recorders import hook_count
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.compression import VisionZip
-from sparse.literal import LAYERS, forced, read
+from sparse_attention.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 TEXT = [7, 31, 4, 4, 62, 18, 9]

@@ -25,7 +25,7 @@ from sooner.sparse.patterns import (
     pattern_from_dict,
 )
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
-from sparse.contexts import states
+from sparse_attention.contexts import states
 
 LAYOUTS = {
     "text": PromptLayout.text(150),

@@ -17,7 +17,7 @@ from sooner.models import adapt
 from sooner.sparse.modality import keep_count
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 from sooner.sparse.pruning.stage import density_peaks
-from sparse.literal import LAYERS, forced, read
+from sparse_attention.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 TEXT = [7, 31, 4, 4, 62, 18, 9]

@@ -27,7 +27,7 @@ from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, TriShape
 from sooner.sparse.prefill.forward_context import of_call, recall
-from sparse.contexts import FAMILIES, STATIC, decode, prompt_of, sparse
+from sparse_attention.contexts import FAMILIES, STATIC, decode, prompt_of, sparse
 
 
 @contextmanager
