@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import sooner
 import tiny
 from methods.test_engine import greedy
 from sooner.methods.context import Context
 from sooner.methods.draft_length import DraftLength
+from sooner.methods.speculative import _may_be_faster
 from sooner.methods.tree_size import NOTHING, Size, TreeSize
 
 PAUSE = 24
@@ -134,3 +137,24 @@ def test_they_decode_as_if_alone_and_the_rest_is_drafted_for(
         assert request.error is None
         assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
         assert (request.num_drafts > 0) == is_drafted
+
+
+def test_a_draft_no_smaller_than_its_target_is_never_tried() -> None:
+    target, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 1)
+    options: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": None, "do_sample": False}
+    result = sooner.generate(target, inputs, sooner.Speculative(tiny.noisy("llama")), **options)
+    assert (result.stats.draft_forwards, result.stats.num_draft_tokens) == (0, 0)
+    assert result.tokens == sooner.generate(target, inputs, **options).tokens
+    fixed = sooner.Speculative(tiny.noisy("llama"), num_draft_tokens=3)
+    assert sooner.generate(target, inputs, fixed, **options).stats.num_draft_tokens > 0
+
+
+def test_quantised_weights_are_left_to_the_clock() -> None:
+    def holding(*weights: torch.Tensor) -> Any:
+        return SimpleNamespace(decoder=SimpleNamespace(parameters=lambda: weights))
+
+    small, large = holding(torch.zeros(4)), holding(torch.zeros(8))
+    assert _may_be_faster(small, large)
+    assert not _may_be_faster(large, small)
+    assert not _may_be_faster(small, small)
+    assert _may_be_faster(large, holding(torch.zeros(4, dtype=torch.uint8)))

@@ -33,7 +33,8 @@ class Speculative(Method):
             the words of the prompt alone.
         num_draft_tokens: draft tokens a round, or `"auto"` for the number that measurably pays,
             which may be none: then decoding is plain until speculation is tried again. A draft
-            whose steps read as many bytes of weights as the target's is never tried.
+            whose weights are as many bytes as the target's is never tried, unless some of either
+            are quantised.
         max_draft_tokens: upper limit for `"auto"`.
         draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
             the target's, which is right only if both process pixels alike.
@@ -99,15 +100,20 @@ class Speculative(Method):
             note, known = context.stats.note, self.experience
             if known is not None:
                 known = known.of(any("pixel" in name for name in context.inputs))
-            draft, target = (_weight_bytes(item) for item in (adapt(self.draft), context.target))
-            may_pay = draft < target or not target
+            may_pay = _may_be_faster(adapt(self.draft), context.target)
             return AdaptiveDraftLength(self.max_draft_tokens, note, known, may_pay)
         return DraftLength(int(self.num_draft_tokens))
 
 
-def _weight_bytes(adapter: AdapterLike) -> int:
-    """Returns the bytes of a decoder's weights, most of which a step reads."""
-    return sum(weight.nbytes for weight in adapter.decoder.parameters())
+def _may_be_faster(draft: AdapterLike, target: AdapterLike) -> bool:
+    """Returns whether a step of the draft may be faster than one of the target: its weights are
+    fewer bytes, or some are quantised, whose steps take what their kernels take.
+    """
+    weights = [list(adapter.decoder.parameters()) for adapter in (draft, target)]
+    if not all(weight.is_floating_point() for each in weights for weight in each):
+        return True
+    ours, others = (sum(weight.nbytes for weight in each) for each in weights)
+    return ours < others or not others
 
 
 @pure
