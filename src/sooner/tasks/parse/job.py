@@ -119,6 +119,7 @@ class ParseJob:
 
     def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
         """Begin pages as they come, as many as the parser takes, and save each that has ended."""
+        self._since = time.perf_counter()
         parser: _Serial | ConcurrentParser | None = None
         under_way: dict[Future[ParsedPage], Drafted[DocumentWork]] = {}
         stream = PageStream(self.source.pages(), self.drafter, max(self.workers, 1))
@@ -151,15 +152,15 @@ class ParseJob:
         stack: ExitStack,
     ) -> _Serial | ConcurrentParser:
         """Returns the parser, ready for its first page; `stack` closes it."""
-        loaded = load()
+        began, loaded = time.perf_counter(), load()
+        parser: _Serial | ConcurrentParser
         if hasattr(loaded, "submit"):
-            several = stack.enter_context(cast("ConcurrentParser", loaded))
-            self._since = time.perf_counter()
-            return several
-        parser = _Serial(cast("PageParser | DraftParser", loaded))
-        if self.compare:
-            warm_up(cast("PageParser", loaded), page)
-        self._since = time.perf_counter()
+            parser = stack.enter_context(cast("ConcurrentParser", loaded))
+        else:
+            parser = _Serial(cast("PageParser | DraftParser", loaded))
+            if self.compare:
+                warm_up(cast("PageParser", loaded), page)
+        self._since += time.perf_counter() - began  # pages a second leave loading out
         return parser
 
     def _submit(
