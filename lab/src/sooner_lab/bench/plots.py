@@ -13,12 +13,18 @@ from sooner.errors import SoonerError
 
 from .declared import Data, Rows, Value, rows_of, value_of
 
-# Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
 TITLE_CHARS = 12
 """Letters of a title that fit into an inch."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#777777")
-MARKERS = "osD^vPx*"
+HEADROOM = 1.06
+"""Top of an axis that begins at zero, over its greatest value."""
+
+# Okabe and Ito's colours, which stay apart for the colour-blind, and two more; markers differ too.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#777777"),
+    *("#332288", "#8B4513"),
+)
+MARKERS = "osD^vPx*<>"
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ class Figure:
             axis.spines[["top", "right"]].set_visible(False)
             axis.set_axisbelow(True)
             _draw_panel(axis, panel, result)
+        _draw_legends(figure, axes[: len(panels)])
         return figure
 
 
@@ -185,8 +192,22 @@ def _draw_panel(axis: Any, panel: Panel, result: Data) -> None:
             if panel.interval and key == keys[0]:
                 _draw_band(axis, panel, at, [row for _, _, row in points], look["color"])
     _draw_axes(axis, panel, ticks, is_words)
-    if len(lines) > 1:
-        axis.legend(fontsize=7)
+
+
+def _draw_legends(figure: Any, axes: Sequence[Any]) -> None:
+    """Draw one legend below all panels where they show the same series, else one in each."""
+    legends = [axis.get_legend_handles_labels() for axis in axes]
+    handles, labels = legends[0]
+    if all(names == labels for _, names in legends):
+        if len(labels) > 1:
+            columns = min(len(labels), int(2 * figure.get_figwidth() / 3))
+            width, height = figure.get_size_inches()
+            figure.set_size_inches(width, height + 0.18 * -(-len(labels) // columns))
+            figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+        return
+    for axis, (_, names) in zip(axes, legends, strict=True):
+        if len(names) > 1:
+            axis.legend(fontsize=7)
 
 
 def _label(panel: Panel, keys: Sequence[str], name: Any, key: str) -> str:
@@ -217,7 +238,8 @@ def _draw_axes(axis: Any, panel: Panel, ticks: list[Any], is_words: bool) -> Non
         for set_formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
             set_formatter(_plain_log_formatter())
     else:
-        axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
+        low, high = axis.get_ylim()
+        axis.set_ylim(min(0.0, low), max(high, HEADROOM * axis.dataLim.y1))
     if panel.level is not None:
         axis.axhline(panel.level, color="#777777", linewidth=0.8, linestyle=":")
     axis.set(xlabel=panel.xlabel, ylabel=panel.ylabel)

@@ -69,21 +69,31 @@ def _kinds(result: Data) -> list[ReportTable]:
     arms = result.get("arms") or []
     if not arms:
         return []
-    kinds = arms[0]["by_kind"]
+    kinds = _kinds_apart(arms[0])
     heads = ["arm", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
     heads += [f"{kind['kind']} ({kind['pages']})" for kind in kinds]
     rows = []
     for row in arms:
         speeds = [_with_interval(row, key) for key in SPEEDS]
         parts = [
-            " / ".join(cell(part.get(key), "{:.2f}×") for key in SPEEDS) for part in row["by_kind"]
+            " / ".join(cell(part.get(key), "{:.2f}×") for key in SPEEDS)
+            for part in _kinds_apart(row)
         ]
         rows.append([row["method"], *speeds, *parts])
-    remark = (
-        "With 95 % intervals over pages. By what is on a page: *decode without drafting* / *decode "
-        "(eq. 12)* / *e2e (eq. 13)*; in brackets how many pages hold it."
-    )
+    remark = "With 95 % intervals over pages."
+    if kinds:
+        remark += (
+            " By what is on a page: *decode without drafting* / *decode (eq. 12)* / *e2e (eq. "
+            "13)*; in brackets how many pages have it."
+        )
+    else:
+        remark += " No kind of page stands apart: each is on all pages or on none."
     return [ReportTable("By kind of page (table 1)", heads, rows, remark)]
+
+
+def _kinds_apart(row: Data) -> list[Data]:
+    """Return the kinds that some pages have and others do not: figures of others repeat the row."""
+    return [part for part in row["by_kind"] if 0 < part["pages"] < row["pages"]]
 
 
 def _with_interval(row: Data, key: str) -> str:
@@ -122,8 +132,7 @@ def _by_kind(result: Data) -> list[Data]:
         {**part, "method": row["method"]}
         for row in _fast(result)
         if row["method"] not in ("hf", "hf-prompt-lookup")
-        for part in row["by_kind"]
-        if part["pages"]
+        for part in _kinds_apart(row)
     ]
 
 
@@ -154,7 +163,7 @@ PAGE = Page(
         ),
         Figure(
             "kinds",
-            "The same by what pages hold (table 1)",
+            "Speed-up over plain decoding by kind of page (table 1)",
             (
                 Panel(_by_kind, "kind", "drafted_speedup", "", "decoding (eq. 12), times plain",
                       "method", kind="bar", level=1.0),
