@@ -95,6 +95,7 @@ def _figures(kind: str) -> tuple[Figure, ...]:
                 for init in ("random", near)
             ),
             needs=lambda result: bool(_windows(kind, "random")(result)),
+            columns=2,
         ),
         Figure(
             f"{kind}-trajectories",
