@@ -12,7 +12,7 @@ from .render import Page, ReportTable, figures_folder
 
 PAGES = (
     *("act", "caption", "drafters", "gpu", "imagine", "papers", "parallel", "parse", "prefill"),
-    *("replay", "serve", "soak", "step"),
+    *("real", "replay", "serve", "soak", "step"),
 )
 """Benches: a module with its page, `PAGE`, or a package with such a module `page`."""
 

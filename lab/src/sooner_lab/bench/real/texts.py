@@ -1,0 +1,188 @@
+"""Prompts of real texts that every Python has: its manual, its library and packages' metadata.
+
+| workload | the text | the answer |
+|---|---|---|
+| `chat` | a keyword of Python's manual (`pydoc_data.topics`) | an explanation |
+| `summarise` | a section of that manual | a summary |
+| `copy-edit` | a function of the standard library | the same code with one variable renamed |
+| `ocr-cleaning` | what RapidOCR reads of a small picture of that manual | the text without errors |
+| `json` | the metadata of an installed package | a JSON object under a schema |
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sooner.errors import SoonerError
+
+MODULES = (
+    *("textwrap", "shlex", "bisect", "heapq", "posixpath", "fnmatch", "colorsys", "statistics"),
+    *("calendar", "random", "glob", "genericpath", "difflib", "linecache", "tokenize", "quopri"),
+)
+"""Modules of the standard library whose functions are edited, in this order."""
+PACKAGES = (
+    *("numpy", "transformers", "tokenizers", "safetensors", "pillow", "typer", "rich", "packaging"),
+    *("huggingface-hub", "pyyaml", "tqdm", "jinja2", "fsspec", "torch"),
+)
+"""Packages whose metadata is read, in this order; those that are not installed are passed over."""
+SCHEMA = {
+    "type": "object",
+    "properties": {key: {"type": "string"} for key in ("name", "version", "summary", "licence")},
+    "required": ["name", "version", "summary", "licence"],
+    "additionalProperties": False,
+}
+FIELDS = ("Name", "Version", "Summary", "Home-page", "License", "License-Expression", "Author")
+FUNCTION_LINES = (8, 24)
+SECTION_WORDS = (120, 320)
+OCR_WORDS = 70
+OCR_FONT, OCR_COLUMNS, OCR_MARGIN = 11, 62, 12
+"""Size of the letters, letters of a line and margin of a picture, in pixels where they are no
+letters: small enough that RapidOCR errs."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt of a workload.
+
+    Attributes:
+        text: what the user writes.
+        prediction: a text that the answer is expected to repeat in part; empty where there is none.
+        schema: JSON schema of the answer.
+    """
+
+    text: str
+    prediction: str = ""
+    schema: dict[str, Any] | None = None
+
+
+def chat(count: int) -> list[Prompt]:
+    """Questions about keywords of Python."""
+    keywords = ("with", "yield", "lambda", "assert", "global", "import", "raise", "del", "class")
+    more = ("try", "return", "async", "break", "nonlocal", "pass", "for", "while", "else")
+    form = "Explain in a few sentences what the `{}` statement of Python is for."
+    return [Prompt(form.format(word)) for word in (*keywords, *more)[:count]]
+
+
+def summarise(count: int) -> list[Prompt]:
+    """Sections of Python's manual to be summarised."""
+    return [
+        Prompt(f"Summarise this text in three sentences:\n\n{section}")
+        for section in list(_sections())[:count]
+    ]
+
+
+def copy_edit(count: int) -> list[Prompt]:
+    """Functions of the standard library in which a variable is to be renamed."""
+    prompts = []
+    for code, name in _functions():
+        text = f"Rename {name} to {name}_value in this code and write it again:\n{code}"
+        prompts.append(Prompt(text, code))
+        if len(prompts) == count:
+            break
+    return prompts
+
+
+def ocr_cleaning(count: int) -> list[Prompt]:
+    """What RapidOCR reads of pictures of Python's manual.
+
+    Raises:
+        SoonerError: rapidocr is not installed.
+    """
+    try:
+        from rapidocr import RapidOCR
+    except ImportError as error:
+        raise SoonerError(
+            "the workload ocr-cleaning needs rapidocr, which is not installed; pip install "
+            "'sooner[ocr]', or leave the workload out of --workloads"
+        ) from error
+    engine = RapidOCR(params={"Global.log_level": "error"})
+    prompts = []
+    for section in list(_sections())[:count]:
+        output: Any = engine(_picture(" ".join(section.split()[:OCR_WORDS])))
+        lines = output.txts or ()
+        reading = "\n".join(lines)
+        prompts.append(
+            Prompt(f"Correct the errors of this text and write it again:\n\n{reading}", reading)
+        )
+    return prompts
+
+
+def json_extraction(count: int) -> list[Prompt]:
+    """Metadata of installed packages, of which an object under `SCHEMA` is to be made."""
+    prompts = []
+    for package in PACKAGES:
+        try:
+            data = importlib.metadata.metadata(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        lines = [f"{name}: {str(data[name])[:120]}" for name in FIELDS if name in data]
+        ask = "Write the name, version, summary and licence of this package as a JSON object:"
+        prompts.append(Prompt(f"{ask}\n\n" + "\n".join(lines), schema=SCHEMA))
+    return prompts[:count]
+
+
+WORKLOADS: dict[str, Callable[[int], list[Prompt]]] = {
+    "chat": chat,
+    "summarise": summarise,
+    "copy-edit": copy_edit,
+    "ocr-cleaning": ocr_cleaning,
+    "json": json_extraction,
+}
+"""Workloads by name; each makes so many prompts, or fewer where there are no more texts."""
+
+
+def _sections() -> Iterator[str]:
+    """Yields the sections of Python's manual that are neither short nor long, in its order."""
+    from pydoc_data.topics import topics
+
+    low, high = SECTION_WORDS
+    for text in topics.values():
+        if low <= len(text.split()) <= high:
+            lines = text.strip().split("\n")
+            yield "\n".join(line for line in lines if not line or set(line) - set("*=-"))
+
+
+def _functions() -> Iterator[tuple[str, str]]:
+    """Yields functions of `MODULES`, and of each the variable that it names most often."""
+    low, high = FUNCTION_LINES
+    for module in map(importlib.import_module, MODULES):
+        for function in vars(module).values():
+            if not inspect.isfunction(function):
+                continue
+            if function.__code__.co_filename != module.__file__ or "." in function.__qualname__:
+                continue
+            code = inspect.getsource(function).rstrip()
+            if not low <= code.count("\n") + 1 <= high:
+                continue
+            names = Counter(
+                node.id
+                for node in ast.walk(ast.parse(code))
+                if isinstance(node, ast.Name) and node.id in function.__code__.co_varnames
+            )
+            longer = [(count, name) for name, count in names.items() if len(name) > 2 < count]
+            if longer:
+                yield code, max(longer)[1]
+
+
+def _picture(text: str) -> Any:
+    """Returns a picture of a text, `[height, width, 3]` uint8."""
+    import textwrap
+
+    import numpy as np
+    from PIL import Image, ImageDraw, ImageFont
+
+    lines, font = textwrap.wrap(text, OCR_COLUMNS), ImageFont.load_default(OCR_FONT)
+    size = (OCR_COLUMNS * OCR_FONT * 6 // 10, (OCR_FONT + 4) * len(lines) + 2 * OCR_MARGIN)
+    picture = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(picture)
+    for number, line in enumerate(lines):
+        top = OCR_MARGIN + number * (OCR_FONT + 4)
+        draw.text((OCR_MARGIN, top), line, fill="#444444", font=font)
+    return np.asarray(picture)
