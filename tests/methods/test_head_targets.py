@@ -14,9 +14,7 @@ from safetensors.torch import save_file
 import sooner
 import tiny
 from published_heads import write_eagle3
-from sooner import EagleHead
-from sooner.methods.eagle import Eagle3Head, target_print
-from sooner.methods.eagle.matrices import sample_matrices
+from sooner.methods.eagle import Eagle3Head
 from sooner.methods.trained import method_of
 from sooner.models import adapt
 from sooner.tasks.act.policy import load
@@ -107,7 +105,6 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 FAMILIES = ("llama", "qwen2_5_vl", "openvla", "hunyuan_vl")
-RANK = 8
 
 
 def layers(model: Any) -> Any:
@@ -116,15 +113,6 @@ def layers(model: Any) -> Any:
 
 def matrices(layer: Any) -> list[torch.nn.Linear]:
     return [module for module in layer.modules() if type(module) is torch.nn.Linear]
-
-
-def low_rank(weight: torch.Tensor, size: float, seed: int) -> torch.Tensor:
-    """An update of rank 8 whose norm is `size` of the matrix's."""
-    generator = torch.Generator().manual_seed(seed)
-    up, down = (torch.randn(shape, generator=generator) for shape in
-                ((weight.shape[0], RANK), (RANK, weight.shape[1])))  # fmt: skip
-    update = up @ down
-    return size * update * weight.norm() / update.norm()
 
 
 def in_eight_bits(model: Any) -> Any:
@@ -138,71 +126,7 @@ def in_eight_bits(model: Any) -> Any:
     return rounded
 
 
-def is_refused(head: EagleHead, model: Any) -> bool:
-    return bool(target_print.differences(head.config.target, adapt(model)))
-
-
-# Fine-tuned targets
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_merged_lora_in_any_matrix_of_any_layer_is_refused(family: str) -> None:
-    head, model = tiny.head(family), copy.deepcopy(tiny.model(family))
-    assert not is_refused(head, model)
-    number = 0
-    for layer in layers(model):
-        for module in matrices(layer):
-            number += 1
-            before = module.weight.data
-            module.weight.data = before + low_rank(before, 0.01, number)
-            assert is_refused(head, model), f"matrix {number}"
-            module.weight.data = before
-    assert number >= 3 * 6
-    assert not is_refused(head, model), "all were put back"
-
-
-@pytest.mark.parametrize("wrapped", ["injected", "model"])
-@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl", "openvla"])
-def test_a_lora_that_peft_wraps_is_refused_in_any_layer(family: str, wrapped: str) -> None:
-    peft = pytest.importorskip("peft")
-    head = tiny.head(family)
-    for number in range(3):
-        model = copy.deepcopy(tiny.model(family))
-        config = peft.LoraConfig(
-            r=RANK, lora_alpha=RANK, target_modules=["q_proj", "v_proj"],
-            layers_to_transform=[number], layers_pattern="layers",
-        )  # fmt: skip
-        if wrapped == "model":
-            model = peft.get_peft_model(model, config)
-        else:
-            peft.inject_adapter_in_model(config, model)
-        added = [parameter for name, parameter in model.named_parameters() if "lora_B" in name]
-        assert len(added) >= 2
-        assert not is_refused(head, model.eval()), "an adapter of zeros changes nothing"
-        for parameter in added:
-            torch.nn.init.normal_(parameter, std=0.02)
-        assert is_refused(head, model), f"layer {number}"
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
-def test_a_changed_norm_is_refused(family: str) -> None:
-    model = copy.deepcopy(tiny.model(family))
-    for layer in layers(model):
-        weight = layer.post_attention_layernorm.weight
-        weight.data *= 1.02
-        assert is_refused(tiny.head(family), model)
-        weight.data /= 1.02
-
-
-def test_a_head_that_kept_no_samples_of_its_target_is_refused() -> None:
-    """As sooner 0.1 wrote them."""
-    head = EagleHead.for_target(tiny.model("llama"))
-    del head.config.target["matrices"]
-    with pytest.raises(sooner.SoonerError, match="knows too little of its target"):
-        head.check(adapt(tiny.model("llama")))
-
-
-def test_what_is_no_weight_shows_in_the_logits_of_the_probe() -> None:
+def test_another_computation_shows_in_the_logits_of_the_probe() -> None:
     model = copy.deepcopy(tiny.model("llama"))
     for layer in layers(model):
         layer.self_attn.scaling *= 4
@@ -211,17 +135,12 @@ def test_what_is_no_weight_shows_in_the_logits_of_the_probe() -> None:
 
 
 def test_a_run_is_refused_before_it_begins() -> None:
-    model = copy.deepcopy(tiny.model("llama"))
-    module = layers(model)[1].self_attn.q_proj
-    module.weight.data += low_rank(module.weight.data, 0.02, 0)
-    with pytest.raises(sooner.SoonerError, match=r"layers\.1\.self_attn\.q_proj is off by"):
+    model = tiny.model("llama", seed=5)
+    with pytest.raises(sooner.SoonerError, match="trained for another target"):
         sooner.generate(
             model, tiny.inputs("llama", "text", 1), sooner.Eagle(tiny.head("llama")),
             max_new_tokens=4,
         )  # fmt: skip
-
-
-# The same target in another format
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -232,41 +151,7 @@ def test_the_same_target_in_any_format_of_eight_bits_or_more_is_accepted(family:
         head.check(adapt(in_eight_bits(model).to(dtype)))
 
 
-# The samples
-
-
-def test_a_module_is_read_as_its_weight() -> None:
-    """Through unit vectors and directly: the same weights, and the same largest of each row."""
-    adapter = adapt(copy.deepcopy(tiny.model("qwen2")))
-    direct = sample_matrices(adapter, with_largest=True)
-
-    class CustomLinear(torch.nn.Linear):
-        """Not `nn.Linear` itself, so nobody knows what its weight is good for."""
-
-    for layer in layers(adapter.model):
-        for module in matrices(layer):
-            module.__class__ = CustomLinear
-    through = sample_matrices(adapter, with_largest=True)
-    assert direct.keys() == through.keys()
-    for name, target in direct.items():
-        assert torch.allclose(target.weights, through[name].weights, atol=1e-6), name
-        assert torch.allclose(target.largest, through[name].largest, atol=1e-6), name
-
-
-def test_the_bundled_head_knows_its_target(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_bundled_head_knows_its_target() -> None:
     policy = load()
     policy.head.check(policy.adapter)
-    assert not caplog.text
-    assert json.dumps(policy.head.config.target).count("layers.") > 100
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_lora_of_an_int8_target_is_refused_too(family: str) -> None:
-    head, model = tiny.head(family), in_eight_bits(tiny.model(family))
-    assert not is_refused(head, model)
-    for number, layer in enumerate(layers(model)):
-        module = matrices(layer)[number % 3]
-        before = module.weight.data
-        module.weight.data = before + low_rank(before, 0.03, number)
-        assert is_refused(head, model), f"layer {number}"
-        module.weight.data = before
+    assert policy.head.config.target["hidden_size"] == policy.adapter.text_config.hidden_size
