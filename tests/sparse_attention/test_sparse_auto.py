@@ -15,7 +15,7 @@ import sooner
 import tiny
 from sooner import MMInference
 from sooner.errors import SoonerError
-from sooner.sparse.attention.cpu import Fused
+from sooner.sparse.attention.fused import Fused
 from sooner.sparse.cost import AttentionShape, break_even, measure
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
-from sooner.sparse.attention.cpu import Fused
+from sooner.sparse.attention.fused import Fused
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex
 from sooner.sparse.patterns import (

@@ -61,6 +61,12 @@ class Partial:
         """
         heads, slots = heads[:, None], slots[None]
         before = self.lse[heads, slots]
+        if bool((before == -torch.inf).all()):
+            self.output[heads, slots] = torch.where(
+                (lse > -torch.inf)[..., None], output.float(), 0
+            )
+            self.lse[heads, slots] = lse.float()
+            return
         after = torch.logaddexp(before, lse.float())
         old, new = (
             torch.where(part == -torch.inf, 0.0, (part - after).exp())[..., None]

@@ -91,7 +91,7 @@ def _make(name: str) -> Backend:
 
         return TritonBackend()
     if name == "fused":
-        from .cpu import Fused
+        from .fused import Fused
 
         return Fused()
     from .reference import Reference
