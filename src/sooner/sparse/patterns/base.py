@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,9 +16,6 @@ from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
 
 Kind = Literal["dense", "lines", "grid"]
-
-SKETCH_BLOCK = 4
-"""Side of the blocks of a sketch, whose prompt is a few hundred tokens long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +75,6 @@ class Masked:
                 estimate = estimated(pattern, plane, queries, keys, scale)
                 inside = build([pattern], plane, estimate).seen(0, plane)
             full[plane.queries[:, None], plane.keys] = inside
-        return full
-
-    def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
-        """Returns the mask on a short prompt with lines at places made up, `[tokens, tokens]` bool.
-
-        Args:
-            scale: the prompt's length as a share of that for which the pattern's sizes are.
-        """
-        full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
-        for plane, pattern in self.planes(layout):
-            if len(plane.queries) and len(plane.keys):
-                full[plane.queries[:, None], plane.keys] = sketched(pattern, plane, scale)
         return full
 
 
@@ -194,48 +179,3 @@ def strongest(weight: Tensor, count: int, always: int) -> Tensor:
     weight = weight.clone()
     weight[:always] = torch.inf
     return weight.topk(min(max(count, always), len(weight))).indices
-
-
-def smaller(pattern: Pattern, scale: float) -> Pattern:
-    """Returns the pattern with its sizes for a prompt of another length; strides stay."""
-    names = ("sink", "local", "bottom", "vertical", "slash")
-    sizes = {
-        field.name: max(round(getattr(pattern, field.name) * scale), 1)
-        for field in fields(pattern)
-        if field.name in names and type(getattr(pattern, field.name)) is int
-        if getattr(pattern, field.name) > 1
-    }
-    return replace(pattern, **sizes)
-
-
-def sketched(pattern: Pattern, plane: Plane, scale: float) -> Tensor:
-    """Returns what a plane's queries see in a sketch, `[queries, keys]`."""
-    pattern = smaller(pattern, scale)
-    if pattern.kind == "dense":
-        return causal(plane, slice(None))[2]
-    seen = made_up(plane)
-    if pattern.kind == "grid":
-        return build([pattern], plane, seen).seen(0, plane)
-    drawn = pattern.lines(plane, seen, 0)
-    vertical, slash = drawn.vertical, drawn.slash
-    if pattern.dynamic:  # a sketch has no room for all that are there in any case
-        options = pattern.to_dict()
-        vertical = strongest(seen.vertical[0], options["vertical"], 1)
-        slash = strongest(seen.slash[0], options["slash"], SKETCH_BLOCK)
-    index = LineIndex.build(plane, [vertical], [slash], [drawn.bottom], SKETCH_BLOCK)
-    return index.seen(0, plane)
-
-
-def made_up(plane: Plane) -> Probe:
-    """Returns an estimate in which lines fall anywhere, the same every time, and grids on
-    frames.
-    """
-    count = len(plane.keys)
-    rank = torch.arange(count)
-    spots = ((rank * 0.6180339887498949) % 1).double()  # far from neighbours in value
-    period = plane.period or min(16, max(count // 4, 2))
-    lines = (rank % period == plane.offset % period).double()
-    vertical = (2 * lines + spots)[None]
-    slash = (2 * (rank % period == 0).double() + spots.flip(0))[None]
-    flat = torch.ones(1, 1, dtype=torch.double)
-    return Probe(1, vertical, slash, flat, flat, plane.frontier[-1:])

@@ -15,18 +15,10 @@ from torch import Tensor
 from ...errors import SoonerError
 from ..attention import States
 from ..modality import MODALITIES, PromptLayout
-from ..patterns import Grid, HeadPattern
+from ..patterns import Grid
 from ..plane import whole
 from ..probe import probe
 from ..table import PatternTable
-
-SKETCH = (("text", 12), ("video", 48), ("text", 24), ("video", 72), ("text", 20))
-"""The prompt on which heads are sketched: small enough to see lines, with boundaries inside."""
-SKETCH_FRAME = 12
-ACROSS, GAP = 16, 40
-"""Most layers side by side, and pixels between heads, where their numbers stand."""
-SIZES_FOR = 4096
-"""Tokens that a pattern's sizes are taken to be for where the table does not tell."""
 
 PIXELS = 700
 """Side of an attention map; longer prompts are shown by the strongest pair of each square."""
@@ -62,58 +54,30 @@ def check_matplotlib() -> None:
         )
 
 
-def tile(seen: Tensor, name: str, layout: PromptLayout) -> Tensor:
-    """Returns a picture `[queries, keys, 3]` of a mask in its pattern's colour.
-
-    Pairs that are left out are light grey, and bounds of modalities thin lines.
-    """
-    from matplotlib.colors import to_rgb
-
-    grey, line, colour = (torch.tensor(to_rgb(c)) for c in ("#EEEEEE", "#BBBBBB", COLOURS[name]))
-    picture = torch.ones(*seen.shape, 3)
-    picture[torch.ones_like(seen).tril()] = grey
-    edges = (layout.modality.diff() != 0).nonzero()[:, 0]
-    picture[edges] = line
-    picture[:, edges] = line
-    picture[seen] = colour
-    picture[[0, -1]] = colour
-    picture[:, [0, -1]] = colour
-    return picture
-
-
 def table_figure(table: PatternTable) -> Any:
-    """Draws heads by layers, each head's pattern sketched in the colour of its kind.
+    """Draws heads by layers, each in the colour of its pattern's kind, with its error.
 
     Raises:
         SoonerError: matplotlib is not installed.
     """
     check_matplotlib()
+    from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
-    layout = PromptLayout.spans(*SKETCH, frame=SKETCH_FRAME)
     heads, layers = max(len(layer) for layer in table.layers), len(table.layers)
-    columns = math.ceil(layers / math.ceil(layers / ACROSS))
-    rows = heads * math.ceil(layers / columns)
-    side = len(layout) + GAP
-    # One picture for all heads: axes of their own would take a minute to lay out.
-    picture = torch.ones(rows * side, columns * side, 3)
-    inches = max(0.8 * columns, 6.0), 0.8 * rows * max(columns, 8) / columns + 1.2
+    inches = max(0.4 * layers, 6.0), 0.3 * heads + 1.8
     figure = Figure(figsize=inches, layout="constrained")
-    axes = figure.add_subplot()
-    axes.axis("off")
-    searched = max(table.about.get("tokens") or [SIZES_FOR])
-    tiles: dict[HeadPattern, Tensor] = {}
+    axes = figure.add_subplot(xlabel="layer", ylabel="head")
+    picture = torch.ones(heads, layers, 3)
     for number, layer in enumerate(table.layers):
-        band, column = divmod(number, columns)
         for place, head in enumerate(layer):
-            if head.pattern not in tiles:
-                seen = head.pattern.sketch(layout, len(layout) / searched)
-                tiles[head.pattern] = tile(seen, head.pattern.name, layout)
-            top, left = (band * heads + place) * side + GAP, column * side
-            picture[top : top + len(layout), left : left + len(layout)] = tiles[head.pattern]
-            score = "" if head.score is None else f" {head.score:.2f}"
-            axes.text(left, top - 5, f"L{number} H{place}{score}", fontsize=6)
-    axes.imshow(picture.numpy(), interpolation="antialiased")
+            colour = torch.tensor(to_rgb(COLOURS[head.pattern.name]))
+            picture[place, number] = colour
+            if head.score is not None:
+                ink = "black" if float(colour.mean()) > 0.5 else "white"
+                where = {"ha": "center", "va": "center"}
+                axes.text(number, place, f"{head.score:.2f}", fontsize=6, color=ink, **where)
+    axes.imshow(picture.numpy(), aspect="auto")
     _legend(figure, table)
     return figure
 
@@ -126,8 +90,7 @@ def _legend(figure: Any, table: PatternTable) -> None:
     patches = [Patch(color=COLOURS[name], label=f"{name} ({names.count(name)})") for name in used]
     figure.legend(handles=patches, loc="outside lower center", ncols=min(len(used), 4), fontsize=8)
     figure.suptitle(
-        f"{Path(table.model).name}: patterns by layer and head\n"
-        "sketched on a short prompt of text and video; numbers: relative output error",
+        f"{Path(table.model).name}: patterns by layer and head\nnumbers: relative output error",
         fontsize=9,
     )
 
