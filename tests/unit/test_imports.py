@@ -29,9 +29,8 @@ MAY_USE: dict[str, set[str]] = {
     "miniatures": set(),
     "provenance": set(),
     "parity": set(),
-    "engine": {"engine.attention", "engine.fusion", "engine.stats"},
+    "engine": {"engine.attention", "engine.stats"},
     "engine.attention": set(),
-    "engine.fusion": set(),
     "engine.stats": set(),
     "engine.graphs": {"engine", "engine.attention", "engine.stats", "models"},
     "engine.memory": {"engine", "engine.attention", "methods", "models"},
@@ -42,7 +41,7 @@ MAY_USE: dict[str, set[str]] = {
     "models": {"engine", "engine.attention"},
     "sparse": {"engine", "models"},
     "methods": {
-        "engine", "engine.attention", "engine.fusion", "engine.graphs", "engine.stats", "models",
+        "engine", "engine.attention", "engine.graphs", "engine.stats", "models",
         "sparse",
     },
     "generation": {

@@ -36,9 +36,6 @@ OnPrefill = Callable[[Prompt, int, Tensor], None]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-FUSED = frozenset({"cuda"})
-"""Types of devices on which norms and RoPE may be fused, see `fusion`."""
-
 GRAPHS = "_sooner_graphs"
 """The attribute of a model, or of an engine's pages, in which graphs wait for the next run."""
 
@@ -300,14 +297,6 @@ class ModelRunner:
             return nullcontext()
         return self.rope.by_token(prompt_lengths)
 
-    def _fused(self) -> AbstractContextManager[None]:
-        """Returns norms and RoPE of the decoder as one kernel each, where it lies on a GPU."""
-        if self.adapter.device.type not in FUSED:
-            return nullcontext()
-        from .fusion.decoder import fused
-
-        return fused(self.adapter.decoder)
-
     def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
         """Returns whether a block is described to the attention instead of being given a mask."""
         fits = ancestors is None or entries <= MAX_ENTRIES
@@ -324,7 +313,7 @@ class ModelRunner:
         try:
             if torch.compiler.is_compiling():  # the compiled step enters the context
                 return self.adapter.decode(embeds, positions, **arguments)
-            with attending_to_blocks(self.adapter.text_config), self._fused():
+            with attending_to_blocks(self.adapter.text_config):
                 return self.adapter.decode(embeds, positions, **arguments)
         finally:
             self.cache.block_slots = None

@@ -181,16 +181,9 @@ class DraftRunner:
             key: tells parts apart whose inputs have the same shapes.
             is_ragged: the inputs tell which entries are real; see `graphs.PartGraphs`.
         """
-
-        from ..engine.fusion.decoder import fused  # not for drafters that are models
-
-        def fused_run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            with fused(self.drafter):
-                return run(*tensors)
-
         if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
-            return fused_run(*inputs)
-        return self.graphs.run(self, key, fused_run, inputs, is_ragged)
+            return run(*inputs)
+        return self.graphs.run(self, key, run, inputs, is_ragged)
 
     def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation of positions `slots [rows or 1, entries]`; those of padding may lie beyond

@@ -11,9 +11,9 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3DecoderLayer,
     Qwen3RMSNorm,
     Qwen3RotaryEmbedding,
+    rotate_half,
 )
 
-from ...engine.fusion.ops import turn
 from ...errors import SoonerError
 from ..eagle.target_print import check_target
 from .config import DFlashConfig
@@ -187,4 +187,5 @@ class DFlashModel(nn.Module):
 
 
 def _rotated(states: Tensor, rotation: Rotation) -> Tensor:
-    return turn(states, *rotation)
+    cos, sin = rotation
+    return states * cos + rotate_half(states) * sin

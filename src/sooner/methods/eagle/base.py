@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+from transformers.models.llama.modeling_llama import rotate_half
 
 from ...engine.attention.block import Block
 from ...engine.attention.context import block_attention
-from ...engine.fusion.ops import turn
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -153,7 +153,7 @@ class DraftHead(nn.Module):
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
         """Returns queries or keys `[rows, heads, entries, head_dim]` at their positions."""
         cos, sin = rotation
-        return turn(states, cos, sin)
+        return states * cos + rotate_half(states) * sin
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
