@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.engine.attention.block import Block, tree_block
+from sooner.engine.attention.block import Block, pack_ancestors
+from sooner.engine.tree import Tree
 
 
 @dataclass
@@ -29,6 +30,19 @@ class Case:
     @property
     def arguments(self) -> tuple[Tensor, Tensor, Tensor, Block]:
         return self.query, self.keys, self.values, self.block
+
+
+def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) -> Block:
+    """The block of draft trees behind their roots.
+
+    Args:
+        lengths: committed slots, `[rows]`.
+        parents: each node's parent node, or -1 for the root, `[rows, nodes]`.
+        sizes: real *entries* of each row, root included, `[rows]`; `None` if all nodes are real.
+    """
+    rows, nodes = parents.shape
+    tree = Tree(torch.zeros_like(parents), parents, torch.full((rows,), nodes))
+    return Block(lengths, sizes, pack_ancestors(tree.ancestors(), sizes), tree.depths())
 
 
 def case(

@@ -10,15 +10,13 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from attention_cases import WRITTEN, Case, case, worst
+from attention_cases import WRITTEN, Case, case, tree_block, worst
 from sooner.engine.attention import reference
 from sooner.engine.attention.block import (
-    MAX_ENTRIES,
     PAGE,
     Block,
     block_slots,
     pack_ancestors,
-    tree_block,
     unpack_ancestors,
 )
 from sooner.engine.attention.context import block_attention
@@ -178,9 +176,6 @@ def test_padding_and_what_does_not_fit_go_to_the_trash_slot() -> None:
 
 
 def test_more_entries_than_bits_are_refused() -> None:
-    parents = torch.zeros(1, MAX_ENTRIES, dtype=torch.long)
-    with pytest.raises(SoonerError, match="129 entries has more than the 128"):
-        tree_block(torch.tensor([0]), parents)
     with pytest.raises(SoonerError, match="129 entries are more than the 128"):
         pack_ancestors(torch.ones(1, 129, 129, dtype=torch.bool))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -55,33 +54,6 @@ class Block(NamedTuple):
     depths: Tensor | None = None
     page_table: Tensor | None = None
     written: int = 0
-
-
-def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) -> Block:
-    """Returns the block of draft trees behind their roots; no step of it reads from the device.
-
-    Args:
-        lengths: committed slots, `[rows]`.
-        parents: each node's parent node, or -1 for the root, `[rows, nodes]`; parents come first.
-        sizes: real *entries* of each row, root included, `[rows]`; `None` if all nodes are real.
-
-    Raises:
-        SoonerError: more nodes than ancestor bits.
-    """
-    rows, entries = parents.shape[0], parents.shape[1] + 1
-    if entries > MAX_ENTRIES:
-        raise SoonerError(
-            f"a tree of {entries} entries has more than the {MAX_ENTRIES} that ancestor bits "
-            "hold; draft smaller trees"
-        )
-    above = pad(parents.long() + 1, (1, 0))  # [rows, entries]; the root is its own parent
-    reach = torch.eye(entries, dtype=torch.bool, device=parents.device).expand(rows, -1, -1)
-    # Each pass doubles how many generations an entry reaches back.
-    for _ in range(math.ceil(math.log2(entries)) if entries > 1 else 0):
-        reach = reach | reach.gather(1, above[..., None].expand(-1, -1, entries))
-        above = above.gather(1, above)
-    depths = reach.sum(-1) - 1
-    return Block(lengths, sizes, pack_ancestors(reach, sizes), depths)
 
 
 def pack_ancestors(reach: Tensor, sizes: Tensor | None = None, words: int = WORDS) -> Tensor:

@@ -13,8 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.engine.attention import reference
-from sooner.engine.attention.block import PAGE, Block, tree_block
+from sooner.engine.attention.block import PAGE, Block, pack_ancestors
 from sooner.engine.attention.context import block_attention
+from sooner.engine.tree import Tree
 
 from .bench import GpuBench
 from .timing import replayed, report
@@ -135,9 +136,9 @@ def check(bench: GpuBench, stores: Stores, entries: int, tree: bool) -> dict[str
     cached = torch.tensor(lengths, device=bench.device)
     block = Block(cached)
     if tree:
-        block = tree_block(
-            cached, random_parents(rows, entries - 1, settings.seed).to(bench.device)
-        )
+        parents = random_parents(rows, entries - 1, settings.seed).to(bench.device)
+        drafts = Tree(torch.zeros_like(parents), parents, torch.full_like(cached, entries - 1))
+        block = Block(cached, None, pack_ancestors(drafts.ancestors()), drafts.depths())
     keys, values = stores.keys[0, :rows].clone(), stores.values[0, :rows].clone()
     for row, length in enumerate(lengths):
         keys[row, :, length + entries :] = torch.nan
