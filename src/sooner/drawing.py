@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .checks import check_number, check_whole
 from .engine.loop import OnTokens, run
-from .engine.sampling import SamplingParams
+from .engine.row_sampling import SamplingParams
 from .engine.stats.run import Stats
 from .errors import SoonerError
 from .methods import CoupledJacobi, Method

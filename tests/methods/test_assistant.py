@@ -20,7 +20,7 @@ import tiny
 from assistants import config_for, texts_of, weights_for, written
 from sooner import Assistant, AssistantModel
 from sooner.engine.interface import Outcome
-from sooner.engine.sampling import SamplingParams
+from sooner.engine.row_sampling import SamplingParams
 from sooner.engine.tree import Tree
 from sooner.methods.assistant.drafter import AssistantDrafter
 from sooner.methods.assistant.sizes import FULL, read_config

@@ -13,7 +13,7 @@ import tiny
 from fakes import ERROR, chi_square
 from methods.doors import generate
 from recorders import hook_count
-from sooner.engine.sampling import SamplingParams
+from sooner.engine.row_sampling import SamplingParams
 from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
 from sooner.methods.base import Method
 from sooner.methods.onsd import OnSD

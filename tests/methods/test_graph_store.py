@@ -17,8 +17,8 @@ import tiny
 from method_matrix import METHODS, reference
 from recorders import StandIn
 from sooner.engine.graphs.store import key_of
+from sooner.engine.row_sampling import SamplingParams
 from sooner.engine.runner import GRAPHS, ModelRunner
-from sooner.engine.sampling import SamplingParams
 from sooner.methods.eagle import MtpHead
 from sooner.models import adapt
 

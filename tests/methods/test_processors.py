@@ -13,7 +13,8 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from sooner.engine.hf_border import params_of
-from sooner.engine.sampling import PREFIX_FREE, Processing
+from sooner.engine.row_sampling import PREFIX_FREE
+from sooner.engine.sampling import Processing
 
 NEW = 16
 

@@ -15,7 +15,8 @@ from transformers.generation import logits_process as hf
 from sooner.engine import parts
 from sooner.engine.hf_border import params_of
 from sooner.engine.noise import RowNoise
-from sooner.engine.sampling import Processing, RowParams
+from sooner.engine.row_sampling import RowParams
+from sooner.engine.sampling import Processing
 from sooner.engine.tree import Paths, Tree
 from sooner.errors import SoonerError
 

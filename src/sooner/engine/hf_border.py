@@ -33,7 +33,7 @@ from ..checks import check_number, check_whole
 from ..errors import SoonerError, UnsupportedError
 from .cache import CACHE_NAMES, cache_of
 from .loop import OnTokens
-from .sampling import SamplingParams
+from .row_sampling import SamplingParams
 
 REFUSED = {
     "penalty_alpha": "contrastive search ranks by hidden states",

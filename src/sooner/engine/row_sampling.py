@@ -1,4 +1,4 @@
-"""Sampling settings of each row as tensors: rows of one batch may be sampled in different ways.
+"""How rows are sampled: the parameters of a request, and those of a batch as tensors.
 
 The same scores as HF's logits processors of the same names give, to the bit, in the order in which
 `generate` applies them: logit bias, repetition penalty, (presence and frequency penalties, which HF
@@ -9,16 +9,152 @@ no shape depends on a value there, and a setting that no row has costs nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import StoppingCriteria
+from transformers.generation import logits_process as hf
 
 from ..errors import SoonerError
 from .parts import by_entries
-from .rows import RowSettings
 from .tree import Paths
+
+PREFIX_FREE = (
+    hf.TemperatureLogitsWarper,
+    hf.TopKLogitsWarper,
+    hf.TopPLogitsWarper,
+    hf.MinPLogitsWarper,
+    hf.TypicalLogitsWarper,
+    hf.EpsilonLogitsWarper,
+    hf.EtaLogitsWarper,
+    hf.LogitNormalization,
+    hf.InfNanRemoveLogitsProcessor,
+    hf.SuppressTokensLogitsProcessor,
+)
+"""Processors that look at scores alone, never at the tokens before them."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the tokens of a request are chosen, and when its rows end.
+
+    They are made once, where a request comes in: `hf_border` makes them of the arguments of
+    transformers' `generate`. A step applies, in this order: `logit_bias`, the penalties,
+    `processors`, temperature, top-k, top-p, min-p.
+
+    Attributes:
+        max_new_tokens: most new tokens of a row; `None` is no limit, which only a grid can end.
+        do_sample: tokens are drawn; otherwise the best score wins.
+        temperature: scores are divided by it, above 0.
+        top_k: likeliest tokens that are kept; 0 is all.
+        top_p, min_p: as transformers' of these names.
+        repetition_penalty: transformers' penalty of tokens in prompt and output.
+        ignored: ids at the beginning of each row's prompt that it does not count; empty is none.
+        presence_penalty: taken from the score of each token of the output, once.
+        frequency_penalty: taken from it for each time that the token was generated.
+        logit_bias: `(id, value)` pairs; the value is added to the id's score, minus infinity
+            forbids it.
+        stop_token_ids: ids that end a row.
+        n: samples of each prompt.
+        processors: HF processors without an equivalent by row, which the host runs.
+        criteria: HF stopping criteria, and `RowWatch`es, which the host asks.
+    """
+
+    max_new_tokens: int | None = None
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    ignored: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    n: int = 1
+    processors: tuple[Any, ...] = ()
+    criteria: tuple[StoppingCriteria, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether it matters which tokens were generated."""
+        penalties = (self.repetition_penalty != 1, self.presence_penalty, self.frequency_penalty)
+        return any(penalties)
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether scores are the logits."""
+        warps = self.temperature != 1 or self.top_k or self.top_p != 1 or self.min_p
+        return not (warps or self.counts or self.logit_bias or self.processors)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether a processor looks at the tokens before a score."""
+        return any(type(processor) not in PREFIX_FREE for processor in self.processors)
+
+    def rows(self, batch: int) -> list[RowParams]:
+        """Returns the parameters of each of `batch` rows, as a step applies them."""
+        return [RowParams(self, row, batch) for row in range(batch)]
+
+
+@dataclass(frozen=True)
+class RowParams:
+    """The parameters by which a row's scores are processed.
+
+    Attributes:
+        sampling: those of its request.
+        row, batch: the row's number among the rows that were admitted with it, and their number,
+            for processors that look at it.
+        failed: what a processor that looks at the tokens raised, which ends the row.
+    """
+
+    sampling: SamplingParams
+    row: int = 0
+    batch: int = 1
+    failed: list[Exception] = field(default_factory=list, compare=False)
+
+    @property
+    def ignored(self) -> int:
+        """Ids at the prompt's beginning that the repetition penalty does not count."""
+        return self.sampling.ignored[self.row] if self.sampling.ignored else 0
+
+    def by_text(self, scores: Tensor, texts: list[list[int]]) -> Tensor:
+        """Returns the host's processors on the scores of a block, `[entries, vocab]`.
+
+        Args:
+            scores: before them.
+            texts: ids that each entry continues.
+        """
+        done = scores.clone()
+        places: dict[tuple[int, ...], int] = {}
+        lost: set[int] = set()
+        for entry, text in enumerate(map(tuple, texts)):
+            if places.setdefault(text, entry) != entry:
+                continue  # padding
+            above = places.get(text[:-1]) if text else None
+            # A draft token that can't be accepted: plain decoding would not have shown a processor
+            # what follows it, and it may have no answer.
+            if above is not None and (above in lost or bool(done[above, text[-1]] == -torch.inf)):
+                lost.add(entry)
+            else:
+                done[entry] = self._processed(scores[entry], text)
+            if self.failed:
+                return done.fill_(torch.nan)
+        return done
+
+    def _processed(self, scores: Tensor, text: tuple[int, ...]) -> Tensor:
+        """One entry, as its row of a batch, so that row-aware processors find it."""
+        ids = torch.tensor(text, dtype=torch.long, device=scores.device).expand(self.batch, -1)
+        tiled = scores.expand(self.batch, -1).clone()
+        try:
+            for processor in self.sampling.processors:
+                tiled = processor(ids, tiled)
+        except Exception as error:
+            self.failed.append(error)
+        return tiled[self.row]
 
 
 @dataclass(frozen=True)
@@ -34,16 +170,16 @@ class History:
     counts: Tensor
 
     @staticmethod
-    def start(prompt: Tensor, settings: Sequence[RowSettings], vocab: int) -> History:
+    def start(prompt: Tensor, rows: Sequence[RowParams], vocab: int) -> History:
         """Returns rows that have said nothing.
 
         Args:
             prompt: ids as `generate` received them, `[rows, width]`.
-            settings: of the rows.
+            rows: parameters of each.
             vocab: ids that scores are of; others have none to lower.
         """
-        seen = torch.zeros(len(settings), vocab + 1, dtype=torch.bool, device=prompt.device)
-        ignored = torch.tensor([[row.ignored] for row in settings], device=prompt.device)
+        seen = torch.zeros(len(rows), vocab + 1, dtype=torch.bool, device=prompt.device)
+        ignored = torch.tensor([[row.ignored] for row in rows], device=prompt.device)
         line = torch.arange(prompt.shape[1], device=prompt.device)
         seen.scatter_(1, prompt.clamp(max=vocab).masked_fill(line < ignored, vocab), True)
         seen = seen[:, :vocab]
@@ -78,7 +214,7 @@ class History:
 
 @dataclass(frozen=True)
 class RowSampling:
-    """`RowSettings` of a batch; `None` is a setting that leaves all of its rows as they are.
+    """`SamplingParams` of a batch; `None` is a setting that leaves all of its rows as they are.
 
     Attributes:
         greedy: rows whose best token takes every draw, among others that draw, `[rows]` bool.
@@ -107,25 +243,25 @@ class RowSampling:
     bias_values: Tensor | None = None
 
     @staticmethod
-    def of(
-        settings: Sequence[RowSettings], reads: Sequence[bool], vocab: int, device: torch.device
-    ) -> RowSampling:
-        """Returns the settings of each row, sent to `device` in one piece.
+    def of(rows: Sequence[RowParams], vocab: int, device: torch.device) -> RowSampling:
+        """Returns the parameters of each row, sent to `device` in one piece.
 
         Raises:
             SoonerError: a bias of a token that the vocabulary does not have.
         """
         names = ("temperature", "top_k", "tail", "min_p", "repetition", "presence", "frequency")
         neutral = (1.0, 0, 0.0, 0.0, 1.0, 0.0, 0.0)
-        wide = max(len(row.bias) for row in settings)
+        settings = [row.sampling for row in rows]
+        wide = max(len(row.logit_bias) for row in settings)
         lines = []
-        for row, reads_text in zip(settings, reads, strict=True):
-            if (token := max((token for token, _ in row.bias), default=0)) >= vocab:
+        for row in settings:
+            if (token := max((token for token, _ in row.logit_bias), default=0)) >= vocab:
                 raise SoonerError(f"a bias names token {token}, the model has ids below {vocab}")
-            bias = [*row.bias, *[(0, 0.0)] * (wide - len(row.bias))]
+            bias = [*row.logit_bias, *[(0, 0.0)] * (wide - len(row.logit_bias))]
             lines.append([
-                row.temperature, row.top_k, 1 - row.top_p, row.min_p, row.repetition, row.presence,
-                row.frequency, row.draws, reads_text, *(token for token, _ in bias),
+                row.temperature, row.top_k, 1 - row.top_p, row.min_p, row.repetition_penalty,
+                row.presence_penalty, row.frequency_penalty, row.do_sample,
+                row.reads_text or row.counts, *(token for token, _ in bias),
                 *(value for _, value in bias),
             ])  # fmt: skip
         sent = torch.tensor(lines, dtype=torch.float64, device=device)  # holds ids exactly
@@ -137,8 +273,8 @@ class RowSampling:
             if any(line[at] != neutral[at] for line in lines)
         }
         return RowSampling(
-            greedy=draws == 0 if len({row.draws for row in settings}) > 1 else None,
-            reads=flags > 0 if any(reads) else None,
+            greedy=draws == 0 if len({row.do_sample for row in settings}) > 1 else None,
+            reads=flags > 0 if any(row.reads_text or row.counts for row in settings) else None,
             maximum=min(max(row.top_k for row in settings), vocab),
             bias_ids=ids.long() if wide else None,
             bias_values=values.float() if wide else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
@@ -51,39 +50,6 @@ class Parts(Generic[T]):
     def release(self, row: int) -> None:
         """Forget an original row that has ended."""
         self._joined.pop(row, None)
-
-
-@dataclass(frozen=True)
-class RowSettings:
-    """How one row is sampled, on the host. Defaults leave the scores as they are.
-
-    Attributes:
-        draws: its tokens are drawn; otherwise the best score wins.
-        temperature: scores are divided by it, above 0.
-        top_k: tokens that are kept; 0 is all.
-        top_p, min_p: as HF's of these names.
-        repetition: HF's penalty of tokens in prompt and text.
-        ignored: ids at the prompt's beginning that it does not count.
-        presence: taken once from the score of every token that the row has generated.
-        frequency: taken from it for each time that the row has generated it.
-        bias: `(id, value)` pairs; the value is added to the id's score, minus infinity forbids it.
-    """
-
-    draws: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition: float = 1.0
-    ignored: int = 0
-    presence: float = 0.0
-    frequency: float = 0.0
-    bias: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def counts(self) -> bool:
-        """Whether it matters which tokens were said."""
-        return self.repetition != 1 or bool(self.presence) or bool(self.frequency)
 
 
 class Rows:

@@ -10,78 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import StoppingCriteria
-from transformers.generation import logits_process as hf
 
 from ..errors import BadLogitsError
 from .noise import Purpose, RowNoise
 from .parts import by_entries
-from .rows import RowSettings
+from .row_sampling import History, RowParams, RowSampling
 from .tree import Paths, Tree
-
-if TYPE_CHECKING:
-    from .row_sampling import History, RowSampling
-
-
-@dataclass(frozen=True)
-class RowParams:
-    """The parameters by which a row's scores are processed.
-
-    Attributes:
-        settings: those that are tensors of a step.
-        host: HF processors between its two parts, in order.
-        reads_text: one of them looks at the tokens.
-        row, batch: the row's number among the rows that were admitted with it, and their number,
-            for processors that look at it.
-        failed: what one of those that look at the tokens raised, which ends the row.
-    """
-
-    settings: RowSettings
-    host: tuple[Any, ...] = ()
-    reads_text: bool = False
-    row: int = 0
-    batch: int = 1
-    failed: list[Exception] = field(default_factory=list, compare=False)
-
-    def by_text(self, scores: Tensor, texts: list[list[int]]) -> Tensor:
-        """Returns the host's processors on the scores of a block, `[entries, vocab]`.
-
-        Args:
-            scores: before them.
-            texts: ids that each entry continues.
-        """
-        done = scores.clone()
-        places: dict[tuple[int, ...], int] = {}
-        lost: set[int] = set()
-        for entry, text in enumerate(map(tuple, texts)):
-            if places.setdefault(text, entry) != entry:
-                continue  # padding
-            above = places.get(text[:-1]) if text else None
-            # A draft token that can't be accepted: plain decoding would not have shown a processor
-            # what follows it, and it may have no answer.
-            if above is not None and (above in lost or bool(done[above, text[-1]] == -torch.inf)):
-                lost.add(entry)
-            else:
-                done[entry] = self._processed(scores[entry], text)
-            if self.failed:
-                return done.fill_(torch.nan)
-        return done
-
-    def _processed(self, scores: Tensor, text: tuple[int, ...]) -> Tensor:
-        """One entry, as its row of a batch, so that row-aware processors find it."""
-        ids = torch.tensor(text, dtype=torch.long, device=scores.device).expand(self.batch, -1)
-        tiled = scores.expand(self.batch, -1).clone()
-        try:
-            for processor in self.host:
-                tiled = processor(ids, tiled)
-        except Exception as error:
-            self.failed.append(error)
-        return tiled[self.row]
 
 
 class Processing:
@@ -113,9 +51,9 @@ class Processing:
     def _set_rows(self, rows: list[RowParams]) -> None:
         self._rows = rows
         self._tensors: dict[torch.device, RowSampling] = {}  # made when scores are asked for
-        self.do_sample = any(params.settings.draws for params in rows)
-        as_they_come = RowSettings(self.do_sample)
-        self._is_plain = all(params.settings == as_they_come and not params.host for params in rows)
+        draws = {params.sampling.do_sample for params in rows}
+        self.do_sample = any(draws)
+        self._is_plain = len(draws) < 2 and all(params.sampling.keeps_scores for params in rows)
 
     @property
     def changes_scores(self) -> bool:
@@ -135,9 +73,10 @@ class Processing:
     @property
     def costs(self) -> str | None:
         """What the host has to do in each round, in words."""
-        if not any(params.reads_text for params in self._rows):
+        if not any(params.sampling.reads_text for params in self._rows):
             return None
-        names = sorted({type(each).__name__ for params in self._rows for each in params.host})
+        host = [each for params in self._rows for each in params.sampling.processors]
+        names = sorted({type(each).__name__ for each in host})
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
 
     def copy_to(self, device: torch.device) -> Processing:
@@ -178,7 +117,7 @@ class Processing:
             self._prompt = self._prompt[torch.tensor(rows, device=self._prompt.device)]
         if self._history is not None:
             index = torch.tensor(rows, device=self._history.seen.device)
-            counts = any(params.settings.counts for params in self._rows)
+            counts = any(params.sampling.counts for params in self._rows)
             self._history = self._history.select_rows(index) if counts else None
 
     def count(self, tokens: Tensor, generated: Tensor) -> None:
@@ -188,7 +127,7 @@ class Processing:
 
     def recount(self, texts: list[list[int]], vocab: int) -> None:
         """The rows' texts are these; for a draft that counts beside the loop."""
-        if any(params.settings.counts for params in self._rows):
+        if any(params.sampling.counts for params in self._rows):
             history = self._start_history(vocab)
             history.counts.zero_()
             width = max(map(len, texts))
@@ -198,12 +137,9 @@ class Processing:
             history.count(padded.long().to(device), sizes.to(device))
 
     def _start_history(self, vocab: int) -> History:
-        from .row_sampling import History  # only where penalties ask for it
-
         if self._history is None:
             assert self._prompt is not None, "penalties need the prompt"
-            settings = [params.settings for params in self._rows]
-            self._history = History.start(self._prompt, settings, vocab)
+            self._history = History.start(self._prompt, self._rows, vocab)
             if self._generated:
                 tail = self._prompt[:, -self._generated :].clamp(max=vocab - 1)
                 self._history.count(tail, torch.full_like(tail[:, 0], self._generated))
@@ -241,12 +177,8 @@ class Processing:
         return sampling.warp(self._by_host(scores, paths, prefix), raw, paths)
 
     def _sampling(self, scores: Tensor) -> RowSampling:
-        from .row_sampling import RowSampling  # only where rows have settings
-
         if (device := scores.device) not in self._tensors:
-            settings = [params.settings for params in self._rows]
-            reads = [params.reads_text or params.settings.counts for params in self._rows]
-            self._tensors[device] = RowSampling.of(settings, reads, scores.shape[-1], device)
+            self._tensors[device] = RowSampling.of(self._rows, scores.shape[-1], device)
         return self._tensors[device]
 
     def _by_host(
@@ -258,13 +190,13 @@ class Processing:
         """Returns what has no equivalent by row, each request's on its own rows."""
         groups: dict[int, list[int]] = {}
         for row, params in enumerate(self._rows):
-            if params.host:
-                groups.setdefault(id(params.host), []).append(row)
+            if params.sampling.processors:
+                groups.setdefault(id(params.sampling), []).append(row)
         texts: list[list[list[int]]] = []
         for rows in groups.values():
             params, is_all = self._rows[rows[0]], len(rows) == len(scores)
             some = scores if is_all else scores[torch.tensor(rows, device=scores.device)]
-            if params.reads_text:
+            if params.sampling.reads_text:
                 texts = texts or _texts(paths, prefix, len(scores))
                 lines = zip(rows, some, strict=True)
                 done = torch.stack(
@@ -272,7 +204,7 @@ class Processing:
                 )
             else:
                 unread, flat = _flat(some.clone())  # which a processor may write to
-                for item in params.host:
+                for item in params.sampling.processors:
                     flat = item(unread, flat)
                 done = flat.view_as(some)
             if not is_all:
@@ -366,77 +298,3 @@ def bad_logits() -> BadLogitsError:
         "the model returned NaN logits; use float32 or bfloat16 instead of float16, or check "
         "the weights"
     )
-
-
-PREFIX_FREE = (
-    hf.TemperatureLogitsWarper,
-    hf.TopKLogitsWarper,
-    hf.TopPLogitsWarper,
-    hf.MinPLogitsWarper,
-    hf.TypicalLogitsWarper,
-    hf.EpsilonLogitsWarper,
-    hf.EtaLogitsWarper,
-    hf.LogitNormalization,
-    hf.InfNanRemoveLogitsProcessor,
-    hf.SuppressTokensLogitsProcessor,
-)
-"""Processors that look at scores alone, never at the tokens before them."""
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How the tokens of a request are chosen, and when its rows end.
-
-    They are made once, where a request comes in: `hf_border` makes them of the arguments of
-    transformers' `generate`. A step applies, in this order: `logit_bias`, the penalties,
-    `processors`, temperature, top-k, top-p, min-p.
-
-    Attributes:
-        max_new_tokens: most new tokens of a row; `None` is no limit, which only a grid can end.
-        do_sample: tokens are drawn; otherwise the best score wins.
-        temperature: scores are divided by it, above 0.
-        top_k: likeliest tokens that are kept; 0 is all.
-        top_p, min_p: as transformers' of these names.
-        repetition_penalty: transformers' penalty of tokens in prompt and output.
-        ignored: ids at the beginning of each row's prompt that it does not count; empty is none.
-        presence_penalty: taken from the score of each token of the output, once.
-        frequency_penalty: taken from it for each time that the token was generated.
-        logit_bias: `(id, value)` pairs; the value is added to the id's score, minus infinity
-            forbids it.
-        stop_token_ids: ids that end a row.
-        n: samples of each prompt.
-        processors: HF processors without an equivalent by row, which the host runs.
-        criteria: HF stopping criteria, and `RowWatch`es, which the host asks.
-    """
-
-    max_new_tokens: int | None = None
-    do_sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    ignored: tuple[int, ...] = ()
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    stop_token_ids: frozenset[int] = frozenset()
-    n: int = 1
-    processors: tuple[Any, ...] = ()
-    criteria: tuple[StoppingCriteria, ...] = ()
-
-    def rows(self, batch: int) -> list[RowParams]:
-        """Returns the parameters of each of `batch` rows, as a step applies them."""
-        reads_text = any(type(processor) not in PREFIX_FREE for processor in self.processors)
-        ignored = self.ignored or (0,) * batch
-        return [
-            RowParams(self._settings(ignored[row]), self.processors, reads_text, row, batch)
-            for row in range(batch)
-        ]
-
-    def _settings(self, ignored: int) -> RowSettings:
-        return RowSettings(
-            self.do_sample, self.temperature, self.top_k, self.top_p, self.min_p,
-            self.repetition_penalty, ignored, self.presence_penalty, self.frequency_penalty,
-            self.logit_bias,
-        )  # fmt: skip

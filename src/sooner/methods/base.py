@@ -18,9 +18,10 @@ from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, recei
 from ..engine.interface import AdapterLike, Drafter, Prompt
 from ..engine.loop import OnTokens, Rule, Session, run
 from ..engine.noise import RowNoise, draw_seed
+from ..engine.row_sampling import SamplingParams
 from ..engine.rows import Rows, Stopping
 from ..engine.runner import ModelRunner
-from ..engine.sampling import Processing, SamplingParams
+from ..engine.sampling import Processing
 from ..engine.stats.run import EXACT, Stats
 from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import adapt

@@ -11,7 +11,8 @@ import torch
 from ..engine.acceptance import follow_choices
 from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Rule
-from ..engine.sampling import Processing, RowParams
+from ..engine.row_sampling import RowParams
+from ..engine.sampling import Processing
 from ..engine.tree import Tree
 from .base import Method
 from .checks import positive, positive_or_auto
@@ -204,7 +205,7 @@ def allowed_nodes(
     """
     nodes = list(range(len(tokens)))
     params: RowParams = processing.params_of(row)
-    known = [processor for processor in params.host if hasattr(processor, "allowed")]
+    known = [processor for processor in params.sampling.processors if hasattr(processor, "allowed")]
     if not nodes or not known:
         return nodes
     try:

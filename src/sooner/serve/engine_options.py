@@ -16,7 +16,7 @@ from ..engine.loop import Session
 from ..engine.memory.media import count_media
 from ..engine.noise import Purpose
 from ..engine.request import Request
-from ..engine.sampling import SamplingParams
+from ..engine.row_sampling import SamplingParams
 from ..engine.scheduler import Engine
 from ..engine.stats.run import EXACT
 from ..methods import HSD, Method, PromptLookup, Speculative

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..engine.interface import Drafter, Outcome, Prompt
 from ..engine.loop import Session
+from ..engine.row_sampling import SamplingParams
 from ..engine.rows import Rows
-from ..engine.sampling import SamplingParams
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method

@@ -12,7 +12,7 @@ import torch
 
 from ...checks import check_number
 from ...engine.loop import OnTokens, run
-from ...engine.sampling import SamplingParams
+from ...engine.row_sampling import SamplingParams
 from ...engine.stats.run import Stats
 from ...methods import Autoregressive, Method
 from ...models import Adapter

@@ -15,7 +15,8 @@ from ...engine.acceptance import VerifyResult
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.noise import Purpose, RowNoise
-from ...engine.sampling import Processing, RowParams
+from ...engine.row_sampling import RowParams
+from ...engine.sampling import Processing
 from ...engine.tree import Tree
 from ...methods import Autoregressive, Method
 from ...methods.context import Context

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sooner.engine.loop import run
-from sooner.engine.sampling import SamplingParams
+from sooner.engine.row_sampling import SamplingParams
 from sooner.methods import (
     HSD,
     Autoregressive,
