@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import tiny
+from sooner.engine.memory.pages import PagePool
 
 SLOTS = 4
 """Slots of a page."""
@@ -34,3 +35,8 @@ def alone(family: str, kind: str, tail: tuple[int, ...], rows: int) -> list[list
     with torch.inference_mode():
         ids = tiny.model(family).generate(**inputs, max_new_tokens=23, **GREEDY)
     return ids[:, inputs["input_ids"].shape[1] :].tolist()
+
+
+def may_write(pool: PagePool, page: int) -> bool:
+    """Whether one row alone holds a page, and it is not in the prefix cache."""
+    return pool.holders(page) == 1 and pool.name_of(page) is None

@@ -8,5 +8,5 @@ from page_prompts import SLOTS
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of few slots, so that short prompts have several."""
-    for module in ("manager", "batch_slots"):
+    for module in ("manager", "draft_memory"):
         monkeypatch.setattr(f"sooner.engine.memory.{module}.PAGE", SLOTS)

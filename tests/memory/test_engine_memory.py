@@ -11,7 +11,7 @@ import torch
 import sooner
 import tiny
 from method_matrix import METHODS
-from page_prompts import GREEDY, SLOTS, alone, prompt_of
+from page_prompts import GREEDY, SLOTS, alone, may_write, prompt_of
 from sooner.engine.memory.manager import EngineMemory
 
 SCHEDULES = 12
@@ -47,7 +47,7 @@ def check(engine: sooner.Engine) -> None:
         for length, row in zip(cache.lengths, cache.pages.rows, strict=False):
             assert len(row.pages) * SLOTS >= length
             free_pages = row.pages[length // SLOTS :]
-            assert all(pool.may_write(page) for page in free_pages)
+            assert all(may_write(pool, page) for page in free_pages)
 
 
 def schedule(seed: int) -> tuple[int, int]:

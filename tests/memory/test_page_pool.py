@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from page_prompts import may_write
 from sooner.engine.cache import SlotCache
 from sooner.engine.memory.paged import PagedCache, PageStores
 from sooner.engine.memory.pages import PageName, PagePool, Prefix
@@ -49,7 +50,7 @@ class Pages(RuleBasedStateMachine):
             return False
         assert len(set(new_pages)) == len(new_pages) == missing
         for page in new_pages:
-            assert self.pool.may_write(page)
+            assert may_write(self.pool, page)
             assert all(page not in other.pages for other in self.rows)
             self.slots[page] = [None] * SLOTS  # poison
         row.pages += new_pages
@@ -58,7 +59,7 @@ class Pages(RuleBasedStateMachine):
     def write(self, row: Row, start: int, end: int) -> None:
         for slot in range(start, end):
             page = row.pages[slot // SLOTS]
-            assert self.pool.may_write(page), "a shared page is written to"
+            assert may_write(self.pool, page), "a shared page is written to"
             self.slots[page][slot % SLOTS] = row.text[slot]
 
     @rule(data=st.data(), tail=st.lists(st.integers(0, 1), max_size=7))

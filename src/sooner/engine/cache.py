@@ -358,6 +358,13 @@ class SlotCache(Cache):
             len({store.shape[3] for store in layer.stores}) < 2 for layer in self.slot_layers
         )
 
+    @property
+    def is_reusable(self) -> bool:
+        """Whether slots may serve other rows: each layer's are all there, and hold the model's own
+        keys and values."""
+        is_there = all(layer.is_initialized for layer in self.slot_layers)
+        return is_there and self.takes_blocks and not self.approximations
+
     def check_join(self, other: SlotCache) -> None:
         """Require that the rows of `other` can be put behind these.
 

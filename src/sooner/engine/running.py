@@ -56,8 +56,6 @@ class RunningBatch:
         rows = request.prefill
         assert rows is not None
         if self.decoding is None:
-            if self.memory is not None:
-                self.memory.slots.settle(rows)
             self.decoding = rows
         elif request.needs_own_batch:
             return False
@@ -68,8 +66,6 @@ class RunningBatch:
                 request.needs_own_batch = True
                 rows.stats.note(str(refusal))
                 return False
-            if self.memory is not None:  # the batch's first row with a draft may have come now
-                self.memory.slots.settle(self.decoding)
         self.requests.append(request)
         request.prefill = None
         return True
@@ -137,7 +133,7 @@ class RunningBatch:
             self.decoding = None
             close_batch(batch)
             if self.memory is not None:
-                self.memory.slots.keep(batch)
+                self.memory.keep(batch)
 
     def abandon(self, error: Exception) -> Iterator[Ending]:
         """Takes every request out, since an error keeps the whole batch from decoding."""
@@ -255,12 +251,10 @@ class Prefiller:
 
         if self.memory is None or request.prompt_info is None:
             return make()
-        cache = None if batch is None else batch.session.target.cache
-        opened = self.memory.open(make, request.prompt_info, method, cache)
+        opened = self.memory.open(make, request.prompt_info, method, batch)
         if opened is None:
             return None
         session, cached = opened
-        self.memory.slots.serve(session, batch)
         if preempted is None:
             request.cached_tokens = cached
         return session

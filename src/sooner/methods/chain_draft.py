@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from ..engine.attention.block import PAGE
 from ..engine.cache import SlotCache
 from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..engine.noise import Purpose
@@ -28,13 +27,8 @@ if TYPE_CHECKING:
 class PromptMemory(Protocol):
     """What an engine's memory does for the prompt of a draft (`sooner.engine.memory`)."""
 
-    @property
-    def lends(self) -> bool:
-        """Whether batches take over the slots of those before."""
-
-    @property
-    def cache(self) -> SlotCache | None:
-        """In whose free rows it is to be prefilled, if in any's."""
+    def place(self, cache: SlotCache, rows: int) -> bool:
+        """Has its rows prefilled in slots that are there; returns whether slots outlive drafts."""
 
     def embedding(self) -> AbstractContextManager[None]:
         """While it is embedded, only what is not known is encoded."""
@@ -281,11 +275,7 @@ class ChainDrafter(Drafter):
     def _runner(self, prompt: Prompt, room: int) -> ModelRunner:
         runner = ModelRunner(self.adapter, prompt.width + room)
         runner.cache.max_rows = self.context.runner.cache.max_rows
-        if self.memory is not None and self.adapter.device.type == "cpu":
-            runner.cache.capacity += -runner.cache.capacity % PAGE  # later rows are likely to fit
-            if (slots := self.memory.cache) is not None:
-                runner.cache.borrow(slots, prompt.rows)
-        if self.memory is None or not self.memory.lends:
+        if self.memory is None or not self.memory.place(runner.cache, prompt.rows):
             self._launch_as_graphs(runner, prompt.rows)
         return runner
 

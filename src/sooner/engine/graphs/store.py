@@ -131,8 +131,7 @@ def capacity_for(slots: int) -> int:
 def is_static(cache: SlotCache) -> bool:
     """Whether a cache may serve another run: as a whole, and if nothing else keeps it."""
     is_owned = cache.pages is None or cache.page_table is not None
-    is_there = all(layer.is_initialized for layer in cache.slot_layers)
-    return is_owned and is_there and cache.takes_blocks and not cache.approximations
+    return is_owned and cache.is_reusable
 
 
 def may_move(runner: ModelRunner) -> bool:

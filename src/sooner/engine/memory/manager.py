@@ -13,13 +13,13 @@ from ...models.hooks import ForwardHooks
 from ..attention.block import PAGE as PAGE  # what users of pages import
 from ..cache import SlotCache
 from ..interface import Drafter
-from ..loop import Session
+from ..loop import Decoding, Session
 from ..runner import is_split
-from .batch_slots import BatchSlots
+from .draft_memory import DraftStore, draft_of
 from .media import MediaItem, VisualFeatures, media_of
 from .paged import PagedCache, PageStores
 from .pages import PagePool, Prefix
-from .row_pages import PageCopies, RowMemory, RowPages, fill_pages
+from .row_pages import PageCopies, RowMemory, RowPages, SpareSlots, fill_pages
 
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine sets another limit."""
@@ -80,7 +80,8 @@ class EngineMemory:
     Attributes:
         pool: the pages.
         features: encoded pictures and clips.
-        slots: of batches that have ended.
+        spare: slots of the last batch.
+        drafts: what is kept of drafts.
 
     Raises:
         SoonerError: fewer bytes than a page takes; `paged` for a model whose layers take masks.
@@ -114,13 +115,14 @@ class EngineMemory:
         if paged is None:
             paged = may_page and self.adapter.device.type == "cuda"
         self._stores = PageStores(self.pool, self.adapter.layers) if paged else None
-        self.slots = BatchSlots(self.pool, not paged and self.adapter.device.type == "cpu")
+        reuses = not paged and self.adapter.device.type == "cpu"
+        self.spare, self.drafts = SpareSlots(reuses), DraftStore(self.pool, reuses)
         longest = (self.adapter.max_positions or self.pool.size * PAGE) + TAIL_SLOTS
         self._row_pages = min(self.pool.size, self.pool.pages_for(longest))  # of one row at most
 
     def _evict(self, page: int) -> None:
         self._cached_pages.evict(page)
-        self.slots.prefixes.evict(page)
+        self.drafts.copies.evict(page)
 
     def longest(self, block: int) -> int:
         """Returns tokens that a request of one row may have, prompt and answer.
@@ -178,7 +180,7 @@ class EngineMemory:
         make: Callable[[], Session],
         prompt_info: PromptInfo,
         method: Method,
-        batch: SlotCache | None,
+        batch: Decoding | None,
     ) -> tuple[Session, int] | None:
         """Set a request up, with pages for its prompt and what is there already in its slots.
 
@@ -186,7 +188,7 @@ class EngineMemory:
             make: embeds the prompt.
             prompt_info: its text.
             method: of the request.
-            batch: cache of the rows that it is to join.
+            batch: the rows that it is to join.
 
         Returns:
             The session and how many tokens of its prompt are in the cache; `None` if there is no
@@ -240,9 +242,9 @@ class EngineMemory:
                 if self.adapter.device.type == "cpu":  # slots that are not written cost nothing
                     cache.capacity = pool.pages_for(cache.capacity) * PAGE
                 if batch is None:
-                    batch = self.slots.target
-                if batch is not None:
-                    cache.borrow(batch, session.prompt.rows)
+                    self.spare.lend(cache, session.prompt.rows)
+                else:
+                    cache.borrow(batch.session.target.cache, session.prompt.rows)
                 cache.pages = row_pages
                 fill_pages(cache, content)
         except BaseException:  # such as too little memory for the row
@@ -250,6 +252,7 @@ class EngineMemory:
             session.drafter.close()
             raise
         cache.prefix = slots
+        self.drafts.serve(session, batch)
         pool.queries += sum(session.prompt.lengths)
         pool.hits += slots
         return session, slots
@@ -267,6 +270,13 @@ class EngineMemory:
             return False
         cache.pages.grow(slots)
         return True
+
+    def keep(self, batch: Decoding) -> None:
+        """Has later requests use the slots of a batch that has ended."""
+        self.spare.keep(batch.session.target.cache)
+        draft = draft_of(batch.drafter)
+        if draft is not None and draft.runner is not None:  # else nothing was drafted in it
+            self.drafts.spare.keep(draft.runner.cache)
 
     def _embed(
         self,

@@ -35,7 +35,7 @@ class PagePool:
     Args:
         size: number of pages.
         slots: of a page.
-        on_evict: told the number of a cached page before its place is taken.
+        on_evict: told the number of a page that has no name any more.
 
     Attributes:
         queries, hits: tokens of the prompts that were looked up, and those of them that were taken
@@ -129,9 +129,9 @@ class PagePool:
             if (name := self._names.pop(page, None)) is None:
                 continue
             del self._pages[name.key]
+            self.on_evict(page)
             if page in self._cached:
                 del self._cached[page]
-                self.on_evict(page)
                 self._free.append(page)
 
     def find(self, keys: Sequence[bytes]) -> list[int]:
@@ -150,10 +150,6 @@ class PagePool:
     def holders(self, page: int) -> int:
         """Returns how many rows hold a page."""
         return self._holders[page]
-
-    def may_write(self, page: int) -> bool:
-        """Returns whether one row alone holds the page, and it is not in the prefix cache."""
-        return self._holders[page] == 1 and page not in self._names
 
     def _evict(self) -> None:
         page, _ = self._cached.popitem(last=False)

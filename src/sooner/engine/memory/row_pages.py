@@ -141,6 +141,14 @@ class PageCopies:
         """Its place is taken."""
         self.content.pop(page, None)
 
+    def keep(self, page: int, content: Content) -> bool:
+        """Copies what stands in a page; returns whether there was memory for it."""
+        try:
+            self.content[page] = [tensor.clone() for tensor in content]
+        except Exception:  # the row leaves all the same
+            return False
+        return True
+
     def rows_of(self, pool: PagePool, cache: SlotCache, rows: Iterable[RowMemory]) -> CopiedRows:
         """Returns pages of the rows of a contiguous cache."""
         made = CopiedRows(pool, rows, self, cache)
@@ -176,12 +184,36 @@ class CopiedRows(RowPages):
     def _drop(self, row: int) -> None:
         pages, pool = self.rows[row].pages, self.pool
         for index, page in enumerate(pages):
-            if pool.holders(page) == 1 and pool.name_of(page) is not None:
-                try:
-                    self.cached.content[page] = [tensor.clone() for tensor in self.read(row, index)]
-                except Exception:  # no memory for a copy: the row leaves all the same
-                    pool.forget([page])
+            is_last = pool.holders(page) == 1 and pool.name_of(page) is not None
+            if is_last and not self.cached.keep(page, self.read(row, index)):
+                pool.forget([page])
         super()._drop(row)
+
+
+class SpareSlots:
+    """Slots of a batch that has ended, for the next one.
+
+    On CPUs memory that is new costs more than what is written to it: the system gives it page by
+    page, as it is touched.
+
+    Args:
+        reuses: whether slots are taken over; where an allocator keeps memory itself they are not.
+    """
+
+    def __init__(self, reuses: bool) -> None:
+        self.reuses = reuses
+        self._cache: SlotCache | None = None
+
+    def keep(self, cache: SlotCache) -> None:
+        """Has the next batch take the slots of a cache whose rows have ended."""
+        cache.set_lengths([])
+        self._cache = cache if self.reuses and cache.is_reusable else None
+
+    def lend(self, cache: SlotCache, rows: int) -> None:
+        """Gives a cache, before the prefill of `rows` rows, these slots if they fit."""
+        if self._cache is not None and cache.can_take(self._cache, rows):
+            cache.take(self._cache, rows)
+            self._cache = None
 
 
 def read_page(cache: SlotCache, row: int, index: int, slots: int) -> Content:
