@@ -109,20 +109,27 @@ def test_scans_and_pictures_are_drafted_by_ocr(run: Run, manual: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_what_a_model_verified_is_kept_behind_a_draft(
+def test_drafts_do_not_replace_what_a_model_verified(
     run: Run, manual: Path, tmp_path: Path, target_folder: Path
 ) -> None:
-    """Files show the last run; the same command with the model costs no model."""
+    """Unless they are asked for; the same command with the model then costs no model."""
     out = tmp_path / "out"
     model = ["--model", target_folder, "--max-new-tokens", 8, "--dpi", 36]
     assert run("parse", manual, "-o", out, *model).code == 0
-    before = (out / "manual.pdf" / "page-0001.json").read_bytes()
-    assert "1 of 1 pages parsed" in run("parse", manual, "-o", out).err
+    names = ("manual.pdf.md", "manual.pdf/page-0001.json", "manifest.jsonl")
+    before = {name: (out / name).read_bytes() for name in names}
+    refused = run("parse", manual, "-o", out)
+    assert refused.code == 2
+    (line,) = refused.errors
+    assert "a model verified 'manual.pdf' in an earlier run" in line
+    assert line.endswith("another folder with -o, or give --fresh")
+    assert {name: (out / name).read_bytes() for name in names} == before
+    assert "1 of 1 pages parsed" in run("parse", manual, "-o", out, "--fresh").err
     assert page_json(out, "manual.pdf")["status"] == "DRAFT"
     again = run("parse", manual, "-o", out, *model)
     assert "0 of 0 pages parsed, 1 done before" in again.err
     assert "loading models" not in again.err
-    assert (out / "manual.pdf" / "page-0001.json").read_bytes() == before
+    assert {name: (out / name).read_bytes() for name in names} == before
 
 
 @pytest.mark.parametrize("options", [["--compare"], ["--drafter", "none"]])

@@ -125,7 +125,14 @@ class ParseOptions(options.SingleModel):
         )
         return ParseJob(
             documents=documents,
-            output=ParseOutput(delivery, hashed, intake, fresh=not self.resume, debug=self.debug),
+            output=ParseOutput(
+                delivery,
+                hashed,
+                intake,
+                fresh=not self.resume,
+                is_draft=self.model is None,
+                debug=self.debug,
+            ),
             drafter=drafter,
             workers=self.workers,
             stop_on_error=self.on_error == "stop",

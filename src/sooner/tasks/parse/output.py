@@ -37,7 +37,7 @@ from .records import (
     key_of,
     page_key,
 )
-from .result import FAILED, ParsedPage
+from .result import DRAFTED, FAILED, ParsedPage
 
 IN_MEMORY = 64
 """Pages of a document that are read once for all of its files."""
@@ -144,6 +144,7 @@ class ParseOutput:
         settings_hash: tells results of these settings from others'.
         intake: which pages of documents, and how they are read.
         fresh: what was done before is done again.
+        is_draft: no model verifies the pages, so files that one has verified are left alone.
         attempts: processes that may die at a page before it is set aside as FAILED; 0 for any.
         debug: let unexpected errors through.
     """
@@ -152,6 +153,7 @@ class ParseOutput:
     settings_hash: str
     intake: Intake = field(default_factory=Intake)
     fresh: bool = False
+    is_draft: bool = False
     attempts: int = MAX_ATTEMPTS
     debug: bool = False
 
@@ -174,6 +176,7 @@ class ParseOutput:
         Raises:
             ObjectError: its files can't be written.
             StorageError: the results can't be read.
+            SoonerError: a model has verified its files, and these pages are drafts.
         """
         self.delivery.check(document)
         work = self._planned(document)
@@ -186,6 +189,8 @@ class ParseOutput:
         hashed = key_of(_hash(document.path), place)
         work = DocumentWork(document, hashed, self.settings_hash)
         entry = self.manifest.entry(place)
+        if entry is not None and self.is_draft and not self.fresh:
+            check_unverified(entry)
         is_known = entry is not None and entry.input_hash == hashed
         if entry is not None and is_known and not self.fresh and self._holds(entry, work):
             return work
@@ -345,6 +350,19 @@ class ParseOutput:
             for page in self.intake.read(local, page_range):
                 if isinstance(page, Page):
                     yield page
+
+
+def check_unverified(entry: DocumentEntry) -> None:
+    """Refuse to put drafts in the place of pages that a model has verified.
+
+    Raises:
+        SoonerError: names the document.
+    """
+    if any(line["status"] != FAILED and line["mode"] != DRAFTED for line in entry.lines):
+        raise SoonerError(
+            f"a model verified '{entry.place}' in an earlier run, and drafts alone would replace "
+            "its files; name the model with --model, another folder with -o, or give --fresh"
+        )
 
 
 def _hash(path: Path) -> str:
