@@ -12,8 +12,7 @@ def families_table() -> str:
     for name, family in FAMILIES.items():
         size = f"{family.longest} px" if family.longest else "any"
         forms = ", ".join(f"`{form}`" for form in forms_of(family.ask))
-        label = f"`{name}` (no {family.lacks} yet)" if family.lacks else f"`{name}`"
-        rows.append([label, known_by(family), forms, size])
+        rows.append([f"`{name}`", known_by(family), forms, size])
     return _table(["family", "recognised by", "`--form`", "pages"], rows)
 
 

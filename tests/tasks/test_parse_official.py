@@ -1,7 +1,6 @@
 """Tiny random models of document families, through their real processors and official prompts.
 
-Those of `mineru` (Qwen2-VL), `granite-docling` (Idefics3) and `chandra-2` (Qwen3.5) can't be had:
-no adapter decodes them yet. dots.ocr and DeepSeek-OCR 1 come with code of their own.
+dots.ocr comes with code of its own.
 """
 
 from __future__ import annotations

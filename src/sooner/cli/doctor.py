@@ -148,8 +148,7 @@ def parsers() -> Rows:
     return [
         (
             name,
-            f"{known_by(family).replace('`', '')}; answers {', '.join(forms_of(family.ask))}"
-            + (f"; there is no {family.lacks} yet" if family.lacks else ""),
+            f"{known_by(family).replace('`', '')}; answers {', '.join(forms_of(family.ask))}",
         )
         for name, family in FAMILIES.items()
     ]

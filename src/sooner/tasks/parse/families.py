@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from ...checks import check_choice
 from ...documents.regions import FORMULA, PICTURE, TABLE
 from ...errors import SoonerError
-from .forms import CODE, CropPrompt, FamilyPrompts
+from .forms import CropPrompt, FamilyPrompts
 from .prompts import (
-    CHANDRA_1,
-    CHANDRA_2,
+    CHANDRA,
     DOTS_PAGE,
     GOT_PAGE,
     GOT_TEMPLATE,
@@ -47,8 +46,6 @@ class Family:
             another model finds the boxes.
         note: what else is to be known, in a line.
         stops: tokens that end its answers beside what its models' generation configs say.
-        lacks: what its models are refused for when they are loaded; empty where drafts can be
-            verified by them.
     """
 
     ask: FamilyPrompts
@@ -59,7 +56,6 @@ class Family:
     unit: str = "page"
     note: str = ""
     stops: tuple[str, ...] = ()
-    lacks: str = ""
 
     def is_of(self, name: str, model_type: str) -> bool:
         """Returns whether a checkpoint of that name and type is one."""
@@ -70,7 +66,7 @@ class Family:
         return bool(model_type)
 
 
-KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE, "code": CODE}
+KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE}
 """Regions that a family may have a prompt of their own for, as its documentation calls them."""
 
 
@@ -81,31 +77,10 @@ def _crops(form: str, **prompts: str) -> dict[str, CropPrompt]:
 
 FAMILIES: dict[str, Family] = {
     "chandra": Family(
-        FamilyPrompts(CHANDRA_1, "chandra"),
+        FamilyPrompts(CHANDRA, "chandra"),
         "datalab-to/chandra, chandra/prompts.py until January 2026",
         ("qwen3_vl",),
         r"chandra(?!.*2)",
-    ),
-    "chandra-2": Family(
-        FamilyPrompts(CHANDRA_2, "chandra-2"),
-        "datalab-to/chandra, chandra/prompts.py; docling-project/docling, vlm_prompts.py",
-        ("qwen3_5",),
-        r"chandra.*2",
-        lacks="adapter",
-    ),
-    "deepseek-ocr": Family(
-        FamilyPrompts(
-            "<|grounding|>Convert the document to markdown.",
-            "deepseek",
-            "Free OCR.",
-            "markdown-brackets",
-            _crops("markdown-brackets", chart="Parse the figure."),
-            "<image>\n{prompt}",
-        ),
-        "deepseek-ai/DeepSeek-OCR, README",
-        ("DeepseekOCR", "deepseek_vl_v2"),
-        note="1024 px and tiles of 640 px, cut by its own code, without a processor",
-        lacks="processor",
     ),
     "deepseek-ocr-2": Family(
         FamilyPrompts(
@@ -153,45 +128,6 @@ FAMILIES: dict[str, Family] = {
         note="1024 x 1024 px, scaled by its processor; tables are LaTeX, drafted as HTML",
         stops=("<|im_end|>",),
     ),
-    "granite-docling": Family(
-        FamilyPrompts(
-            "Convert this page to docling.",
-            "doctags",
-            "",
-            "",
-            _crops(
-                "doctags",
-                table="Convert table to OTSL.",
-                formula="Convert formula to LaTeX.",
-                chart="Convert chart to table.",
-                code="Convert code to text.",
-            ),
-        ),
-        "ibm-granite/granite-docling-258M and docling-project/SmolDocling-256M-preview, README",
-        ("idefics3",),
-        r"docling",
-        note="SmolDocling too; tiles of 512 px, cut by its processor",
-        lacks="adapter",
-    ),
-    "granite-for-docling": Family(
-        FamilyPrompts(
-            "<doclang>",
-            "doclang",
-            "<doclang> [<ocr>]",
-            "doclang",
-            _crops(
-                "doclang",
-                table="<doclang> [<table>]",
-                formula="<doclang> [<formula>]",
-                chart="<doclang> [<chart>]",
-                code="<doclang> [<code>]",
-            ),
-        ),
-        "huggingface/transformers, granite_docling.md",
-        ("granite_docling",),
-        note="tiles of 512 px, cut by its processor",
-        lacks="adapter",
-    ),
     "hunyuan-ocr": Family(
         FamilyPrompts(
             HUNYUAN_PAGE,
@@ -212,20 +148,6 @@ FAMILIES: dict[str, Family] = {
         ("lighton_ocr",),
         longest=1540,
         note="asked nothing: it is shown the picture alone",
-    ),
-    "mineru": Family(
-        FamilyPrompts(
-            "\nText Recognition:",
-            "markdown",
-            "\nText Recognition:",
-            "text",
-            _crops("otsl-lines", table="\nTable Recognition:", formula="\nFormula Recognition:"),
-        ),
-        "opendatalab/mineru-vl-utils, mineru_vl_utils/mineru_client.py",
-        ("qwen2_vl",),
-        r"mineru",
-        unit="region",
-        lacks="adapter",
     ),
     "nanonets-ocr": Family(
         FamilyPrompts(NANONETS, "markdown-html"),
