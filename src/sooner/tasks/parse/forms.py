@@ -34,8 +34,8 @@ FORMS: dict[str, PageForm] = {
 
 """Names of `--form`: Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; those
 and formulas in brackets; a region's text, without marks of headings; Markdown behind YAML front
-matter; a region's table in OTSL, or formula in brackets; dots.ocr's list of boxes, and what it writes
-about a crop; tags with labels and boxes of DeepSeek-OCR; HTML with boxes."""
+matter; a region's table in OTSL, or formula in brackets; dots.ocr's list of boxes, and what it
+writes about a crop; tags with labels and boxes of DeepSeek-OCR; HTML with boxes."""
 
 
 @dataclass(frozen=True)
