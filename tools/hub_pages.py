@@ -6,14 +6,17 @@ usage:
 
 from __future__ import annotations
 
+import inspect
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sooner import __version__
+from sooner import __version__, drawing, methods
 from sooner.checks import described
-from sooner.hub.repositories import REPOSITORIES, Repository
-from sooner.hub.runs import defaults, kinds
+from sooner.hub import REPOSITORIES
+from sooner.registry import method_types
+from sooner.sparse.prefill import MMInference
 
 LAST = "0.2.0"
 """Oldest version of sooner that runs what is written here."""
@@ -100,10 +103,155 @@ DESCRIPTIONS = {
 """The line for classes that `TEXTS` does not name."""
 
 
+@dataclass(frozen=True)
+class Repository:
+    """A repository that is uploaded to the model hub.
+
+    Attributes:
+        name: of its folder.
+        title: of its page.
+        summary: what it does, in a sentence.
+        options: fields of the class, or of `sooner.draw`, that it takes.
+        paper: title and authors, where it is of a paper.
+        task: pipeline tag of its page.
+        models: for whose `generate` it is.
+    """
+
+    name: str
+    title: str
+    summary: str
+    options: tuple[str, ...] = ()
+    paper: str = ""
+    task: str = "image-text-to-text"
+    models: str = "vision-language and language models"
+
+    @property
+    def type_name(self) -> str:
+        """Class of `sooner` that does the work."""
+        return REPOSITORIES[self.name][0]
+
+    @property
+    def drafts(self) -> str:
+        """What the user gives it to draft with."""
+        return REPOSITORIES[self.name][1]
+
+
+CHAIN = ("num_draft_tokens", "max_draft_tokens")
+PAGES = (
+    Repository(
+        "speculative", "Speculative decoding that sees pixels",
+        "A small model drafts a chain of tokens from the same text and pixels, and one forward of "
+        "the target verifies them, for every row of a batch at its own pace.",
+        CHAIN,
+    ),
+    Repository(
+        "parallelvlm", "ParallelVLM",
+        "A small model drafts while the target verifies, each on cores or a device of its own, and "
+        "sees only the visual tokens that the target's own ranking keeps.",
+        (
+            "prune", "min_visual", "layer", "criterion", *CHAIN, "schedule", "placement",
+            "draft_device",
+        ),
+        paper="ParallelVLM: Lossless Video-LLM Acceleration with Visual Alignment Aware Parallel "
+        "Speculative Decoding",
+        task="video-text-to-text",
+    ),
+    Repository(
+        "specvlm", "SpecVLM",
+        "A static tree of a draft model whose visual tokens are pruned by the target's attention.",
+        ("branching", "siblings", "prune", "focus", "layers", "queries"),
+        task="video-text-to-text",
+    ),
+    Repository(
+        "sd-tree", "Trees of a draft model",
+        "A small model drafts a tree of fixed shape, and one forward verifies it.",
+        ("branching", "siblings"),
+    ),
+    Repository(
+        "onsd", "Speculative decoding with a draft of words alone",
+        "A language model drafts for a vision-language model: it gets the words, not the pixels.",
+        CHAIN,
+    ),
+    Repository(
+        "sparse-to-dense", "Sparse to dense",
+        "The target drafts for itself on the part of its cache that its attention looks at.",
+        (*CHAIN, "prune", "queries"),
+        task="video-text-to-text",
+    ),
+    Repository(
+        "prompt-lookup", "Prompt lookup in batches",
+        "What followed the last few tokens earlier in the text is proposed; no model is needed.",
+        (*CHAIN, "max_ngram", "min_ngram"),
+    ),
+    Repository(
+        "eagle", "Trees of trained heads: EAGLE-3 and others",
+        "A head that was trained on the target's states drafts a dynamic tree; published EAGLE-3 "
+        "heads are read as they are.",
+        ("nodes", "depth", "top_k", "max_nodes"),
+    ),
+    Repository(
+        "dflash", "DFlash: blocks of drafts in one forward",
+        "A small block-diffusion model that was trained on the target's states drafts a whole "
+        "block at once; published DFlash drafters are read as they are.",
+        ("num_draft_tokens",),
+    ),
+    Repository(
+        "ddtree", "DDTree: trees of a block drafter's marginals",
+        "The most probable continuations under a DFlash drafter's marginals are verified as one "
+        "tree.",
+        ("nodes", "max_nodes"),
+    ),
+    Repository(
+        "assistant", "Gemma 4's assistants, in batches",
+        "A few layers that read the model's own keys and values draft a chain; Gemma 4's published "
+        "assistants are read as they are.",
+        CHAIN, models="Gemma 4",
+    ),
+    Repository(
+        "hsd", "Hierarchical speculative decoding of documents: verification",
+        "Texts that something quick and rough made beforehand, such as OCR, are aligned with what "
+        "the target says and verified as a tree.",
+        ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth", "width"),
+        paper="Training-Free Acceleration for Document Parsing Vision-Language Model with "
+        "Hierarchical Speculative Decoding",
+        models="document parsers and other vision-language models",
+    ),
+    Repository(
+        "mminference", "MMInference",
+        "Prefills long prompts with sparse attention that knows modalities; decoding stays as it "
+        "was. The result is approximate.",
+        ("table", "dense_below", "mlp_chunk", "backend"),
+        paper="MMInference: Accelerating Pre-filling for Long-Context VLMs via Modality-Aware "
+        "Permutation Sparse Attention",
+        task="video-text-to-text",
+    ),
+    Repository(
+        "spec-vla", "Spec-VLA",
+        "Action tokens of a robot's policy, drafted by a trained head and accepted where they are "
+        "within a few bins of the policy's own choice.",
+        ("bins", "nodes", "depth", "top_k"),
+        paper="Spec-VLA: Speculative Decoding for Vision-Language-Action Models with Relaxed "
+        "Acceptance",
+        task="robotics",
+        models="OpenVLA, loaded by `sooner.models.openvla`",
+    ),
+    Repository(
+        "scd", "Speculative coupled decoding",
+        "Pictures and clips of autoregressive models: a window of the last iteration is the draft, "
+        "and its draws are coupled with the target's.",
+        ("jacobi_window", "coupling", "strength", "init", "count", "seed", "guidance"),
+        paper="Your Autoregressive Visual Model Is a Natively Multi-Token Predictor: Speculative "
+        "Coupled Decoding for Fast Autoregressive Visual Generation",
+        task="text-to-image",
+        models="Janus, Lumina-mGPT (Chameleon) and Emu3",
+    ),
+)  # fmt: skip
+
+
 def files() -> dict[str, str]:
     """Returns every file of every repository by its path."""
     contents = {"README.md": index()}
-    for repo in REPOSITORIES:
+    for repo in PAGES:
         contents[f"{repo.name}/README.md"] = page(repo)
         contents[f"{repo.name}/custom_generate/generate.py"] = code(repo)
         contents[f"{repo.name}/custom_generate/requirements.txt"] = f"sooner>={LAST}\n"
@@ -113,7 +261,7 @@ def files() -> dict[str, str]:
 def index() -> str:
     """Returns what the folder of all of them says of itself."""
     rows = "".join(
-        f"| [`{repo.name}`]({repo.name}/README.md) | {repo.summary} |\n" for repo in REPOSITORIES
+        f"| [`{repo.name}`]({repo.name}/README.md) | {repo.summary} |\n" for repo in PAGES
     )
     return (
         "# Repositories for the model hub\n\n"
@@ -186,6 +334,33 @@ def descriptions(repo: Repository) -> dict[str, str]:
             name: text.rstrip(".").replace("|", "or") for name, text in described(kind).items()
         }
     return {name: texts[name] for name in repo.options}
+
+
+def defaults(repo: Repository) -> dict[str, Any]:
+    """Returns what each option of a repository is where the user says nothing."""
+    values: dict[str, Any] = {}
+    for kind in kinds(repo):
+        for name, parameter in inspect.signature(kind).parameters.items():
+            if name in repo.options:
+                values.setdefault(name, parameter.default)
+    if "bins" in repo.options:
+        values["bins"] = 0
+    for name in ("seed", "guidance"):
+        if name in repo.options:
+            values[name] = None
+    return {name: values[name] for name in repo.options}
+
+
+def kinds(repo: Repository) -> list[Any]:
+    """Returns the classes and functions whose options a repository takes."""
+    if repo.type_name == "MMInference":
+        return [MMInference]
+    more: dict[str, list[Any]] = {
+        "Relaxed": [methods.Eagle, methods.Tolerance],
+        "CoupledJacobi": [drawing.draw],
+    }
+    first: list[Any] = [method_types()[repo.type_name].load()]
+    return first + more.get(repo.type_name, [])
 
 
 def main() -> int:

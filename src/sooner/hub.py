@@ -1,19 +1,44 @@
-"""What the repositories' `generate.py` call."""
+"""Repositories for the model hub: `model.generate(..., custom_generate="org/parallelvlm")`.
+
+`run` is what their `generate.py` calls. `tools/hub_pages.py` of the source tree writes them.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from ..errors import SoonerError
-from ..methods import Autoregressive, Method
-from ..registry import method_types
-from .repositories import Repository, repository
+from . import __version__
+from .errors import SoonerError, did_you_mean
+from .methods import Autoregressive, Method
+from .registry import method_types
+
+Drafts = Literal["none", "model", "head", "texts"]
+"""What a repository drafts with: nothing that is given, `assistant_model` (a model, a folder or a
+repository), a trained head for the target (the same, or a folder of one), or `drafts`, texts."""
+
+REPOSITORIES: dict[str, tuple[str, Drafts]] = {
+    "speculative": ("Speculative", "model"),
+    "parallelvlm": ("ParallelVLM", "model"),
+    "specvlm": ("SpecVLM", "model"),
+    "sd-tree": ("SDTree", "model"),
+    "onsd": ("OnSD", "model"),
+    "sparse-to-dense": ("SparseToDense", "none"),
+    "prompt-lookup": ("PromptLookup", "none"),
+    "eagle": ("Eagle", "head"),
+    "dflash": ("DFlash", "head"),
+    "ddtree": ("DDTree", "head"),
+    "assistant": ("Assistant", "head"),
+    "hsd": ("HSD", "texts"),
+    "mminference": ("MMInference", "none"),
+    "spec-vla": ("Relaxed", "head"),
+    "scd": ("CoupledJacobi", "none"),
+}
+"""The class of `sooner` behind each repository, and what it drafts with."""
 
 Arguments = dict[str, Any]
 """Arguments of `model.generate`, as it hands them to a repository's function."""
@@ -39,48 +64,48 @@ def run(name: str, model: Any, options: Mapping[str, Any], arguments: Mapping[st
     Raises:
         SoonerError: as the method; a draft that is missing, or given where none is used.
     """
-    repo, values, rest = repository(name), dict(options), dict(arguments)
-    draft = rest.pop("assistant_model", None)
-    _check(repo, draft, rest)
-    return _RUNS.get(repo.type_name, _decode)(repo, model, draft, values, rest)
-
-
-def _check(repo: Repository, draft: Any, rest: Arguments) -> None:
-    if repo.drafts in ("model", "head") and draft is None:
-        what = "a small model" if repo.drafts == "model" else "a head trained for this model"
-        raise SoonerError(f"{repo.name}: give assistant_model, {what}, or its folder or repository")
-    if repo.drafts in ("none", "texts") and draft is not None:
-        raise SoonerError(f"{repo.name} drafts without a model; leave assistant_model out")
-    if repo.drafts == "texts" and rest.get("drafts") is None:
+    if name not in REPOSITORIES:
         raise SoonerError(
-            f"{repo.name}: give drafts, for each prompt a list of texts, and the tokenizer"
+            f"sooner {__version__} has no repository '{name}'{did_you_mean(name, REPOSITORIES)}; a "
+            "newer sooner may"
         )
-
-
-def _decode(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
-    kind = method_types()[repo.type_name].load()
-    if repo.drafts == "texts":
-        method = kind(rest.pop("drafts"), tokenizer=_tokenizer(rest), **options)
-    elif repo.drafts == "head":
-        method = kind(_head(model, draft, kind.name), **options)
-    elif repo.drafts == "model":
-        defaults = {
-            "tokenizer": _tokenizer(rest),
+    type_name, drafts = REPOSITORIES[name]
+    values, rest = dict(options), dict(arguments)
+    draft = rest.pop("assistant_model", None)
+    if drafts in ("model", "head") and draft is None:
+        what = "a small model" if drafts == "model" else "a head trained for this model"
+        raise SoonerError(f"{name}: give assistant_model, {what}, or its folder or repository")
+    if drafts in ("none", "texts") and draft is not None:
+        raise SoonerError(f"{name} drafts without a model; leave assistant_model out")
+    if drafts == "texts" and rest.get("drafts") is None:
+        raise SoonerError(
+            f"{name}: give drafts, for each prompt a list of texts, and the tokenizer"
+        )
+    if type_name == "MMInference":
+        return _prefill(model, values, rest)
+    if type_name == "Relaxed":
+        return _act(model, draft, values, rest)
+    if type_name == "CoupledJacobi":
+        return _draw(model, values, rest)
+    kind = method_types()[type_name].load()
+    tokenizer = rest.get("tokenizer")  # `generate` needs it as well, for `stop_strings`
+    if drafts == "texts":
+        method = kind(rest.pop("drafts"), tokenizer=tokenizer, **values)
+    elif drafts == "head":
+        method = kind(_head(model, draft, kind.name), **values)
+    elif drafts == "model":
+        values |= {
+            "tokenizer": tokenizer,
             "draft_tokenizer": rest.pop("assistant_tokenizer", None),
         }
-        method = kind(_draft(model, draft), **options, **defaults)
+        method = kind(_draft(model, draft), **values)
     else:
-        method = kind(**options)
+        method = kind(**values)
     return model.generate(**rest, custom_generate=method)
 
 
-def _tokenizer(rest: Arguments) -> Any:
-    """It stays among the arguments: `generate` needs it for `stop_strings`."""
-    return rest.get("tokenizer")
-
-
-def _prefill(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
-    from ..sparse.prefill import MMInference
+def _prefill(model: Any, options: Arguments, rest: Arguments) -> Any:
+    from .sparse.prefill import MMInference
 
     table = options.pop("table", None)
     sparse = MMInference(**options) if table is None else MMInference.load(_file(table), **options)
@@ -104,9 +129,9 @@ def _file(table: Path | str) -> Path:
         ) from error
 
 
-def _act(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
-    from ..methods import Eagle, Relaxed, Tolerance
-    from ..models.openvla.statistics import ActionStatistics, ActionTokens
+def _act(model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
+    from .methods import Eagle, Relaxed, Tolerance
+    from .models.openvla.statistics import ActionStatistics, ActionTokens
 
     bins = options.pop("bins")
     statistics = ActionStatistics.choose(model.config.norm_stats, rest.pop("unnorm_key", None))
@@ -119,10 +144,10 @@ DRAWN = ("do_sample", "temperature", "top_k", "top_p")
 """Arguments of `generate` that a drawing has, too."""
 
 
-def _draw(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
-    from ..drawing import draw
-    from ..methods import CoupledJacobi
-    from ..models import canvas
+def _draw(model: Any, options: Arguments, rest: Arguments) -> Any:
+    from .drawing import draw
+    from .methods import CoupledJacobi
+    from .models import canvas
 
     extra = {name: options.pop(name) for name in ("count", "seed")}
     guidance = options.pop("guidance")
@@ -157,17 +182,13 @@ def _drawn_with(config: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-_Run = Callable[[Repository, Any, Any, Arguments, Arguments], Any]
-_RUNS: dict[str, _Run] = {"MMInference": _prefill, "Relaxed": _act, "CoupledJacobi": _draw}
-
-
 def _draft(model: Any, draft: Any) -> Any:
     """Returns a draft model; one that is given by its name is loaded once, beside the target."""
     if not isinstance(draft, (str, Path)):
         return draft
 
     def load() -> nn.Module:
-        from ..tasks.loading import load
+        from .tasks.loading import load
 
         made: nn.Module = load(str(draft), model.device, model.dtype).model
         return made
@@ -180,7 +201,7 @@ def _head(model: Any, head: Any, method: str = "eagle") -> Any:
         return head
 
     def load() -> Any:
-        from ..methods.trained import load_for
+        from .methods.trained import load_for
 
         return load_for(method, head).to(model.device, model.dtype)
 
@@ -192,33 +213,3 @@ def _once(model: Any, kind: str, name: Path | str, load: Callable[[], Any]) -> A
     if (kind, str(name)) not in known:
         known[kind, str(name)] = load()
     return known[kind, str(name)]
-
-
-def defaults(repo: Repository) -> dict[str, Any]:
-    """Returns what each option of a repository is where the user says nothing."""
-    values: dict[str, Any] = {}
-    for kind in kinds(repo):
-        for name, parameter in inspect.signature(kind).parameters.items():
-            if name in repo.options:
-                values.setdefault(name, parameter.default)
-    if "bins" in repo.options:
-        values["bins"] = 0
-    for name in ("seed", "guidance"):
-        if name in repo.options:
-            values[name] = None
-    return {name: values[name] for name in repo.options}
-
-
-def kinds(repo: Repository) -> list[Any]:
-    """Returns the classes and functions whose options a repository takes."""
-    from .. import drawing, methods
-    from ..sparse.prefill import MMInference
-
-    if repo.type_name == "MMInference":
-        return [MMInference]
-    more: dict[str, list[Any]] = {
-        "Relaxed": [methods.Eagle, methods.Tolerance],
-        "CoupledJacobi": [drawing.draw],
-    }
-    first: list[Any] = [method_types()[repo.type_name].load()]
-    return first + more.get(repo.type_name, [])
