@@ -1,7 +1,8 @@
 """The methods that there are: names, what each drafts with, and where its class is.
 
-Command line, `sooner.<Class>`, `sooner bench caption` and docs/methods.md follow from this table,
-which imports no method: `sooner --help` and `import sooner` load no torch.
+Command line, `sooner.<Class>`, `sooner bench caption` and docs/methods.md (by
+`tools/methods_page.py`) follow from this table, which imports no method: `sooner --help` and
+`import sooner` load no torch.
 
 Methods of other distributions are found by entry points of the group `sooner.methods`, such as
 `repeat = "sooner_repeat:Repeat"`; their modules are imported when they are used.
@@ -23,15 +24,6 @@ at pixels if it can, or a head that was trained for the target."""
 
 GROUP = "sooner.methods"
 """Entry points of other distributions, each a class."""
-PAGE = """# Methods
-
-Each method is a frozen dataclass, `sooner.<Class>`. A name in the first column can be given to
-`--method`. [Which method](which-method.md) helps to choose, and the [glossary](glossary.md)
-explains the words. This page is written by `python -m sooner.registry > docs/methods.md`.
-
-| `--method` | class | drafts | draft model |
-|---|---|---|---|
-"""
 
 
 @dataclass(frozen=True)
@@ -152,21 +144,3 @@ def choices() -> dict[str, Entry]:
 def method_types() -> dict[str, Entry]:
     """Returns every method by the name of its class."""
     return {entry.type_name: entry for entry in methods().values()}
-
-
-def page() -> str:
-    """Returns the text of docs/methods.md: the table, then the reference of every class."""
-    bundled = [item for item in methods().values() if item.module.startswith(f"{GROUP}.")]
-    rows = [
-        f"| {f'`{entry.name}`' if entry.is_choice else ''} | `{entry.type_name}` "
-        f"| {entry.summary} | {entry.draft_model} |\n"
-        for entry in sorted(bundled, key=lambda entry: not entry.is_choice)
-    ]
-    base = f"{__package__}.methods.base"  # the plain method stands there, too
-    modules = sorted({entry.module for entry in bundled} - {base})
-    blocks = [f"::: {module}\n" for module in (base, *modules)]
-    return PAGE + "".join(rows) + "\n" + "".join(blocks)
-
-
-if __name__ == "__main__":
-    print(page(), end="")
