@@ -19,8 +19,8 @@ EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], ind
 DIES = """
 import os, signal, sys
 from sooner.storage import Attempts, open_store
-with Attempts(open_store(sys.argv[1])).trying(sys.argv[2], "worker"):
-    os.kill(os.getpid(), signal.SIGKILL)
+Attempts(open_store(sys.argv[1])).begin(sys.argv[2], "worker")
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -31,11 +31,10 @@ def dies(folder: Path, key: str) -> None:
 @EVERYWHERE
 def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
     attempts = Attempts(any_store, maximum=1)
-    with attempts.trying("a/b", "one"):
-        assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
-        assert attempts.count("a/b") == 0  # this process is alive
-    with pytest.raises(RuntimeError, match="of the work"), attempts.trying("a/b"):
-        raise RuntimeError("of the work")
+    attempt = attempts.begin("a/b", "one")
+    assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
+    assert attempts.count("a/b") == 0  # this process is alive
+    attempts.end(attempt)
     assert list(any_store.names()) == []
     assert attempts.reason("a/b") is None
 
@@ -61,7 +60,7 @@ def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     attempts = Attempts(store, lasts=60)
     for host in range(5):
-        record = {"owner": f"w{host}", "host": "elsewhere", "place": "elsewhere", "process": 1}
+        record = {"owner": f"w{host}", "place": "elsewhere", "process": 1}
         store.write(f".sooner/attempts/a/{host}.json", json.dumps(record).encode())
         attempts.begin("a")
     assert (attempts.count("a"), attempts.reason("a")) == (0, None)

@@ -89,13 +89,6 @@ def test_threads_that_write_and_read_a_name_see_whole_values(any_store: Store) -
     assert {value for many in seen for value in many} <= set(values)
 
 
-@EVERYWHERE
-def test_the_clock_is_that_of_the_objects(any_store: Store) -> None:
-    before = any_store.now()
-    any_store.write("a", b"1")
-    assert before - 1 <= next(iter(any_store.names("a"))).modified <= any_store.now() + 1
-
-
 def test_long_names(tmp_path: Path, bucket: str, s3_server: S3Server) -> None:
     local, remote = open_store(tmp_path), open_store(bucket, **s3_server.options)
     longest = "ü" * 127 + "x"  # 255 bytes

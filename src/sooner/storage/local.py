@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -107,7 +108,7 @@ class LocalStore(Store):
                     yield ObjectInfo(name, info.st_size, info.st_mtime)
 
     def sweep(self, older: float = 86400.0) -> int:
-        swept, now = 0, self.now()
+        swept, now = 0, time.time()
         for _, path in self._files(""):
             with suppress(OSError):  # another sweeper was here, or its writer is done
                 if _is_part(path.name) and now - path.stat().st_mtime >= older:
@@ -130,19 +131,6 @@ class LocalStore(Store):
         """Raise what `os.walk` met, but for a folder that is not there."""
         if not isinstance(error, NOTHING_THERE):
             raise self._failed(error.filename, "listed", error) from error
-
-    def now(self) -> float:
-        """Returns the time of a file that was just written, which is that of the machine that keeps
-        it.
-        """
-        part = _part_path(self._file(".sooner/clock"))
-        with self._asking(".sooner/clock", "written"):
-            try:
-                _make_room(part)
-                return part.stat().st_mtime
-            finally:
-                with suppress(OSError):
-                    part.unlink()
 
     def _failed(self, name: str, done: str, error: Exception) -> StorageError:
         code = getattr(error, "errno", None)

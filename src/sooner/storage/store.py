@@ -41,7 +41,7 @@ class ObjectInfo:
     Attributes:
         name: below the store.
         size: in bytes.
-        modified: when it was written, in seconds of the store's own clock.
+        modified: when it was written, in seconds of the clock of the machine that keeps it.
     """
 
     name: str
@@ -122,21 +122,6 @@ class Store:
     def url(self, name: str = "") -> str:
         """Returns where an object is, for people and for fsspec."""
         return f"{self.root}/{name}" if name else self.root
-
-    def now(self) -> float:
-        """Returns seconds of the store's own clock, which is that of `ObjectInfo.modified`: the
-        time of an object that was just written.
-
-        Raises:
-            StorageError: the store can't be written.
-        """
-        name = f".sooner/clock/{uuid.uuid4().hex}"
-        self.write(name, b"clock")
-        try:
-            with self._asking(name, "looked for"):
-                return written_at(self.system.info(self._at(name)))
-        finally:
-            self.remove(name)
 
     def local_path(self, name: str = "") -> Path | None:
         """Returns the file of an object; `None` where objects are no files of this machine."""
