@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,7 @@ from .display import Display
 from .from_settings import Fields, from_settings
 
 if TYPE_CHECKING:
-    from ..tasks.search import Searched
+    from ..sparse.table import PatternTable
 
 INTERRUPTED = 130
 SAMPLED = Fields(only=("frames", "fps", "prompt"))
@@ -100,7 +100,7 @@ def patterns(
     Interrupted, the same command goes on where it was. Use the file with `sooner caption
     --prefill FILE` or `sooner.MMInference.load(FILE)`; `sooner show patterns FILE` draws it.
     """
-    from ..tasks.search import SearchCallbacks, SearchRequest, search_patterns
+    from ..tasks.search import search_patterns
 
     output, display, progress = request.target(), Display(quiet), ""
     sidecar = output.with_name(f".{output.name}.partial")
@@ -117,28 +117,33 @@ def patterns(
             display.stage("load")
             pair = request.models.load(debug)
             files, frames = request.clips(Path(folder))
-            wish = SearchRequest(
-                tuple(files), frames, request.sampling.fps, request.sampling.prompt
+            table = search_patterns(
+                pair,
+                files,
+                request.settings,
+                replace(request.sampling, frames=frames),
+                sidecar,
+                on_decode=display.decoded,
+                on_stage=display.stage,
+                on_step=step,
             )
-            callbacks = SearchCallbacks(display.decoded, display.stage, step)
-            result = search_patterns(pair, wish, request.settings, sidecar, callbacks)
-            result.table.save(output)
+            table.save(output)
     except KeyboardInterrupt:
         text = f"interrupted{progress}; the same command goes on from there ('{sidecar}')"
         if not sidecar.is_dir():
             text = "interrupted before the first layer was done"
         display.error(text)
         raise typer.Exit(INTERRUPTED) from None
-    for line in summary_lines(result, request.settings):
+    for line in summary_lines(table, request.settings):
         display.line(line)
     display.line(f"  saved '{output}'", "bold")
 
 
-def summary_lines(result: Searched, settings: SearchSettings) -> list[str]:
+def summary_lines(table: PatternTable, settings: SearchSettings) -> list[str]:
     """Returns what was found, in a few lines."""
     from ..tasks.search import means, patterns_by_kind
 
-    table, record = result.table, means(result.table)
+    record = means(table)
     kinds = ", ".join(f"{name} {count}" for name, count in patterns_by_kind(table).items())
     lines = [
         f"  heads: {kinds}",

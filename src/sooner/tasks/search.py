@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,101 +39,54 @@ SPARE = 0.8
 """Share of the free memory that a search may take."""
 
 
-def _silent(*_: Any) -> None:
-    """The default callback, which does nothing."""
-
-
-@dataclass(frozen=True)
-class SearchCallbacks:
-    """Functions that a search calls with frames decoded, and with stages and layers done."""
-
-    decoded: Progress = _silent
-    stage: Callable[[str], None] = _silent
-    step: OnStep = _silent
-
-
-@dataclass(frozen=True)
-class SearchRequest:
-    """The videos and the prompt that a search runs on.
-
-    Attributes:
-        files: the samples' videos.
-        frames, fps, prompt: as for a caption.
-    """
-
-    files: tuple[Path, ...]
-    frames: int | None = None
-    fps: float | None = None
-    prompt: str | None = None
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The table that a search made, and the frames of each sample."""
-
-    table: PatternTable
-    frames: tuple[int, ...] = field(default_factory=tuple)
-
-
 def search_patterns(
     pair: ModelPair,
-    wish: SearchRequest,
+    files: Sequence[Path],
     settings: SearchSettings,
+    sampling: CaptionSettings | None = None,
     sidecar: Path | None = None,
-    callbacks: SearchCallbacks | None = None,
-) -> Searched:
+    *,
+    on_decode: Progress | None = None,
+    on_stage: Callable[[str], None] | None = None,
+    on_step: OnStep | None = None,
+) -> PatternTable:
     """Search the patterns of `pair.target` on its samples.
 
     Args:
+        files: the samples' videos.
+        sampling: whose `frames`, `fps` and `prompt` say how a video is seen.
         sidecar: folder in which an interrupted search is kept; removed at the end.
+        on_decode, on_stage: as of `CaptionCallbacks`.
+        on_step: told stage, layers done and layers in all.
 
     Raises:
         SoonerError: a file that is no usable video, or is too long for the model or the memory;
             says how many frames fit.
     """
-    listener = callbacks or SearchCallbacks()
-    adapter = adapt(pair.target.model)
-    samples, frames = [], []
-    for path in wish.files:
-        sample, count = read_sample(path, pair, adapter, wish, settings, listener)
-        samples.append(sample)
-        frames.append(count)
-    search = Search(adapter, samples, settings, sidecar, listener.step)
+    adapter, sampling = adapt(pair.target.model), sampling or CaptionSettings()
+    sampling = replace(sampling, method="plain")
+    samples, frames = [], 0
+    for path in files:
+        clip = prepare(path, pair, sampling, on_decode, on_stage)
+        frames = max(frames, len(clip.frames.indices))
+        tokens = clip.inputs["input_ids"].shape[1]
+        check_memory(adapter, tokens, len(clip.frames.indices), settings.queries)
+        with torch.inference_mode():
+            prompt = adapter.embed_prompt(clip.inputs)
+        layout = PromptLayout.of(prompt, 0)
+        samples.append(SearchSample(lambda prompt=prompt: prompt, layout, sha256(path)))
+    search = Search(adapter, samples, settings, sidecar, on_step or (lambda *_: None))
     try:
         table = search.run()
     except (RuntimeError, MemoryError) as error:  # which torch's own are as well
         if not is_out_of_memory(error):
             raise
         raise SoonerError(
-            f"out of memory after {search.done} layers with {max(frames)} frames; try "
-            f"--frames {max(max(frames) // 2, 1)}"
+            f"out of memory after {search.done} layers with {frames} frames; try "
+            f"--frames {max(frames // 2, 1)}"
         ) from error
     search.finish()
-    return Searched(table, tuple(frames))
-
-
-def read_sample(
-    path: Path,
-    pair: ModelPair,
-    adapter: Adapter,
-    wish: SearchRequest,
-    settings: SearchSettings,
-    callbacks: SearchCallbacks,
-) -> tuple[SearchSample, int]:
-    """Returns one video as a sample, and how many frames of it.
-
-    Raises:
-        SoonerError: as `search_patterns`.
-    """
-    caption_settings = CaptionSettings(
-        method="plain", frames=wish.frames, fps=wish.fps, prompt=wish.prompt
-    )
-    clip = prepare(path, pair, caption_settings, callbacks.decoded, callbacks.stage)
-    count = len(clip.frames.indices)
-    check_memory(adapter, clip.inputs["input_ids"].shape[1], count, settings.queries)
-    with torch.inference_mode():
-        prompt = adapter.embed_prompt(clip.inputs)
-    return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), sha256(path)), count
+    return table
 
 
 def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> None:

@@ -13,7 +13,8 @@ from sooner.sparse.attention.run import backend_for
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair, load_pair
-from sooner.tasks.search import SearchRequest, generated_clip, search_patterns
+from sooner.tasks.search import generated_clip, search_patterns
+from sooner.tasks.settings import CaptionSettings
 
 from ..goals import goal
 from ..run import Data, Keep, Progress, Recorder
@@ -62,8 +63,8 @@ class Patterns:
         # is left dense, as none of the other arms' is.
         search = SearchSettings(budget=self.settings.budget, cost="measured", max_error=1e9)
         with tempfile.TemporaryDirectory() as folder:
-            request = SearchRequest((generated_clip(Path(folder), SEARCHED),), frames=SEARCHED)
-            return search_patterns(self.pair, request, search).table
+            clips = [generated_clip(Path(folder), SEARCHED)]
+            return search_patterns(self.pair, clips, search, CaptionSettings(frames=SEARCHED))
 
 
 def goals(result: Data) -> list[Data]:
