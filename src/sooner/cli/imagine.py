@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,55 +153,60 @@ def imagine(
     The file tells its prompt, seed, model, method, steps and mode; the same command with the same
     --seed draws the same pixels. After Ctrl-C, finished pictures are saved.
     """
+    from ..tasks.imagine.job import continue_clip
+    from ..tasks.imagine.job import imagine as draw
+
     wish, display = request.wish, Display(quiet)
-    if wish == "--prompts":
-        tasks = list(_prompt_tasks(request))
-        code = _Batch(request, "image", display, debug).run(tasks)
-    elif wish == "--continue" and Path(request.clip or "").is_dir():
-        tasks = list(_clip_tasks(request))
-        code = _Batch(request, "video", display, debug).run(tasks)
+    is_folder = wish == "--continue" and Path(request.clip or "").is_dir()
+    if wish == "--prompts" or is_folder:
+        studio = Studio(request, "video" if is_folder else "image", display, debug)
+        code = studio.make_all(list(_clip_tasks(request) if is_folder else _prompt_tasks(request)))
+        if code:
+            raise typer.Exit(code)
+        return
+    settings = request.settings
+    if settings.seed is None:  # so that a name can be made of it before anything is loaded
+        settings = replace(settings, seed=random.SystemRandom().randrange(1 << 31))
+        request = replace(request, settings=settings)
+    if wish == "--continue":
+        clip = _start_clip(request)
+        studio, call = Studio(request, "video", display, debug), partial(continue_clip, clip)
     else:
-        code = _draw_single(request, wish, display, debug)
-    if code:
-        raise typer.Exit(code)
-
-
-def _draw_single(request: ImagineJob, wish: str, display: Display, debug: bool) -> int:
-    """Draw one prompt or continue one clip; returns the exit code."""
-    from .. import miniatures
-
-    if request.settings.seed is None:  # so that a name can be made of it before anything is loaded
-        seed = random.SystemRandom().randrange(1 << 31)
-        request = replace(request, settings=replace(request.settings, seed=seed))
-    kind: Kind = "video" if wish == "--continue" else "image"
-    if kind == "video":
-        clip = Path(request.clip or "")
-        if request.clip == SAMPLE and not clip.exists():
-            clip = miniatures.sample_of("motion")
-        path, draw = request.target(kind), _continuing(clip)
+        prompt = _prompt(request)
+        studio, call = Studio(request, "image", display, debug), partial(draw, prompt)
+    path = request.target(studio.kind)
+    if wish == "--continue":
         from ..tasks.video import probe
 
         probe(clip)  # models load slowly, so the file is looked into first
-    else:
-        prompt = request.prompt if wish == "PROMPT" else miniatures.find("image").prompt
-        if not (prompt or "").strip():
-            raise SoonerError("the prompt is empty; say what is to be drawn")
-        if request.settings.given is not None or request.settings.start:
-            raise SoonerError("--given and --start are about clips; use them with --continue")
-        path, draw = request.target(kind), _drawing(prompt or "")
-    return Studio(request, kind, display, debug).make(draw, request.settings, path)[0]
+    record, _ = studio.make(call, settings, path)
+    if is_bug(record):
+        raise typer.Exit(BUG)
 
 
-def _drawing(prompt: str) -> Draw:
-    from ..tasks.imagine.job import imagine
+def _start_clip(request: ImagineJob) -> Path:
+    from .. import miniatures
 
-    return partial(imagine, prompt)
+    clip = Path(request.clip or "")
+    is_sample = request.clip == SAMPLE and not clip.exists()
+    return miniatures.sample_of("motion") if is_sample else clip
 
 
-def _continuing(clip: Path) -> Draw:
-    from ..tasks.imagine.job import continue_clip
+def _prompt(request: ImagineJob) -> str:
+    from .. import miniatures
 
-    return partial(continue_clip, clip)
+    prompt = miniatures.find("image").prompt if request.sample else request.prompt or ""
+    if not prompt.strip():
+        raise SoonerError("the prompt is empty; say what is to be drawn")
+    if request.settings.given is not None or request.settings.start:
+        raise SoonerError("--given and --start are about clips; use them with --continue")
+    return prompt
+
+
+def is_bug(record: dict[str, Any]) -> bool:
+    """Returns whether an exact method drew other codes than plain decoding."""
+    parity = record.get("parity")
+    return bool(parity) and parity["verdict"] == "bug"
 
 
 @dataclass(frozen=True)
@@ -227,15 +232,17 @@ class ImagineTask:
 
 
 def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
+    from ..tasks.imagine.job import imagine as draw
     from ..tasks.imagine.prompts import load_prompts
 
     for prompt in load_prompts(request.prompts or "", request.source, request.limit):
         hashed = hashlib.sha256(prompt.text.encode()).hexdigest()
-        yield ImagineTask(prompt.id, hashed, request.settings, _drawing(prompt.text))
+        yield ImagineTask(prompt.id, hashed, request.settings, partial(draw, prompt.text))
 
 
 def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
     from ..tasks.identity import sha256
+    from ..tasks.imagine.job import continue_clip
     from ..tasks.imagine.prompts import load_clips
     from ..tasks.video import probe
 
@@ -243,29 +250,22 @@ def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
         settings = request.settings
         if clip.seconds:
             settings = replace(settings, start=round(clip.seconds * probe(clip.video).fps))
-        yield ImagineTask(clip.id, sha256(clip.video), settings, _continuing(clip.video))
+        call = partial(continue_clip, clip.video)
+        yield ImagineTask(clip.id, sha256(clip.video), settings, call)
 
 
 class Studio:
-    """Runs the drawings of one call: holds the model, once loaded, and the progress display.
-
-    Attributes:
-        written: the files of what was made last.
-    """
+    """Draws what one call asks for, with a model that is loaded on first use."""
 
     def __init__(self, request: ImagineJob, kind: Kind, display: Display, debug: bool) -> None:
         self.request, self.kind, self.display, self.debug = request, kind, display, debug
-        self.written: list[Path] = []
-        self._model: DrawingModel | None = None
         self._codes: int | None = None
 
-    @property
+    @cached_property
     def drawing_model(self) -> DrawingModel:
-        """Returns the model, loaded on first use."""
-        if self._model is None:
-            self.display.stage("load")
-            self._model = self.request.models.load(self.kind, self.debug)
-        return self._model
+        """The model."""
+        self.display.stage("load")
+        return self.request.models.load(self.kind, self.debug)
 
     def _begin(self, canvas: Any) -> None:
         self._codes = canvas.grid.left * self.request.settings.count
@@ -278,10 +278,11 @@ class Studio:
 
     def make(
         self, draw: Draw, settings: ImagineSettings, path: Path
-    ) -> tuple[int, ImagineResult | None]:
-        """Draw and save; returns the exit code and what was saved.
+    ) -> tuple[dict[str, Any], list[Path]]:
+        """Draw and save; returns the record and the files.
 
-        Ctrl-C leaves what is finished.
+        Raises:
+            KeyboardInterrupt: Ctrl-C came; what was finished is saved.
         """
         from ..tasks.imagine.batch import DrawCallbacks
         from ..tasks.imagine.job import Stopped
@@ -292,30 +293,27 @@ class Studio:
                 made = draw(self.drawing_model, settings, callbacks)
         except Stopped as stop:
             with unbroken():
-                return INTERRUPTED, self._interrupted(stop.made, path)
+                done = sum(stop.made.finished)
+                thing = "pictures" if self.kind == "image" else "clips"
+                text = f"interrupted: {done} of {len(stop.made.finished)} {thing} finished"
+                if done:
+                    self.save(stop.made, path)
+                    text += f"; '{path}' holds {done}"
+                self.display.error(text)
+                raise
         with unbroken():
-            self.save(made, path)
-        parity = made.record.get("parity")
-        return (BUG if parity and parity["verdict"] == "bug" else DONE), made
+            return made.record, self.save(made, path)
 
-    def _interrupted(self, made: ImagineResult, path: Path) -> ImagineResult | None:
-        done, thing = sum(made.finished), "pictures" if self.kind == "image" else "clips"
-        text = f"interrupted: {done} of {len(made.finished)} {thing} finished"
-        if done:
-            self.save(made, path)
-            text += f"; '{path}' holds {done}"
-        self.display.error(text)
-        return made if done else None
-
-    def save(self, made: ImagineResult, path: Path) -> None:
-        """Write what was made, print where, and sum it up."""
-        self.written = self._write(made, path)
-        for item in self.written:
+    def save(self, made: ImagineResult, path: Path) -> list[Path]:
+        """Write what was made, print where, and sum it up; returns the files."""
+        files = self._write(made, path)
+        for item in files:
             typer.echo(str(item))
         for note in made.record.get("notes", []):
             self.display.line(f"  {note}", "yellow")
         for text, style in summary_lines(made.record):
             self.display.line(text, style)
+        return files
 
     def _write(self, made: ImagineResult, path: Path) -> list[Path]:
         from ..tasks.imagine import writing
@@ -334,79 +332,52 @@ class Studio:
             writing.write_mp4(name, clip[begin:], made.fps, {**made.record, "picture": index})
         return names
 
+    def make_all(self, tasks: list[ImagineTask]) -> int:
+        """Draw many tasks into a folder, recorded and resumable; an error in one does not stop the
+        others. Returns the exit code.
+
+        Raises:
+            SoonerError: no folder to write to; or the model can't be loaded, since no other task
+                would fare better.
+        """
+        from ..tasks.imagine.job import settings_hash
+        from ..tasks.imagine.loading import find_model
+        from ..tasks.records import Records
+
+        folder, models = self.request.output, self.request.models
+        if folder is None:
+            raise SoonerError("many pictures need a folder; give one with -o")
+        check_writable(folder / RECORDS, "-o")
+        records = Records(folder / RECORDS, self.request.overwrite)
+        model, code = find_model(models.model, self.kind), DONE
+        tally = Tally(self.display, "drawn", self.debug)
+        tally.total = len(tasks)
+        try:
+            for number, task in enumerate(tasks, start=1):
+                self.display.line(f"[{number}/{len(tasks)}] {task.id}", "bold")
+                hashed = settings_hash(task.settings, model, models.dtype)
+                names = (records.done(task.content, hashed) or {}).get("output", [])
+                if names and all((folder / name).is_file() for name in names):
+                    tally.skip(f": {', '.join(names)}")
+                    continue
+                _ = self.drawing_model
+                with tally.attempt(task.id):
+                    path = folder / (task.name(number, hashed) + SUFFIX[self.kind])
+                    record, files = self.make(task.draw, task.settings, path)
+                    code = BUG if is_bug(record) else code
+                    entry = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
+                    records.add({**record, **entry, "output": [file.name for file in files]})
+                    tally.done += 1
+        except KeyboardInterrupt:
+            self.display.error(f"interrupted: {tally}; they are in '{folder}'")
+            return INTERRUPTED
+        self.display.line(str(tally), "bold")
+        return BAD if tally.failed else code
+
 
 def numbered(path: Path, count: int) -> list[Path]:
     """Returns the paths `out-1.png`, `out-2.png`, ..."""
     return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
-
-
-class _Batch:
-    """Draws many tasks into a folder, recorded and resumable: the model is loaded when the first
-    one needs it.
-
-    Raises:
-        SoonerError: no folder to write to.
-    """
-
-    def __init__(self, request: ImagineJob, kind: Kind, display: Display, debug: bool) -> None:
-        from ..tasks.imagine.loading import find_model
-        from ..tasks.records import Records
-
-        if request.output is None:
-            raise SoonerError("many pictures need a folder; give one with -o")
-        check_writable(request.output / RECORDS, "-o")
-        self.folder, self.kind, self.display = request.output, kind, display
-        self.records = Records(self.folder / RECORDS, request.overwrite)
-        self.studio = Studio(request, kind, display, debug)
-        self.tally = Tally(display, "drawn", debug)
-        self.model, self.dtype = find_model(request.models.model, kind), request.models.dtype
-        self.code = DONE
-
-    def run(self, tasks: list[ImagineTask]) -> int:
-        """Draw every task; an error in one does not stop the others. Returns the exit code."""
-        self.tally.total = len(tasks)
-        try:
-            for number, task in enumerate(tasks, start=1):
-                self.display.line(f"[{number}/{len(tasks)}] {task.id}", "bold")
-                self._draw(task, number)
-        except KeyboardInterrupt:
-            self.display.error(f"interrupted: {self.tally}; they are in '{self.folder}'")
-            return INTERRUPTED
-        self.display.line(str(self.tally), "bold")
-        return BAD if self.tally.failed else self.code
-
-    def _draw(self, task: ImagineTask, number: int) -> None:
-        """Draw a task.
-
-        Raises:
-            SoonerError: the model can't be loaded; no other task would fare better.
-            KeyboardInterrupt: Ctrl-C.
-        """
-        from ..tasks.imagine.job import settings_hash
-
-        hashed = settings_hash(task.settings, self.model, self.dtype)
-        if self._is_done(task, hashed):
-            return
-        _ = self.studio.drawing_model
-        with self.tally.attempt(task.id):
-            path = self.folder / (task.name(number, hashed) + SUFFIX[self.kind])
-            code, made = self.studio.make(task.draw, task.settings, path)
-            if code == INTERRUPTED or made is None:
-                raise KeyboardInterrupt
-            self.code = max(self.code, code)
-            names = [file.name for file in self.studio.written]
-            entry = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
-            self.records.add({**made.record, **entry, "output": names})
-            self.tally.done += 1
-
-    def _is_done(self, task: ImagineTask, hashed: str) -> bool:
-        """Returns whether the folder has this content with these settings already."""
-        record = self.records.done(task.content, hashed)
-        names = record.get("output", []) if record is not None else []
-        if not names or not all((self.folder / name).is_file() for name in names):
-            return False
-        self.tally.skip(f": {', '.join(names)}")
-        return True
 
 
 def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
