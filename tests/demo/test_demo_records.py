@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from serve.job_listener import WAIT, Gate, Listener, running, until
+from serve.job_listener import WAIT, Gate, Listener, running
 from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
-from sooner.demo.export import fragment, read_record, rendered, whole_page
-from sooner.demo.jobs import Jobs
+from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.race import record_race
+from sooner.demo.recorder import Recorder, Recording
 from sooner.demo.served import record_between
 from sooner.demo.site import create_app
 from sooner.demo.task_records import record_robot
@@ -172,8 +172,7 @@ def test_of_markdown_only_text_and_tables_become_markup() -> None:
 
 @pytest.mark.slow
 def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> None:
-    gate, events = Gate(), []
-    began = threading.Event()
+    gate, began = Gate(), threading.Event()
 
     def until_stopped(tell, is_stopped):
         began.set()
@@ -187,10 +186,9 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         client = Listener()
         service.submit(client.job)
         assert gate.is_reached.wait(WAIT)
-        jobs = Jobs(partial(record_between, service))
-        waiting = jobs.begin(until_stopped)
-        until(lambda: waiting.record is not None)
-        assert "Clients are being answered" in waiting.record["live"]
+        recorder = Recorder(partial(record_between, service))
+        waiting = recorder.follow(until_stopped, threading.Event())
+        assert "Clients are being answered" in next(waiting)["live"]
         assert not began.is_set()
         gate.is_open.set()
         client.wait()
@@ -198,12 +196,10 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         other = Listener()
         service.submit(other.job)
         assert other.wait().reason == "length"
-        events = list(waiting.follow())
-        assert "a client's request came first" in events[-1].error
-        whole = jobs.begin(lambda tell, stopped: {"kind": "race", "same": True})
-        assert list(whole.follow())[-1].record["same"]
-        bad = jobs.begin(lambda tell, stopped: 1 / 0)
-        assert "ZeroDivisionError" in list(bad.follow())[-1].error
+        with pytest.raises(SoonerError, match="a client's request came first"):
+            list(waiting)
+        assert follow(recorder, lambda tell, stopped: {"same": True})[0][-1]["same"]
+        assert "ZeroDivisionError" in follow(recorder, lambda tell, stopped: 1 / 0)[1]
         after = Listener()
         service.submit(after.job)
         assert after.wait().reason == "length"
@@ -211,50 +207,48 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
 
 @pytest.mark.slow
 def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
-    gate = Gate()
+    gate, stopped = Gate(), threading.Event()
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
         service.submit(client.job)
         assert gate.is_reached.wait(WAIT)
-        jobs = Jobs(partial(record_between, service))
-        waiting = jobs.begin(lambda tell, stopped: {"kind": "race"})
-        until(lambda: waiting.record is not None)
-        waiting.is_stopped = True
-        assert "stopped before it began" in list(waiting.follow())[-1].error
+        recorder = Recorder(partial(record_between, service))
+        waiting = recorder.follow(lambda tell, stopped: {"kind": "race"}, stopped)
+        next(waiting)
+        stopped.set()
+        with pytest.raises(SoonerError, match="stopped before it began"):
+            list(waiting)
         gate.is_open.set()
         client.wait()
 
 
-def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    with pytest.raises(SoonerError, match="can't be read"):
-        read_record(path)
-    for text in ("{}", "[]", '{"kind": "race", "live": "still"}'):
-        path.write_text(text)
-        with pytest.raises(SoonerError, match="no record"):
-            read_record(path)
-    path.write_text(json.dumps({"kind": "robot"}))
-    assert read_record(path) == {"kind": "robot"}
+def follow(recorder: Recorder, recording: Recording) -> tuple[list[dict], str]:
+    """The records that a page is shown, and the error that ends them."""
+    records: list[dict] = []
+    try:
+        records.extend(recorder.follow(recording, threading.Event()))
+    except SoonerError as error:
+        return records, str(error)
+    return records, ""
 
 
-def test_jobs_take_turns_and_tell_errors_in_words() -> None:
-    jobs, running = Jobs(), []
+def test_recordings_take_turns_and_report_errors_in_words() -> None:
+    recorder, running = Recorder(), []
 
     def work(tell, stopped):
         running.append(1)
         assert len(running) == 1
         time.sleep(0.02)
         running.pop()
-        return {"kind": "race"}
+        return {"kind": "race", "same": True}
 
     def fail(tell, stopped):
         raise SoonerError("the clip is empty")
 
-    made = [jobs.begin(work) for _ in range(3)] + [jobs.begin(fail)]
-    ends = [list(job.follow())[-1] for job in made]
-    assert [job.error for job in ends] == ["", "", "", "the clip is empty"]
-    assert all(jobs.find(job.key) is job for job in made)
-    assert jobs.find("guessed") is jobs.find(None) is None
+    with ThreadPoolExecutor(4) as pool:
+        ends = list(pool.map(partial(follow, recorder), [work, work, work, fail]))
+    assert [error for _, error in ends] == ["", "", "", "the clip is empty"]
+    assert all(records[-1]["same"] for records, _ in ends[:3])
 
 
 def _client(token: str | None = "right") -> TestClient:

@@ -22,19 +22,8 @@ LARGEST = 2_000_000
 OURS = ("sooner", "__editable__")
 """What entries of `site-packages` begin with that the wheels are to bring themselves."""
 
-ATTENTION = (
-    "show",
-    "attention",
-    "--layer",
-    "1",
-    "--attention-head",
-    "0",
-    "--frames",
-    "8",
-    "--threads",
-    "1",
-)
-"""A command on a clip that the lab's world draws."""
+TRAIN = ("train", "draft", "--out", "head", "--threads", "1")
+"""A command on prompts of the lab's world."""
 
 
 def check(dist: Path, scratch: Path) -> None:
@@ -75,8 +64,6 @@ def check(dist: Path, scratch: Path) -> None:
     _install(home, lab)
     listed = _sooner(home, scratch, "--help")
     assert all(f" {name} " in listed for name in ("bench", "eval", "predict")), listed
-    _sooner(home, scratch, *ATTENTION, "-o", "attention.png")
-    assert (scratch / "attention.png").is_file()
 
 
 def _check_miniatures(home: Path, scratch: Path) -> None:
@@ -91,10 +78,10 @@ def _check_miniatures(home: Path, scratch: Path) -> None:
     _sooner(home, scratch, *words, "--threads", "1")
     assert (scratch / "picture.png").is_file()
     _sooner(home, scratch, "act", "once", "picture.png", "reach the red ball", "--threads", "1")
-    _sooner(home, scratch, "demo", "--save", "race.json", "--threads", "1")
-    assert (scratch / "race.json").is_file()
+    _sooner(home, scratch, "demo", "--export", "race.html", "--threads", "1")
+    assert (scratch / "race.html").is_file()
     _check_server(home, scratch)
-    answer = _sooner(home, scratch, *ATTENTION, code=2)
+    answer = _sooner(home, scratch, *TRAIN, code=2)
     assert "`pip install sooner-lab`" in answer, answer
 
 

@@ -31,15 +31,11 @@ class DemoJob:
     """What the page shows.
 
     Attributes:
-        record: show this recording (of `save`), without a model.
-        clip: for `save` and `export`; else the sample.
-        save: record a race into a JSON file, and end.
-        export: write one HTML file that needs no server, and end.
+        clip: for `export`; else the sample.
+        export: write a race as one HTML file that needs no server, and end.
     """
 
-    record: list[Path] | None = option(None, metavar="FILE")
     clip: Path | None = option(None, metavar="VIDEO")
-    save: Path | None = option(None, metavar="FILE")
     export: Path | None = option(None, metavar="FILE")
     settings: Annotated[ServerSettings, SERVED] = field(default_factory=ServerSettings)
     models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
@@ -84,29 +80,21 @@ class DemoJob:
 def demo(*, request: DemoJob, quiet: options.Quiet = False, debug: options.Debug = False) -> None:
     """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
 
-    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --save and
-    --export.
+    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --export.
     """
-    from ..demo.export import read_record, whole_page
-    from ..io import write_json
-
     display = Display(quiet)
-    records = [read_record(path) for path in request.record or []]
-    if request.save is None and request.export is None:
-        _serve(request, records, display, debug)
+    if request.export is None:
+        _serve(request, display, debug)
         return
-    if len(records) > 1:
-        raise SoonerError("--save and --export take one --record; leave the others out")
-    made = records[0] if records else request.race(display, debug)[1]
-    if request.save is not None:
-        write_json(made, request.save)
-        display.line(f"  saved '{request.save}'", "bold")
-    if request.export is not None:
-        request.export.write_text(whole_page(made), encoding="utf-8")
-        display.line(f"  saved '{request.export}'; open it in a browser", "bold")
+    from ..demo.export import whole_page
+    from ..io import check_writable, write_text
+
+    check_writable(request.export, "--export")
+    write_text(whole_page(request.race(display, debug)[1]), request.export)
+    display.line(f"  saved '{request.export}'; open it in a browser", "bold")
 
 
-def _serve(request: DemoJob, records: list[dict[str, Any]], display: Display, debug: bool) -> None:
+def _serve(request: DemoJob, display: Display, debug: bool) -> None:
     from ..serve.run import bind, check_address, require, url
 
     require()
@@ -114,22 +102,22 @@ def _serve(request: DemoJob, records: list[dict[str, Any]], display: Display, de
         raise SoonerError(
             "the page needs gradio, which is not installed; pip install 'sooner[demo]'"
         )
-    settings, tasks = request.settings, []
+    settings, first = request.settings, None
     check_address(settings)
-    from ..demo.jobs import Jobs
     from ..demo.page import build_page, mount_page
+    from ..demo.recorder import Recorder
     from ..demo.site import build_server, create_app
     from ..demo.tabs import tasks_of
     from ..serve.server import stopping_is_no_failure
 
-    if not records and request.models.model is None:
-        pair, made = request.race(display, debug)
-        tasks, records = tasks_of(pair), [made]
-    elif not records:
+    if request.models.model is None:
+        pair, first = request.race(display, debug)
+        tasks = tasks_of(pair)
+    else:
         with display.job():
             display.stage("load")
             tasks = tasks_of(request.load(debug))
-    app = create_app(settings, partial(mount_page, page=build_page(tasks, Jobs(), records)))
+    app = create_app(settings, partial(mount_page, page=build_page(tasks, Recorder(), first)))
     server = build_server(app, settings)
     with bind(settings) as listening, stopping_is_no_failure(server):
         display.line(f"  the page is at {url(listening)} (Ctrl-C ends)", "bold")

@@ -7,15 +7,9 @@ import re
 from collections.abc import Mapping
 from html import escape, unescape
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
-
-from ..errors import SoonerError
-
-KINDS = ("race", "picture", "pages", "robot")
-"""The kinds of records; each is drawn by the function of that name in `player.js`."""
 
 TABLE_TAG = re.compile(
     r"&lt;/?(?:table|thead|tbody|tr|td|th)(?: (?:row|col)span=&quot;\d+&quot;)*&gt;"
@@ -59,18 +53,3 @@ def whole_page(record: Mapping[str, Any]) -> str:
         f'<style>{asset("player.css")}</style><body class="alone"><script>{dark}</script>'
         f"<main>{fragment(record)}</main><script>{asset('player.js')}</script></body></html>"
     )
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Returns a record from a file of `sooner demo --save`.
-
-    Raises:
-        SoonerError: it can't be read, or is none.
-    """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SoonerError(f"record '{path}' can't be read: {error}") from error
-    if not isinstance(record, dict) or record.get("kind") not in KINDS or record.get("live"):
-        raise SoonerError(f"'{path}' is no record of `sooner demo --save`; make one with it")
-    return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
@@ -10,7 +11,7 @@ import gradio as gr
 from fastapi import FastAPI
 
 from .export import asset, fragment
-from .jobs import Job, Jobs
+from .recorder import Recorder
 from .tabs import Task
 
 MAX_FILE = "256mb"
@@ -56,38 +57,25 @@ setInterval(async () => {
 """
 
 
-def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, Any]]) -> gr.Blocks:
+def build_page(
+    tasks: Sequence[Task], recorder: Recorder, first: dict[str, Any] | None = None
+) -> gr.Blocks:
     """Returns the page.
 
     Args:
         tasks: tabs that record.
-        records: shown at once: the first in the first task's tab, or each in a tab of its own where
-            there are no tasks.
+        first: a record that the first tab shows at once.
     """
     with gr.Blocks(title="sooner: see why it is faster", analytics_enabled=False) as page:
         gr.Markdown(WELCOME)
-        # Outside of the tabs, whose inside a browser makes once they are opened.
-        keys = [
-            gr.BrowserState(None, storage_key=f"sooner-{task.name}", secret="sooner")
-            for task in tasks
-        ]
         with gr.Tabs():
-            for index, (task, key) in enumerate(zip(tasks, keys, strict=True)):
+            for index, task in enumerate(tasks):
                 with gr.Tab(task.name):
-                    _tab(page, task, key, jobs, records[0] if records and not index else None)
-            for record in records[: None if not tasks else 0]:
-                with gr.Tab(str(record.get("title", record["kind"]))[:40]):
-                    gr.HTML(fragment(record), padding=False)
-                    if command := record.get("command"):
-                        gr.Code(
-                            command, language=None, interactive=False, label=SAME, wrap_lines=True
-                        )
+                    _tab(task, recorder, None if index else first)
     return page
 
 
-def _tab(
-    page: gr.Blocks, task: Task, key: gr.BrowserState, jobs: Jobs, first: dict[str, Any] | None
-) -> None:
+def _tab(task: Task, recorder: Recorder, first: dict[str, Any] | None) -> None:
     gr.Markdown(task.intro)
     with gr.Accordion("What to run", open=first is None), gr.Row():
         inputs = [make() for make in task.controls]
@@ -99,42 +87,26 @@ def _tab(
     command_box = gr.Code("" if first is None else first.get("command", ""), language=None,
                    label=SAME, interactive=False, lines=1, wrap_lines=True,
                    visible=first is not None)  # fmt: skip
-    outputs = [panel, message, command_box, key]
+    stops: dict[str | None, threading.Event] = {}
 
-    def run(*values: Any) -> Iterator[Any]:
+    def run(request: gr.Request, *values: Any) -> Iterator[Any]:
+        stopped = stops[request.session_hash] = threading.Event()
         try:
             recording, command = task.plan(*values)
+            for record in recorder.follow(recording, stopped):
+                command = record.get("command") or command
+                shown = gr.update(value=command, visible=bool(command))
+                yield fragment(record), "", shown
         except Exception as error:
-            yield gr.skip(), _alert(str(error)), gr.skip(), gr.skip()
-            return
-        job = jobs.begin(recording)
-        job.command = command
-        yield from follow(job)
+            yield gr.skip(), _alert(str(error)), gr.skip()
 
-    def follow(job: Job) -> Iterator[Any]:
-        for event in job.follow():
-            record = event.record
-            command = (record or {}).get("command") or event.command
-            yield (
-                fragment(record) if record is not None else gr.skip(),
-                _alert(event.error) if event.error else "",
-                gr.update(value=command, visible=bool(command)), event.key,
-            )  # fmt: skip
+    def halt(request: gr.Request) -> None:
+        if (stopped := stops.get(request.session_hash)) is not None:
+            stopped.set()
 
-    def again(key: str | None) -> Iterator[Any]:
-        """After a reload: what this browser saw last."""
-        if (job := jobs.find(key)) is not None:
-            yield from follow(job)
-        else:
-            yield (gr.skip(),) * len(outputs)
-
-    def halt(key: str | None) -> None:
-        if (job := jobs.find(key)) is not None:
-            job.is_stopped = True
-
+    outputs = [panel, message, command_box]
     start.click(run, inputs, outputs, show_progress="hidden", api_visibility="private")
-    stop.click(halt, [key], None, queue=False, api_visibility="private")
-    page.load(again, [key], outputs, show_progress="hidden", api_visibility="private")
+    stop.click(halt, None, None, queue=False, api_visibility="private")
 
 
 def _alert(text: str) -> str:

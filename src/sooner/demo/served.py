@@ -13,8 +13,8 @@ from starlette.responses import RedirectResponse
 from ..errors import SoonerError
 from ..serve.engine_thread import EngineThread
 from ..tasks.loading import ModelPair
-from .jobs import Jobs, Recording
 from .page import build_page, mount_page
+from .recorder import Recorder, Recording
 from .site import PagePolicy
 from .tabs import tasks_of
 
@@ -28,8 +28,8 @@ def mount_served(app: FastAPI, service: EngineThread, pair: ModelPair) -> None:
 
     Clients come first: a recording begins when none is answered, and ends when one comes.
     """
-    jobs = Jobs(partial(record_between, service))
-    mount_page(app, build_page(tasks_of(pair), jobs, []), PATH)
+    recorder = Recorder(partial(record_between, service))
+    mount_page(app, build_page(tasks_of(pair), recorder), PATH)
     app.add_middleware(PagePolicy, path=PATH)
 
     @app.get("/", include_in_schema=False)

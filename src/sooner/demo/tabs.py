@@ -24,8 +24,8 @@ from ..tasks.parse.loading import load_parser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.settings import CaptionSettings
 from . import task_records
-from .jobs import Recording
 from .race import record_race
+from .recorder import Recording
 
 Named = ModelPair | DrawingModel | Policy
 PRUNING = ("parallel", "specvlm", "sparse-to-dense")
