@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -28,7 +27,8 @@ class Parity:
             lie within rounding of each other; else `bug`.
         divergence: index of the first new token that differs, or `None`.
         reference, candidate: the two tokens there; `None` where a sequence had already ended.
-        gap: the reference's best score there minus that of the candidate's token, in logits.
+        gap: the reference's best score there minus that of the candidate's token, in logits; like
+            the next two `None` where there are no scores.
         top2_gap: its best score minus its second best.
         tolerance: the largest gap that rounding explains.
     """
@@ -52,10 +52,13 @@ class Parity:
     def __str__(self) -> str:
         if self.divergence is None:
             return "identical"
+        gap, top2, allowed = (
+            "unknown" if value is None else f"{value:.3g}"
+            for value in (self.gap, self.top2_gap, self.tolerance)
+        )
         return (
             f"{self.verdict}: token {self.divergence} is {self.candidate} instead of "
-            f"{self.reference} (gap {self.gap:.3g}, top-2 gap {self.top2_gap:.3g}, rounding "
-            f"explains {self.tolerance:.3g})"
+            f"{self.reference} (gap {gap}, top-2 gap {top2}, rounding explains {allowed})"
         )
 
 
@@ -77,7 +80,7 @@ def compare(
         return Parity("identical")
     ours, other, index = first
     if scores is None or index >= len(scores):
-        return Parity("bug", index, ours, other, math.nan, math.nan, 0.0)
+        return Parity("bug", index, ours, other)
     best, second = scores[index].topk(2).values.tolist()
     # A candidate that merely went on, or stopped, has no token to weigh: the runner-up stands in.
     chosen = float(scores[index][other]) if other is not None else second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,13 +77,8 @@ def verify(
 
 def describe(report: dict[str, Any]) -> str:
     """Returns the verdict of a report in one line."""
+    from ..parity import Parity
+
     if report["verdict"] == "identical":
         return f"identical, {report['tokens']} tokens"
-    gap, top2, allowed = (
-        "unknown" if report[name] is None else f"{report[name]:.3g}"
-        for name in ("gap", "top2_gap", "tolerance")
-    )
-    return (
-        f"{report['verdict']}: token {report['divergence']} is {report['candidate']} instead of "
-        f"{report['reference']} (gap {gap}, top-2 gap {top2}, rounding explains {allowed})"
-    )
+    return str(Parity(**{item.name: report[item.name] for item in fields(Parity)}))

@@ -15,7 +15,7 @@ from .. import miniatures
 from ..methods import Autoregressive
 from ..tasks.caption import foreign_notes
 from ..tasks.clip import Clip, prepare, visible_patches
-from ..tasks.comparison import check, plain_data, warm_up
+from ..tasks.comparison import check, warm_up
 from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
 from ..tasks.round_records import ORIGINS, RoundRecord, TokenPieces, Watch, Watched, lane
@@ -79,7 +79,7 @@ def record_race(
     slow = lane(plain_watch.rounds, texts, "target")
     parity = None
     if settings.is_greedy:
-        parity = plain_data(check(pair, clip, plain.tokens[0], made.tokens[0]))
+        parity = check(pair, clip, plain.tokens[0], made.tokens[0]).as_dict()
     is_red = parity is not None and parity["verdict"] == "bug"
     speeds = plain.stats.tokens_per_second, made.stats.tokens_per_second
     return {

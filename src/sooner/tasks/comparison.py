@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +59,7 @@ def compare_plain(
             "tokens_per_second": speeds[0],
             "seconds": dict(plain.stats.seconds),
         },
-        "parity": None if parity is None else plain_data(parity),
+        "parity": None if parity is None else parity.as_dict(),
         "agreement": None if is_exact else agreement(plain.tokens[0], made.tokens[0]),
     }
 
@@ -93,11 +92,3 @@ def check(pair: ModelPair, clip: Clip, reference: list[int], candidate: list[int
         pair.target.model, clip.inputs, max_new_tokens=clip.max_new_tokens
     )
     return compare(tokens[0], candidate, scores[0])
-
-
-def plain_data(parity: Parity) -> dict[str, Any]:
-    """Returns a parity for JSON, which knows no NaN."""
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in parity.as_dict().items()
-    }

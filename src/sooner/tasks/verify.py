@@ -10,7 +10,6 @@ from ..errors import SoonerError
 from ..parity import compare, reference_run
 from .caption import versions
 from .clip import prepare
-from .comparison import plain_data
 from .loading import ModelPair
 from .registry import build_method
 from .settings import CaptionSettings
@@ -21,7 +20,7 @@ def verify(
     path: Path | str,
     pair: ModelPair,
     settings: CaptionSettings,
-    on_stage: Callable[[str], None] | None = None,
+    on_stage: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
     """Decode one video by a method and by HF's own `generate`, and compare token ids.
 
@@ -44,9 +43,9 @@ def verify(
         )
     clip = prepare(path, pair, settings, on_stage=on_stage)
     method = build_method(settings, pair, clip.draft_inputs)
-    _tell(on_stage, "prefill")
+    on_stage("prefill")
     made, text = run(pair, clip, settings, method)
-    _tell(on_stage, "compare")
+    on_stage("compare")
     reference, scores = reference_run(
         pair.target.model, clip.inputs, max_new_tokens=clip.max_new_tokens
     )
@@ -55,7 +54,7 @@ def verify(
         "file": str(path),
         "method": made.stats.method,
         "mode": made.stats.mode,
-        **plain_data(parity),
+        **parity.as_dict(),
         "tokens": made.stats.tokens,
         "acceptance": made.stats.mean_acceptance_length,
         "text": text,
@@ -66,8 +65,3 @@ def verify(
         "notes": clip.notes,
         "versions": versions(),
     }
-
-
-def _tell(on_stage: Callable[[str], None] | None, name: str) -> None:
-    if on_stage is not None:
-        on_stage(name)

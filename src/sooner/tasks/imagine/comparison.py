@@ -21,7 +21,6 @@ from ...engine.tree import Tree
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
 from ...parity import Parity, compare, rounding
-from ..comparison import plain_data
 from .batch import DrawJob, OnProgress, draw_batch
 
 
@@ -51,7 +50,7 @@ def compare_plain(
             "tokens_per_second": speeds[0],
             "seconds": dict(plain.stats.seconds),
         },
-        "parity": None if parity is None else plain_data(parity),
+        "parity": None if parity is None else parity.as_dict(),
     }
 
 
