@@ -93,15 +93,3 @@ def test_wrong_input_is_a_single_line(
     assert done.code == 2
     assert len(done.errors) == 1
     assert message in done.errors[0]
-
-
-def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "map.png"
-    arguments = [clip, "--model", target_folder, "--frames", 6, "--threads", 1]
-    done = run("show", "attention", "--layer", 1, "--attention-head", 0, *arguments, "-o", picture)
-    assert done.code == 0, done.err
-    with Image.open(picture) as drawn:
-        assert drawn.size[0] > 1000
-    wrong = run("show", "attention", "--layer", 9, "--attention-head", 0, *arguments, "-o", picture)
-    assert wrong.code == 2
-    assert "layer is 9; the model has 2, from 0 to 1" in wrong.errors[0]

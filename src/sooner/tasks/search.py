@@ -13,11 +13,8 @@ import torch
 from .. import miniatures
 from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
-from ..sparse.attention import States
 from ..sparse.modality import PromptLayout
 from ..sparse.search import Search, SearchSample, SearchSettings
-from ..sparse.search.capture import capture
-from ..sparse.search.pictures import Map
 from ..sparse.search.run import OnStep
 from ..sparse.table import PatternTable
 from .clip import prepare
@@ -31,9 +28,6 @@ GENERATED_FRAMES = 240
 
 GENERATED_SEEDS = (7, 8)
 """Two clips: the best of fifty candidates on one clip is partly chance."""
-
-MAP_BYTES = 24
-"""Bytes of each query-key pair of an attention map, intermediates and picture included."""
 
 SPARE = 0.8
 """Share of the free memory that a search may take."""
@@ -145,41 +139,3 @@ def means(table: PatternTable) -> dict[str, float]:
         if values:
             result[name] = sum(values) / len(values)
     return result
-
-
-def attention_map(
-    pair: ModelPair,
-    wish: SearchRequest,
-    layer: int,
-    head: int,
-    callbacks: SearchCallbacks | None = None,
-) -> Map:
-    """Returns a head's attention on the first of the wished files.
-
-    Raises:
-        SoonerError: no such layer or head, a file that is no usable video, or one too long for the
-            memory; says how many frames fit.
-    """
-    listener = callbacks or SearchCallbacks()
-    adapter = adapt(pair.target.model)
-    heads = adapter.text_config.num_attention_heads
-    for name, value, count in (("layer", layer, adapter.layers), ("head", head, heads)):
-        if not 0 <= value < count:
-            raise SoonerError(f"{name} is {value}; the model has {count}, from 0 to {count - 1}")
-    sample, frames = read_sample(wish.files[0], pair, adapter, wish, SearchSettings(), listener)
-    tokens = len(sample.layout)
-    free = free_bytes(adapter.device) * SPARE
-    if (needed := MAP_BYTES * tokens**2) > free:
-        fit = max(int(frames * (free / needed) ** 0.5), 1)
-        raise SoonerError(
-            f"{frames} frames make a map of {tokens} x {tokens}, which takes {needed / 1e9:.1f} GB "
-            f"where {free / 1e9:.1f} GB are free; --frames {fit} fits"
-        )
-    maps: list[Map] = []
-
-    def look(number: int, states: States) -> None:
-        if number == layer:
-            maps.append(Map.of(states, sample.layout.to(states.queries.device), head))
-
-    capture(adapter, sample.embed(), look)
-    return maps[0]

@@ -1,29 +1,16 @@
-"""Pictures of a pattern table, and of attention before and after a permutation."""
+"""A picture of a pattern table."""
 
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ...errors import SoonerError
-from ..attention import States
-from ..modality import MODALITIES, PromptLayout
-from ..patterns import Grid
-from ..plane import whole
-from ..probe import probe
 from ..table import PatternTable
-
-PIXELS = 700
-"""Side of an attention map; longer prompts are shown by the strongest pair of each square."""
-FLOOR = 1e-5
-"""Attention that is drawn as none."""
 
 SUFFIXES = (".png", ".svg")
 
@@ -93,88 +80,6 @@ def _legend(figure: Any, table: PatternTable) -> None:
         f"{Path(table.model).name}: patterns by layer and head\nnumbers: relative output error",
         fontsize=9,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Map:
-    """The attention map that one head has.
-
-    Attributes:
-        weights: after the softmax, `[tokens, tokens]`.
-        layout: of the tokens.
-        grid: stride and phase that its last queries show.
-    """
-
-    weights: Tensor
-    layout: PromptLayout
-    grid: tuple[int, int]
-
-    @classmethod
-    def of(cls, states: States, layout: PromptLayout, head: int) -> Map:
-        """Computes the map from the states of a row without padding."""
-        scores = states.queries[head].float() @ states.keys[head // states.group].float().T
-        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
-        weights = (scores * states.scale).masked_fill_(later, -torch.inf).softmax(1)
-        plane = whole(layout)
-        seen = probe(states.queries, states.keys, plane, states.scale, torch.tensor([head]))
-        spacing = Grid().spacing(plane, seen, 0)
-        return cls(weights.cpu(), layout.to("cpu"), (int(spacing.stride), int(spacing.phase)))
-
-
-def attention_figure(view: Map, title: str) -> Any:
-    """Figure 3 of the paper for one head: as it is, by grid, by modality of Q, and of Q and K.
-
-    Raises:
-        SoonerError: matplotlib is not installed.
-    """
-    check_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13.6, 3.9), layout="constrained")
-    axes = figure.subplots(1, 4)
-    stride, phase = view.grid
-    plain = torch.arange(len(view.layout))
-    by_class = torch.argsort((plain - phase) % stride, stable=True)
-    by_kind = torch.argsort(view.layout.modality, stable=True)
-    panels: list[tuple[str, Tensor, Tensor]] = [
-        ("in the order of the prompt", plain, plain),
-        (f"by grid: stride {stride}, phase {phase}", by_class, by_class),
-        ("queries by modality", by_kind, plain),
-        ("queries and keys by modality", by_kind, by_kind),
-    ]
-    image: Any = None
-    for axis, (name, rows, columns) in zip(axes, panels, strict=True):
-        image = _map(axis, view.weights[rows][:, columns])
-        axis.set_title(name, fontsize=9)
-        _bands(axis, view.layout.modality, rows, columns)
-    axes[0].set(ylabel="queries", xlabel="keys")
-    figure.colorbar(image, ax=axes, label="attention weight", shrink=0.85, pad=0.01)
-    figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def _map(axis: Any, weights: Tensor) -> Any:
-    from matplotlib.colors import LogNorm
-
-    step = math.ceil(len(weights) / PIXELS)
-    if step > 1:
-        short = -len(weights) % step
-        weights = torch.nn.functional.pad(weights, (0, short, 0, short))
-        weights = torch.nn.functional.max_pool2d(weights[None, None], step)[0, 0]
-    norm = LogNorm(vmin=FLOOR, vmax=1.0, clip=True)
-    extent = (0, step * weights.shape[1], step * weights.shape[0], 0)
-    return axis.imshow(
-        weights.clamp(min=FLOOR).numpy(), norm=norm, cmap="magma", extent=extent, aspect="auto"
-    )
-
-
-def _bands(axis: Any, modality: Tensor, rows: Tensor, columns: Tensor) -> None:
-    """Lines where the modality changes, for axes that are in pieces long enough to be told."""
-    for order, line in ((rows, axis.axhline), (columns, axis.axvline)):
-        edges = (modality[order].diff() != 0).nonzero()[:, 0]
-        if len(edges) <= 4 * len(MODALITIES):
-            for edge in edges.tolist():
-                line(edge + 1, color="#56B4E9", linewidth=0.7, ls="--")
 
 
 def save(make: Callable[[], Any], path: Path) -> list[Path]:
