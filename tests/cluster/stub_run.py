@@ -30,6 +30,8 @@ SETTINGS = "0123456789abcdef"
 class Waiting:
     """A parser of many pages at once, each of which takes some seconds."""
 
+    pages_in_flight = 2
+
     def __init__(self, seconds: float, killer: str) -> None:
         self.ask, self.seconds, self.killer = FamilyPrompts(""), seconds, killer
 
@@ -40,12 +42,15 @@ class Waiting:
         text = hashlib.sha256(page.picture.tobytes()).hexdigest()
         return ParsedPage(page.source.name, page.number, markdown=f"{text}\n", raw=text)
 
+    def close(self) -> None:
+        pass
+
 
 def make_job(documents: str, out: str, address: str, seconds: float, killer: str = "") -> RayJob:
     return RayJob(
-        find_documents([documents]),
-        [documents],
-        ParseOutput(Delivery(out, ("md", "json", "html")), SETTINGS),
+        documents=find_documents([documents]),
+        inputs=[documents],
+        output=ParseOutput(Delivery(out, ("md", "json", "html")), SETTINGS),
         drafter="none",
         address=address,
         parsers=2,

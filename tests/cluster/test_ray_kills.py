@@ -99,7 +99,7 @@ def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
     out = tmp_path_factory.mktemp("undisturbed")
     output = ParseOutput(Delivery(out, ("md", "json", "html")), SETTINGS)
-    ParseJob(find_documents([documents]), output).run(Alone)  # type: ignore[arg-type]
+    ParseJob(documents=find_documents([documents]), output=output).run(Alone)  # type: ignore[arg-type]
     return results(out)
 
 

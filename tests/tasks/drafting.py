@@ -40,7 +40,6 @@ class EchoParser:
 
     def __call__(self, page: Page, draft: Any = None) -> ParsedPage:
         self.report.append(page.number)
-        draft = draft() if callable(draft) else draft
         if page.number in self.raising:
             raise self.raising[page.number]
         text = " ".join(draft.texts) if draft is not None and draft.texts else "nothing drafted"

@@ -21,7 +21,9 @@ def job(source: Path, out: Path, drafter: PageDrafter | None = None, **options: 
     output = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
     for name in {field.name for field in fields(ParseOutput)} & options.keys():
         output[name] = options.pop(name)
-    return ParseJob(find_documents([source]), ParseOutput(**output), drafter, **options)
+    return ParseJob(
+        documents=find_documents([source]), output=ParseOutput(**output), drafter=drafter, **options
+    )
 
 
 def run(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> EchoParser:

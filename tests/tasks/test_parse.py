@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
-from sooner.methods import Autoregressive
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
 from sooner.tasks.parse import PARTIAL, PageParser, ParseSettings
 from sooner.tasks.parse.decoding import (
     LONGEST,
     PERIODS,
+    DecodeRequest,
     RunawayWatch,
-    decode_rows,
+    decode_alone,
 )
 from sooner.tasks.parse.model_inputs import cells_of, picture_inputs
 from tasks.parsing import draft_of, noise_page, qwen3_vl
@@ -97,7 +97,7 @@ def test_a_region_reads_as_its_crop_alone(qwen: ModelPair, rows: int) -> None:
     alone = []
     for crop in crops:
         inputs = picture_inputs(target.processor, [crop], "w8 w9 w10", target.model)
-        (output,), _ = decode_rows(target.model, inputs, Autoregressive(), 24, 0, {95})
+        (output,), _ = decode_alone(DecodeRequest("page", inputs, [24], [0]), target.model, {95})
         alone.append(target.tokenizer.decode(output.tokens, skip_special_tokens=True))
     assert len(set(alone)) == 3
     regions = [

@@ -13,7 +13,7 @@ from sooner.cli.main import app
 from sooner.cli.parse_display import comparison_line
 from sooner.documents import Page
 from sooner.tasks.parse import PageParser, ParsedPage
-from sooner.tasks.parse.job import compare_plain
+from sooner.tasks.parse.comparison import compare_plain
 
 PLAIN = ParsedPage(
     "a.png", 1, raw="one two three", seconds={"processor": 0.5, "prefill": 1.5, "decode": 8.0}

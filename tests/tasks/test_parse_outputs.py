@@ -38,7 +38,8 @@ def run(source: Path, out: Path, *formats: str, **options: Any) -> list[int]:
     """Pages that had to be parsed."""
     parser = WithFigure()
     delivery = Delivery(out, formats, **options)
-    ParseJob(find_documents([source]), ParseOutput(delivery, "s", SMALL)).run(lambda: parser)
+    output = ParseOutput(delivery, "s", SMALL)
+    ParseJob(documents=find_documents([source]), output=output).run(lambda: parser)
     return parser.report
 
 

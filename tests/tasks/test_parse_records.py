@@ -11,7 +11,7 @@ import pytest
 from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import FAILED, ParsedPage, ParsedRegion, StageStats
-from sooner.tasks.parse.records import PAGES, PageRecord, PageRecords
+from sooner.tasks.parse.records import PAGES, PageRecords, PageTask
 from tasks.parse_jobs import listing
 
 WHOLE = ParsedPage(
@@ -28,6 +28,7 @@ WHOLE = ParsedPage(
     ],
     size=(60, 40),
     truncated="length",
+    set_aside=True,
     repaired=True,
     drafter="ocr",
     notes=["note"],
@@ -49,32 +50,40 @@ def test_a_page_is_the_same_after_json() -> None:
     assert ParsedPage.from_json(data) == replace(WHOLE, stages={})
 
 
-def test_records_are_the_same_after_a_store(tmp_path: Path) -> None:
-    page_records = PageRecords(open_store(tmp_path))
-    record = PageRecord(WHOLE, "i" * 64, "s" * 16)
-    page_records.write(record)
-    read = page_records.read(record.input_hash, record.settings_hash, 3)
-    assert read == replace(record, page=replace(WHOLE, source=""))  # a document has many places
+def task(number: int, settings_hash: str = "s", place: str = "b.pdf") -> PageTask:
+    return PageTask(f"in/{place}", place, "i", settings_hash, number)
+
+
+def test_pages_are_the_same_after_a_store(tmp_path: Path) -> None:
+    records = PageRecords(open_store(tmp_path))
+    records.write(task(3), replace(WHOLE, set_aside=False))
+    # A document has many places.
+    assert records.read(task(3)) == replace(WHOLE, source="b.pdf", set_aside=False)
     assert listing(tmp_path) == []
-    name = f"{PAGES}/{'i' * 64}/{'s' * 16}/000003.json"
+    name = f"{PAGES}/i/s/000003.json"
     assert (tmp_path / name).is_file()
     (tmp_path / name).write_text("{}")
     with pytest.raises(SoonerError, match=r"is no record of a page; remove it") as caught:
-        page_records.read(record.input_hash, record.settings_hash, 3)
+        records.read(task(3))
     assert "\n" not in str(caught.value)
 
 
 def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
-    page_records = PageRecords(open_store(tmp_path))
-    for status in ("SUCCESS", FAILED):
-        page_records.write(PageRecord(replace(WHOLE, status=status), "i", "s"))
-    page_records.write(PageRecord(replace(WHOLE, status=FAILED, number=4), "i", "s", is_aside=True))
-    page_records.write(PageRecord(replace(WHOLE, status=FAILED, number=5), "i", "t"))
-    assert page_records.read("i", "s", 3).page.status == "SUCCESS"
-    done = page_records.of("i", "s")
+    records = PageRecords(open_store(tmp_path))
+    failed = replace(WHOLE, status=FAILED, set_aside=False)
+    for page in (WHOLE, failed):
+        records.write(task(3), page)
+    records.write(task(4), replace(failed, number=4, set_aside=True))
+    records.write(task(5, "t"), replace(failed, number=5))
+    assert records.read(task(3)).status == "PARTIAL"
+    done = records.of("i", "s")
     assert (done.parsed, done.aside, done.numbers) == ({3}, {4}, {3, 4})
-    assert page_records.of("i", "t").failed == {5}
-    page_records.forget("i/s/000003", ".json")
-    assert page_records.read("i", "s", 3).page.status == FAILED
-    assert page_records.of("unknown", "s").numbers == set()
-    assert page_records.read("i", "s", 9) is None
+    assert records.of("i", "t").failed == {5}
+    records.forget("i/s/000003", ".json")
+    assert records.read(task(3)).status == FAILED
+    assert records.of("unknown", "s").numbers == set()
+    assert records.read(task(9)) is None
+    records.write(task(3), failed, is_fresh=True)
+    records.write(task(3), WHOLE)
+    records.write(task(3), failed, is_fresh=True)
+    assert records.read(task(3)).status == FAILED

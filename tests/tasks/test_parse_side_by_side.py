@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sooner.errors import SoonerError
 from sooner.storage.attempts import this_process
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.concurrent import page_parser
+from sooner.tasks.parse.records import PAGES
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import job, listing, records, run
 from tasks.parsing import qwen3_vl
@@ -38,13 +40,15 @@ class ScatteredParser(EchoParser):
         self.changing, self.under_way, self.maximum = threading.Lock(), 0, 0
         self.is_closed, self.is_full = False, threading.Event()
 
-    def submit(self, page: Page, draft: Any = None) -> Future[Any]:
+    async def parse(self, page: Page, draft: Any = None) -> Any:
         with self.changing:
             self.under_way += 1
             self.maximum = max(self.maximum, self.under_way)
             if self.under_way == IN_FLIGHT:
                 self.is_full.set()
-        return self.pool.submit(self._later, page, draft, self.random.random() / 30)
+        seconds = self.random.random() / 30
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.pool, self._later, page, draft, seconds)
 
     def _later(self, page: Page, draft: Any, seconds: float) -> Any:
         self.is_full.wait(10)
@@ -55,10 +59,7 @@ class ScatteredParser(EchoParser):
             with self.changing:
                 self.under_way -= 1
 
-    def __enter__(self) -> ScatteredParser:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def close(self) -> None:
         self.pool.shutdown(cancel_futures=True)
         self.is_closed = True
 
@@ -110,8 +111,10 @@ def test_a_run_goes_on_where_the_last_was_broken_off(tree: Path, tmp_path: Path)
 
     with pytest.raises(KeyboardInterrupt):
         side_by_side(tree, out, on_page=stop)
+    saved = [path for path in out.glob(f"{PAGES}/*/*/*.json") if path.stem.isdigit()]
+    assert len(saved) >= sum(page > 0 for _, page in pages)
     parser = side_by_side(tree, out)
-    assert len(parser.report) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in pages)
+    assert len(parser.report) == 5 + 1 + 7 + 2 + 1 - len(saved)
     run(tree, tmp_path / "one", SayNumber())
     assert listing(out) == listing(tmp_path / "one")
 
@@ -141,11 +144,10 @@ def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
     run_before.store.write(f".sooner/attempts/{key}/1.json", json.dumps(record).encode())
 
     class WatchedParser(ScatteredParser):
-        def submit(self, page: Page, draft: Any = None) -> Future[Any]:
-            future = super().submit(page, draft)
+        async def parse(self, page: Page, draft: Any = None) -> Any:
             if page.number == 4:
-                beside[page.source.name] = self.under_way
-            return future
+                beside[page.source.name] = self.under_way + 1
+            return await super().parse(page, draft)
 
     parser = WatchedParser()
     job(tree, out, SayNumber()).run(lambda: parser)

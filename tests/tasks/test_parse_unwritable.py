@@ -104,23 +104,6 @@ def test_a_folder_that_may_not_be_written_fails_its_document_alone(
     assert all(line["status"] != FAILED for line in records(out).values())
 
 
-def test_pages_whose_records_can_not_be_written_fail_and_are_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sooner.tasks.identity import sha256
-
-    source, out = documents(tmp_path / "in", "z.pdf"), tmp_path / "out"
-    with monkeypatch.context() as patch:
-        refusing(patch, f"/pages/{sha256(source / 'b.pdf')}/", errno.EPERM)
-        _, lines = outcome(source, out)
-        failed = [(line["document"], line["page"]) for line in lines if line["status"] == FAILED]
-        assert failed == [("b.pdf", 1), ("b.pdf", 2)]
-        assert (out / "z.pdf.md").exists()
-        assert not (out / "b.pdf.md").exists()
-    assert run(source, out, SayNumber()).report == [1, 2]
-    assert all(line["status"] != FAILED for line in records(out).values())
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_a_disk_that_takes_nothing_more_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

@@ -37,7 +37,7 @@ def copied(source: Path) -> str:
 
 def parse(url: str, out: Path | str, parser: EchoParser | None = None) -> ParseJob:
     output = ParseOutput(Delivery(out, FORMATS), "s", SMALL)
-    parse_job = ParseJob(find_documents([url]), output, SayNumber())
+    parse_job = ParseJob(documents=find_documents([url]), output=output, drafter=SayNumber())
     parse_job.run(lambda: parser or EchoParser())
     return parse_job
 
@@ -79,7 +79,7 @@ def test_a_document_that_is_gone_has_failed(tmp_path: Path, temp_dir: Path) -> N
     store.remove("0.pdf")
     store.remove("sub/again.pdf")
     output = ParseOutput(Delivery(tmp_path / "out", FORMATS), "s", SMALL)
-    parse_job = ParseJob(documents, output, SayNumber())
+    parse_job = ParseJob(documents=documents, output=output, drafter=SayNumber())
     parse_job.run(EchoParser)
     assert (parse_job.counts.failed, parse_job.counts.done) == (2, 3 + 1)
     line = next(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..documents import Document, Resolution
     from ..documents.drafters import PageDrafter
-    from ..tasks.parse import ConcurrentParser, DraftParser, PageParser, ParseJob
+    from ..tasks.parse import ParseJob
     from ..tasks.parse.result import Counts
 
 
@@ -136,7 +136,6 @@ class ParseOptions(options.SingleModel):
             drafter=drafter,
             workers=self.workers,
             stop_on_error=self.on_error == "stop",
-            compare=self.compare,
             notes_of=self._foreign(name),
             on_page=on_page,
             shard=None if self.shard is None else DocumentShard.parse(self.shard),
@@ -201,9 +200,7 @@ class ParseOptions(options.SingleModel):
         if self.ray is None and (self.actors or self.in_flight):
             raise SoonerError("--actors and --in-flight are of --ray; add it, or leave them out")
 
-    def load(
-        self, display: Display, processes: int = 0
-    ) -> PageParser | ConcurrentParser | DraftParser:
+    def load(self, display: Display, processes: int = 0) -> Any:
         """Returns the model with its threads set, see `Threads`.
 
         Without a model nothing is loaded, torch neither.
@@ -228,7 +225,11 @@ class ParseOptions(options.SingleModel):
             display.stage("load")
             pair = load_parser(self.model, self.device, self.dtype, self.trust_remote_code)
             several = 1 if self.compare else self.pages_in_flight
-            parser = page_parser(pair, self.settings, several, self.drafter != "none")
+            parser: Any = page_parser(pair, self.settings, several, self.drafter != "none")
+            if self.compare:
+                from ..tasks.parse.comparison import ComparedParser
+
+                parser = ComparedParser(parser)
         small = pair.miniature is not None
         Threads.plan(self.threads, is_miniature=small, processes=processes).apply()
         return parser

@@ -13,30 +13,22 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..documents import Document, fetched
+from ..documents import fetched
 from ..errors import SoonerError
 from ..storage import ObjectError
 from ..tasks.parse.drafters import TIMEOUT
+from ..tasks.parse.job import DocumentJob
 from ..tasks.parse.output import DocumentWork, ParseOutput
-from ..tasks.parse.records import Line, key_of
-from ..tasks.parse.result import FAILED, Counts
+from ..tasks.parse.result import Counts
 from ..tasks.parse.settings import ParseSettings
+from ..tasks.parse.worker import document_at
 from .cluster import LOCAL, connected
 from .nodes import LIGHT, Share, check_nodes, connected_nodes, plan_share
-from .parser import (
-    IN_FLIGHT,
-    Batch,
-    ParserStage,
-    Row,
-    batch_of,
-    document_at,
-    is_page,
-    rows_of,
-)
+from .parser import IN_FLIGHT, Batch, ParserStage, Row, batch_of, rows_of
 
 PLANNED = 16
 """Documents that are planned by one task, so that a task is worth its overhead."""
@@ -66,35 +58,27 @@ class RayModel:
     threads: int | None = None
 
 
-@dataclass
-class RayJob:
+@dataclass(kw_only=True)
+class RayJob(DocumentJob):
     """Parses documents on Ray.
 
     What `ParseJob` does in one process, page objects included, so a run can be killed anywhere and
     the same command, with Ray or without, goes on where it was. A page whose process died three
-    times is set aside.
+    times is set aside. Paths of documents are whole.
 
     Attributes:
-        documents: what, from `sooner.documents.find_documents`, whole paths.
-        inputs: where these were found; each machine must see them.
-        output: where to, of which settings, and which pages.
+        inputs: where documents were found; each machine must see them.
         model: `None` takes drafts as they are.
         settings: how pages are parsed.
         drafter, timeout: as `ParserStage` takes them.
         address: of a cluster, see `cluster.connected`.
         parsers: actors that parse; by default one a GPU, or one a machine where there is none.
         pages_in_flight: pages under way at once in each.
-        notes_of: notes for the pages of a document.
         load: makes another parser than that of `model`.
-        stop_on_error: end at the first page that fails.
-        on_page: told about each page.
         debug: let Ray and the actors print.
-        counts: of the run so far.
     """
 
-    documents: Sequence[Document]
     inputs: Sequence[str]
-    output: ParseOutput
     model: RayModel | None = None
     settings: ParseSettings | None = None
     drafter: str = "auto"
@@ -102,23 +86,12 @@ class RayJob:
     address: str = LOCAL
     parsers: int | None = None
     pages_in_flight: int = IN_FLIGHT
-    notes_of: Callable[[Path], list[str]] | None = None
     load: Callable[[], Any] | None = None
-    stop_on_error: bool = False
-    on_page: Callable[[Line, Counts], None] | None = None
     debug: bool = False
-    counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        delivery = self.output.delivery
-        self.store, self.manifest = delivery.store, self.output.manifest
-        for document in self.documents[:1]:
-            if delivery.is_in_place_of(document):
-                delivery.check(document)
-        self.store.check()
-        self.counts.documents = len(self.documents)
-        self._longest, self._since = 0, 0.0
-        self._open: dict[int, dict[int, bool]] = {}  # pages by document, and if they have files
+        super().__post_init__()
+        self._pages: dict[int, dict[int, bool]] = {}  # by document, and if they have files
 
     def run(self) -> Counts:
         """Do what is left to be done.
@@ -157,7 +130,7 @@ class RayJob:
                     f"{len(left)} documents did not come to their ends, since machines went again "
                     "and again; what is finished is kept, the same command goes on there"
                 )
-            self._open.clear()
+            self._pages.clear()
             try:
                 self._run(left[:WAVE], parsers, share)
             except SoonerError:
@@ -171,7 +144,7 @@ class RayJob:
         dataset = self._dataset(numbers, parsers, share)
         batches = dataset.iter_batches(batch_size=None, prefetch_batches=0)
         for row in (row for batch in batches for row in rows_of(batch)):
-            self._since = self._since or time.monotonic()  # all actors are up
+            self._since = self._since or time.perf_counter()  # all actors are up
             self._count_row(row)
 
     def _dataset(self, numbers: list[int], parsers: int, share: Share) -> Any:
@@ -228,55 +201,35 @@ class RayJob:
 
     def _count_row(self, row: Row) -> None:
         """Count a row that went through all stages; rows come in any order, and may come twice."""
-        told = json.loads(row["told"])
-        number, page = int(told["document"]), int(row["page"])
-        self._see(number, told)
-        if not is_page(row):
-            self._is_done[number] = True
-        pages = self._open.get(number, {})
+        counts = json.loads(row["counts"])
+        number, page, line = counts.pop("document"), int(row["page"]), json.loads(row["line"])
+        if not self._is_seen[number]:
+            self._is_seen[number] = True
+            self._open(**counts)
+            if page < 0 and line is not None:  # its files can't be written
+                self._count_unwritable(line)
+        self._is_done[number] |= page < 0
+        pages = self._pages.get(number, {})
         if self._is_done[number] or page in pages:
             return
-        self._open[number] = pages
-        line = json.loads(row["line"])
+        self._pages[number] = pages
         pages[page] = bool(line["files"])
         self._count(line)
-        if len(pages) >= told["todo"]:  # its last page
-            del self._open[number]
+        if len(pages) >= counts["left"]:  # its last page
+            del self._pages[number]
             work = DocumentWork(
                 document_at(row["path"], Path(row["place"])),
                 row["hash"],
                 self.output.settings_hash,
-                of=told["of"],
-                numbers=self.output.intake.pages.select(told["of"]),
+                of=counts["of"],
+                numbers=self.output.intake.pages.select(counts["of"]),
                 written={page for page, is_written in pages.items() if is_written},
             )
             try:
                 self._is_done[number] = self.output.finish(work)
             except ObjectError as error:
                 self._is_done[number] = True
-                self.counts.skip(-1)
-                self._count(self.output.fail(work, str(error)))
-
-    def _see(self, number: int, told: dict[str, int]) -> None:
-        """Count a document where its first row comes."""
-        if self._is_seen[number]:
-            return
-        self._is_seen[number] = True
-        self._longest = max(self._longest, told["of"])
-        self.counts.opened += 1
-        self.counts.skip(-told["todo"])
-        self.counts.add_pages(told["before"])
-        self.counts.aside += told["aside"]
-
-    def _count(self, line: Line) -> None:
-        now = time.monotonic()
-        self.counts.add(line["status"], now - self._since)
-        self._since = now
-        if self.on_page is not None:
-            self.on_page(line, self.counts)
-        if self.stop_on_error and line["status"] == FAILED:
-            where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
-            raise SoonerError(f"{where}: {line['reason']}")
+                self._count_unwritable(self.output.fail(work, str(error)))
 
 
 class PlanStage:
@@ -301,34 +254,29 @@ class PlanStage:
                 yield batch_of([row])
 
     def _rows(self, number: int, source: str, place: str) -> Iterator[Row]:
-        document = document_at(source, Path(place))
+        document, line = document_at(source, Path(place)), None
         try:
             with fetched(document) as local:
                 work = self.output.plan(local)
-                if not work.todo and not work.is_delivered:
+                if not work.left and not work.is_delivered:
                     self.output.finish(work)
         except ObjectError as error:  # its files can't be written
-            hashed, settings_hash = key_of("", place), self.output.settings_hash
-            work = DocumentWork(document, hashed, settings_hash, todo=1, problem=str(error))
-        pages = [*work.left, 0] if work.todo > len(work.left) else work.left
-        for page in pages or [-1]:
-            yield _row(work, page, number)
-
-
-def _row(work: DocumentWork, page: int, number: int) -> Row:
-    told = {
-        "document": number, "todo": work.todo, "before": work.done, "aside": work.aside,
-        "of": work.of,
-    }  # fmt: skip
-    return {
-        # Columns are Unicode, which names of files need not be.
-        "path": work.document.source.encode(errors="backslashreplace").decode(),
-        "place": work.place.encode(errors="backslashreplace").decode(),
-        "hash": work.input_hash,
-        "page": page,
-        "problem": work.problem,
-        "told": json.dumps(told),
-    }
+            work = DocumentWork(document, "", self.output.settings_hash)
+            line = self.output.fail(work, str(error))
+        counts = {
+            "document": number, "of": work.of, "left": len(work.left), "before": work.done,
+            "aside": work.aside,
+        }  # fmt: skip
+        for page in work.left or [-1]:
+            yield {
+                # Columns are Unicode, which names of files need not be.
+                "path": source.encode(errors="backslashreplace").decode(),
+                "place": place.encode(errors="backslashreplace").decode(),
+                "hash": work.input_hash,
+                "page": page,
+                "line": json.dumps(line),
+                "counts": json.dumps(counts),
+            }
 
 
 def _sooner_error(error: BaseException) -> Exception:

@@ -6,8 +6,8 @@
 
 `parser` parses a page, `concurrent` many at once over one engine; `regions` is its first stage,
 `contexts` makes tokens of drafts, `answers` makes a page of what the model wrote, `unverified` of
-what the drafter alone found; `job` takes documents to a folder of results, whose `output` says
-what is left to be done, `prefetch` reads and drafts the next page meanwhile. Names are imported on
+what the drafter alone found; `worker` takes a page from its document to its files, `job` all pages
+of documents, and `output` says what is left to be done. Names are imported on
 first use: those that decode need torch.
 """
 

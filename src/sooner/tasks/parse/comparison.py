@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...documents import Page
+from ...documents import Page, PageDraft
 from .result import ParsedPage
 
 if TYPE_CHECKING:
@@ -18,6 +18,28 @@ WARM_UP = 4
 OUTSIDE = ("e2e", "drafter", "wait", "regions")
 
 """Times that contain others, or that were spent beside something else."""
+
+
+class ComparedParser:
+    """Parses pages one at a time, and each plainly as well; see `compare_plain`.
+
+    Args:
+        parser: of the pages; the first one warms it up.
+    """
+
+    def __init__(self, parser: PageParser) -> None:
+        self.parser, self.ask = parser, parser.ask
+        self._is_warm = False
+
+    def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        if not self._is_warm:
+            warm_up(self.parser, page)
+            self._is_warm = True
+        parsed = self.parser(page, draft)
+        drafted = replace(
+            parsed, seconds={**parsed.seconds, "drafter": draft.seconds if draft else 0.0}
+        )
+        return replace(parsed, compared=compare_plain(self.parser, page, drafted))
 
 
 def warm_up(parser: PageParser, page: Page) -> None:

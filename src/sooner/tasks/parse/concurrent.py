@@ -22,7 +22,7 @@ from ..loading import ModelPair
 from ..prompting import max_positions
 from .engine_queue import CROPS, EngineQueue, SharedDecoder
 from .parser import PageParser
-from .result import Late, ParsedPage
+from .result import ParsedPage
 from .settings import ParseSettings
 
 MAX_PAGES = 16
@@ -48,10 +48,8 @@ class ConcurrentParser:
 
     A page is the same coroutine (`PageParser.parse`), which takes turns with others': crops of
     stage 1 and the page of stage 2 are requests of an engine, whose rows join and leave. So rounds
-    are shared by pages, and by documents, and nothing waits for the slowest page. A page's draft is
-    waited for before the page is prefilled, in a thread of its own, and nothing waits for that but
-    the page. A sparse prefill works on the model's own layers, so that pages with one are decoded
-    one at a time.
+    are shared by pages, and by documents, and nothing waits for the slowest page. A sparse prefill
+    works on the model's own layers, so that pages with one are decoded one at a time.
 
     Where memory is short, the pages that began last make room and go on later; only what runs out
     of memory with nothing beside it is tried with less (`PageParser`). A page's seconds are its
@@ -102,12 +100,11 @@ class ConcurrentParser:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._queue.run(), self._loop)
 
-    def submit(self, page: Page, draft: PageDraft | Late | None = None) -> Future[ParsedPage]:
+    def submit(self, page: Page, draft: PageDraft | None = None) -> Future[ParsedPage]:
         """Begin a page; for callers without an event loop.
 
         Args:
-            page, draft: as `PageParser` takes them. A function that waits for the draft is called
-                in a thread of its own.
+            page, draft: as `PageParser` takes them.
 
         Returns:
             What will hold the page, or what `PageParser` would have raised. To cancel it takes the
@@ -123,7 +120,7 @@ class ConcurrentParser:
         page_run = self._parse(page, draft, next(self._numbers))
         return asyncio.run_coroutine_threadsafe(page_run, self._loop)
 
-    async def _parse(self, page: Page, draft: PageDraft | Late | None, number: int) -> ParsedPage:
+    async def _parse(self, page: Page, draft: PageDraft | None, number: int) -> ParsedPage:
         """Parse a page, once fewer than `pages_in_flight` are under way."""
         try:
             async with self._slots:
@@ -134,7 +131,7 @@ class ConcurrentParser:
                 raise SoonerError(CLOSED) from None
             raise
 
-    async def parse(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
+    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         """Parse a page beside others; as a call of `PageParser`, which raises the same."""
         return await asyncio.wrap_future(self.submit(page, draft))
 

@@ -7,19 +7,18 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from transformers import StoppingCriteriaList
 
-from ...documents import PageDraft
 from ...engine.rows import RowWatch
 from ...engine.stats.run import Stats
 from ...generation import generate
 from ...methods import HSD, Autoregressive, Method
 from ..prefill import Prefill
-from .result import BUDGET, LENGTH, REPETITION, TIME, Late, StageStats
+from .result import BUDGET, LENGTH, REPETITION, TIME, StageStats
 from .stages import StageBudget
 
 T = TypeVar("T")
@@ -191,38 +190,6 @@ class RowListener(RowWatch):
         return self.output
 
 
-def decode_rows(
-    model: Any,
-    inputs: Mapping[str, Any],
-    method: Method,
-    limits: int | Sequence[int],
-    repetition: int | Sequence[int],
-    eos: set[int],
-    prefill: Prefill | None = None,
-    seconds: float | None = None,
-    budget: StageBudget | None = None,
-) -> tuple[list[DecodedRow], Stats]:
-    """Decode greedily; each row ends where it repeats itself for too long, or at its own limit.
-
-    Args:
-        limits, repetition: of `RowListener`, of each row or of every one.
-        eos, seconds, budget: of `RowListener`.
-        prefill: a sparse one; the model's own by default.
-
-    Returns:
-        What each row said, and the run's figures.
-
-    Raises:
-        MemoryRanOutError: memory ran out.
-    """
-    rows = int(inputs["input_ids"].shape[0])
-    limit = [limits] * rows if isinstance(limits, int) else list(limits)
-    period = [repetition] * rows if isinstance(repetition, int) else list(repetition)
-    listener = RowListener(limit, period, eos, seconds, budget)
-    made = generate(model, inputs, method, prefill=prefill, **listener.options)
-    return listener.finished(), made.stats
-
-
 @dataclass(frozen=True)
 class DecodeRequest:
     """Rows of a page to be decoded greedily.
@@ -248,8 +215,7 @@ class DecodeRequest:
     budget: StageBudget | None = None
 
 
-@dataclass(frozen=True)
-class DecodeResult:
+class DecodeResult(NamedTuple):
     """The rows of a request as they were decoded, and the figures of that."""
 
     rows: list[DecodedRow]
@@ -288,20 +254,24 @@ class PageDecoder:
             traceback.clear_frames(error.__traceback__)  # they hold what was allocated
             raise
 
-    async def wait(self, late: Late) -> PageDraft | None:
-        """Wait for the page's draft."""
-        return late()
 
+def decode_alone(
+    request: DecodeRequest, model: Any, eos: set[int], method: Method | None = None
+) -> DecodeResult:
+    """Decode one request, with nothing beside it.
 
-def decode_alone(request: DecodeRequest, model: Any, eos: set[int]) -> DecodeResult:
-    """Decode one request, with nothing beside it."""
-    drafts = request.drafts
-    method = Autoregressive() if drafts is None else HSD(drafts, **request.verification)
-    rows, stats = decode_rows(
-        model, request.inputs, method, request.limits, request.repetition, eos,
-        request.prefill, request.seconds, request.budget,
-    )  # fmt: skip
-    return DecodeResult(rows, stats)
+    Args:
+        method: by default `HSD` of the request's drafts, or a plain one without any.
+
+    Raises:
+        MemoryRanOutError: memory ran out.
+    """
+    if method is None:
+        drafts = request.drafts
+        method = Autoregressive() if drafts is None else HSD(drafts, **request.verification)
+    listener = RowListener(request.limits, request.repetition, eos, request.seconds, request.budget)
+    made = generate(model, request.inputs, method, prefill=request.prefill, **listener.options)
+    return DecodeResult(listener.finished(), made.stats)
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -15,7 +15,7 @@ from ...storage import ObjectError, StorageError, Store, open_store
 from ...storage.store import Data, check_name
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
 from .formats.figures import crops, named
-from .records import AT_ONCE, Line, PageRecord, PageTask, public_hash
+from .records import AT_ONCE, Line, PageTask, public_hash
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
@@ -213,24 +213,23 @@ def _whole(statuses: Iterable[str]) -> str:
 
 
 def line_of(
-    task: PageTask, record: PageRecord, files: Sequence[Path], choices: Mapping[str, Any]
+    task: PageTask, parsed: ParsedPage, files: Sequence[Path], choices: Mapping[str, Any]
 ) -> Line:
     """Returns a page's line in the manifest.
 
     Args:
         task: says where its document is and where its files are.
+        parsed: what became of it.
         files: those, below the folder.
         choices: what else is in them, see `Delivery`.
     """
-    parsed = record.page
     return {
         "document": task.place,
         "page": parsed.number,
         **parsed.summary(),
-        "set_aside": record.is_aside,
         "source": task.path,
-        "input_hash": public_hash(record.input_hash),
-        "settings_hash": record.settings_hash,
+        "input_hash": public_hash(task.input_hash),
+        "settings_hash": task.settings_hash,
         "files": [file.as_posix() for file in files],
         "regions": len(parsed.regions),
         "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...documents import PageDraft
 from ...engine.memory.manager import PAGE
 from ...engine.request import Request
 from ...engine.scheduler import Engine
 from ...engine.stats.run import Stats
-from ...errors import SoonerError, is_out_of_memory
+from ...errors import is_out_of_memory
 from ...methods import HSD, Method
 from .decoding import DecodeRequest, DecodeResult, PageDecoder, RowListener, decode_alone
-from .result import Late
 
 T = TypeVar("T")
 
@@ -238,27 +235,3 @@ class SharedDecoder(PageDecoder):
             for task in tasks:  # the others leave the engine with the first that failed
                 task.cancel()
             raise
-
-    async def wait(self, late: Late) -> PageDraft | None:
-        """Wait for the page's draft in a thread of its own."""
-        return await asyncio.wrap_future(in_thread(late, "draft"))
-
-
-def in_thread(call: Callable[[], T], name: str) -> Future[T]:
-    """Call a function in a daemon thread: one that hangs must not keep the program from ending."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result = call()
-        except BaseException as error:
-            # What is no `Exception`, such as the end of a program, would end the event loop.
-            is_usual = isinstance(error, Exception)
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error if is_usual else SoonerError(f"{name}: {error!r}"))
-            return
-        if future.set_running_or_notify_cancel():
-            future.set_result(result)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future

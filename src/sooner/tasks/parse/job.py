@@ -2,60 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from array import array
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ...documents import BrokenPage, Document, Page, PageDraft
+from ...documents import Document
 from ...documents.drafters import PageDrafter
-from ...errors import SoonerError, error_line, is_device_fault
+from ...errors import SoonerError, error_line
 from ...storage import ObjectError, StorageError
-from .comparison import compare_plain, warm_up
 from .output import DocumentWork, ParseOutput
-from .page_source import PageSource
-from .prefetch import Drafted, PageStream
 from .records import Line
-from .result import FAILED, Counts, Late, ParsedPage
-from .sharing import DocumentShard, PagesUnderWay
+from .result import FAILED, Counts
+from .sharing import DocumentShard
+from .worker import PageWorker, in_thread
 
 if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
     from .parser import PageParser
     from .unverified import DraftParser
 
-
-OnPage = Callable[[dict[str, Any], Counts], None]
-
+OnPage = Callable[[Line, Counts], None]
 """Called with a page's line in the manifest and the counts, after its files are on disk."""
 
 
-class DeviceFaultError(SoonerError):
-    """The accelerator failed, so that every further page would fail in this process."""
+@dataclass(kw_only=True)
+class DocumentJob:
+    """What a run over documents is, whoever parses their pages.
 
-
-@dataclass
-class ParseJob:
-    """Parses documents, one page after the other.
-
-    Documents are opened and hashed when their turn comes, so that a run over a hundred thousand of
-    them begins with its first page, and nothing of them is kept. Each page becomes an object of
-    its own (`page_records`), from which files are derived, so any number of runs may write to one
-    folder at once, or be killed, and the result is the same.
+    Each page becomes an object of its own (`page_records`), from which files are derived, so any
+    number of runs may write to one folder at once, or be killed, and the result is the same.
 
     Attributes:
         documents: what, from `sooner.documents.find_documents`.
         output: where to, of which settings, and which pages.
-        drafter: `guarded`; `None` decodes plainly.
-        workers: pages that are read and drafted ahead.
         stop_on_error: end at the first page that fails.
-        compare: decode each page plainly too, and tell how much sooner its parsing was.
         notes_of: notes for the pages of a document, such as that the model never saw its like.
         on_page: called for each page.
-        shard: which documents; `None` for all of them.
         counts: pages done so far.
 
     Raises:
@@ -64,13 +51,9 @@ class ParseJob:
 
     documents: Sequence[Document]
     output: ParseOutput
-    drafter: PageDrafter | None = None
-    workers: int = 1
     stop_on_error: bool = False
-    compare: bool = False
     notes_of: Callable[[Path], list[str]] | None = None
     on_page: OnPage | None = None
-    shard: DocumentShard | None = None
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
@@ -78,16 +61,65 @@ class ParseJob:
         for document in self.documents[:1]:  # the others when their turn comes
             if delivery.is_in_place_of(document):  # as of all others, most likely
                 delivery.check(document)
-        self.store = delivery.store
+        self.store, self.manifest = delivery.store, self.output.manifest
         self.store.check()
-        self.manifest = self.output.manifest
-        self.under_way = PagesUnderWay(self.output.deaths)
-        self.source = PageSource(
-            self.documents, self.shard, self.output, self.under_way, self.counts
-        )
-        self.counts.documents = len(self.source.numbers)
-        self._fault: Exception | None = None
-        self._since = time.perf_counter()
+        self.counts.documents = len(self.documents)
+        self._since, self._longest = time.perf_counter(), 0
+
+    def _open(self, of: int, left: int, before: int, aside: int) -> None:
+        """Count a document that was opened: its pages, and how many of them are to be done."""
+        counts = self.counts
+        self._longest = max(self._longest, of)
+        counts.opened += 1
+        counts.total += left
+        counts.before += before
+        counts.aside += aside
+
+    def _count(self, line: Line) -> None:
+        """Count a page that is saved.
+
+        Raises:
+            SoonerError: it failed, with `stop_on_error`.
+        """
+        now = time.perf_counter()
+        self.counts.add(line["status"], now - self._since)
+        self._since = now
+        if self.on_page is not None:
+            self.on_page(line, self.counts)
+        if self.stop_on_error and line["status"] == FAILED:
+            where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
+            raise SoonerError(f"{where}: {line['reason']}")
+
+    def _count_unwritable(self, line: Line) -> None:
+        """Count a document whose files can't be written, as a page that failed."""
+        self.counts.total += 1
+        self._count(line)
+
+
+@dataclass(kw_only=True)
+class ParseJob(DocumentJob):
+    """Parses documents in this process.
+
+    Documents are opened and hashed when their turn comes, so that a run over a hundred thousand of
+    them begins with its first page, and nothing of them is kept.
+
+    Attributes:
+        drafter: `guarded`; `None` decodes plainly.
+        workers: pages that are read and drafted ahead.
+        shard: which documents; `None` for all of them.
+    """
+
+    drafter: PageDrafter | None = None
+    workers: int = 1
+    shard: DocumentShard | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._numbers: Sequence[int] = range(len(self.documents))
+        if self.shard is not None:
+            places = (Path(document.place).as_posix() for document in self.documents)
+            self._numbers = array("q", (n for n, name in enumerate(places) if self.shard.has(name)))
+        self.counts.documents = len(self._numbers)
 
     def run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> Counts:
         """Do what is left to be done.
@@ -102,203 +134,118 @@ class ParseJob:
             SoonerError: the model can't be loaded; no document has a page that was asked for; or,
                 with `stop_on_error`, what is wrong with a page.
         """
+        self._since = time.perf_counter()
+
+        def timed() -> Any:
+            began, parser = time.perf_counter(), load()
+            self._since += time.perf_counter() - began  # pages a second leave loading out
+            return parser
+
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # of pages that end with the run
+        worker = PageWorker(
+            self.output.intake, timed, self.drafter, workers=self.workers, output=self.output,
+            notes_of=self.notes_of, debug=self.output.debug,
+        )  # fmt: skip
         try:
-            self._run(load)
+            try:
+                loop.run_until_complete(self._run(worker))
+            finally:
+                _end(loop, worker)
         except BaseException:
-            self.under_way.close()
             with suppress(StorageError):  # which would hide what happened
                 self.manifest.rebuild()
             raise
-        self.under_way.close()
         self.manifest.rebuild()
         with suppress(StorageError):  # nobody reads what killed writers left
             self.store.sweep()
         if self.shard is None:  # others may have longer documents
-            self.output.intake.check(self.source.longest)
+            self.output.intake.check(self._longest)
         return self.counts
 
-    def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
-        """Begin pages as they come, as many as the parser takes, and save each that has ended."""
-        self._since = time.perf_counter()
-        parser: _Serial | ConcurrentParser | None = None
-        under_way: dict[Future[ParsedPage], Drafted[DocumentWork]] = {}
-        stream = PageStream(self.source.pages(), self.drafter, max(self.workers, 1))
-        with ExitStack() as stack:
-            stack.callback(stream.close)
-            stack.callback(lambda: [future.cancel() for future in under_way])
-            is_more = True
-            while is_more or under_way:
-                limit = 1 if parser is None else parser.pages_in_flight
-                event = stream.next(is_more and len(under_way) < limit)
-                if event is None:
-                    is_more = False
-                elif isinstance(event, Future):
-                    self._end(parser, under_way.pop(event), event)
-                elif event.page is None:
-                    event.tag.is_read = True
-                    self._finish_if_done(event.tag)
+    async def _run(self, worker: PageWorker) -> None:
+        """Begin pages as they come, as many as the worker has room for."""
+        running: set[asyncio.Future[None]] = set()
+        async with aclosing(self._pages(worker)) as pages:
+            async for work, number in pages:
+                running.add(asyncio.ensure_future(self._page(worker, work, number)))
+                running = await _fewer(running, worker.capacity)
+        await _fewer(running, 1)
+
+    async def _pages(self, worker: PageWorker) -> AsyncIterator[tuple[DocumentWork, int]]:
+        """Yields pages to be done, each document planned when the one before it is read."""
+        for number in self._numbers:
+            # Paths remember what was asked of them: those of a hundred thousand documents must not.
+            given = self.documents[number]
+            document = replace(given, path=Path(given.path), place=Path(given.place))
+            work, problem = await in_thread(self._planned, worker, document)
+            self._open(work.of, len(work.left), work.done, work.aside)
+            if problem:
+                self._count_unwritable(self.output.fail(work, problem))
+            elif not work.left and not work.is_delivered:
+                await self._finish(worker, work)
+            for page in work.left:
+                if not self.output.fresh and await worker.store(
+                    self.output.records.is_done, work.task(page)
+                ):
+                    self.counts.total -= 1  # by another run, or at another place
+                    self.counts.before += 1
+                    await self._ended(worker, work)
                 else:
-                    if parser is None and isinstance(event.page, Page):
-                        parser = self._start(load, event.page, stack)
-                    event.tag.under_way += 1
-                    future = self._submit(parser, event)
-                    under_way[future] = event
-                    future.add_done_callback(stream.notify)
+                    yield work, page
 
-    def _start(
-        self,
-        load: Callable[[], PageParser | ConcurrentParser | DraftParser],
-        page: Page,
-        stack: ExitStack,
-    ) -> _Serial | ConcurrentParser:
-        """Returns the parser, ready for its first page; `stack` closes it."""
-        began, loaded = time.perf_counter(), load()
-        parser: _Serial | ConcurrentParser
-        if hasattr(loaded, "submit"):
-            parser = stack.enter_context(cast("ConcurrentParser", loaded))
-        else:
-            parser = _Serial(cast("PageParser | DraftParser", loaded))
-            if self.compare:
-                warm_up(cast("PageParser", loaded), page)
-        self._since += time.perf_counter() - began  # pages a second leave loading out
-        return parser
-
-    def _submit(
-        self, parser: _Serial | ConcurrentParser | None, drafted: Drafted[DocumentWork]
-    ) -> Future[ParsedPage]:
-        drafted.began = time.perf_counter()
-        page = drafted.page
-        if isinstance(page, BrokenPage):
-            failed = ParsedPage(drafted.tag.place, page.number, FAILED, page.reason)
-            broken: Future[ParsedPage] = Future()
-            broken.set_result(failed)
-            return broken
-        assert parser is not None
-        assert page is not None
-        return parser.submit(page, None if self.drafter is None else drafted.draft)
-
-    def _end(
-        self,
-        parser: _Serial | ConcurrentParser | None,
-        drafted: Drafted[DocumentWork],
-        future: Future[ParsedPage],
-    ) -> None:
-        """Save a page that has ended, and count it."""
-        parsed = self._parsed(parser, drafted, future)
-        e2e = drafted.waited + time.perf_counter() - drafted.began
-        parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
-        if self.compare and isinstance(parser, _Serial):
-            parsed = self._compared(parser.parser, drafted.page, parsed)
-        line = self._keep(drafted, parsed)
-        drafted.tag.under_way -= 1
-        drafted.tag.is_read |= parsed.number == 0  # a document that can't be opened has no others
+    def _planned(self, worker: PageWorker, document: Document) -> tuple[DocumentWork, str]:
+        """Returns what is to be done of a document, and why nothing of it can be written."""
         try:
-            self._count(line)
-        finally:  # what a page that stops the run has ended is in the manifest, too
-            self._finish_if_done(drafted.tag)
-
-    def _finish_if_done(self, work: DocumentWork) -> None:
-        """Write a document's files once its pages have all ended."""
-        if not work.is_done:
-            return
-        problem = work.problem
-        if not problem:
-            try:
-                self.output.finish(work)
-                return
-            except ObjectError as error:
-                problem = str(error)
-        self.counts.skip(-1)
-        self._count(self.output.fail(work, problem))
-
-    def _compared(
-        self, parser: PageParser | DraftParser, page: Page | BrokenPage | None, parsed: ParsedPage
-    ) -> ParsedPage:
-        """Returns a page with its text and seconds of plain decoding, unless it failed."""
-        if parsed.status == FAILED or not isinstance(page, Page):
-            return parsed
-        return replace(parsed, compared=compare_plain(cast("PageParser", parser), page, parsed))
-
-    def _parsed(
-        self,
-        parser: _Serial | ConcurrentParser | None,
-        drafted: Drafted[DocumentWork],
-        future: Future[ParsedPage],
-    ) -> ParsedPage:
-        """Returns a page's result; an error becomes a result with status FAILED."""
-        page, work = drafted.page, drafted.tag
-        if not isinstance(page, Page):
-            return future.result()
-        name = work.place
-        try:
-            parsed = future.result()
-        except SoonerError as error:
-            return ParsedPage(name, page.number, FAILED, str(error), size=page.size)
+            with worker.reader.lock:
+                return self.output.plan(worker.reader.document(document)), ""
+        except ObjectError as error:
+            problem = str(error)
+        except SoonerError:  # which any document would meet
+            raise
         except Exception as error:
             if self.output.debug:
                 raise
-            self._fault = error if is_device_fault(error) else None
-            return ParsedPage(name, page.number, FAILED, error_line(error), size=page.size)
-        draft = drafted.draft()  # known by now
-        seconds = {
-            "read": drafted.tag.read.get(page.number, 0.0),
-            "drafter": draft.seconds if draft is not None else 0.0,
-            **parsed.seconds,
-        }
-        seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
-        notes = [] if self.notes_of is None else self.notes_of(work.document.path)
-        notes = [*page.notes, *notes, *parsed.notes]
-        assert parser is not None
-        form = parser.ask.form
-        return parsed.encodable(source=name, form=form, seconds=seconds, notes=notes)
+            problem = error_line(error)
+        return DocumentWork(document, "", self.output.settings_hash), problem
 
-    def _keep(self, drafted: Drafted[DocumentWork], parsed: ParsedPage) -> Line:
-        """Save a page that has ended."""
-        work, number = drafted.tag, parsed.number
-        page = drafted.page if isinstance(drafted.page, Page) else None
-        is_aside = number in work.dying
-        line = self.output.keep(work.task(number), page, parsed, is_aside)
+    async def _page(self, worker: PageWorker, work: DocumentWork, number: int) -> None:
+        """Take a page through; with a document's last page its files are written."""
+        line = await worker.written(work.task(number))
         work.written |= {number} if line["files"] else set()
-        is_settled = is_aside or (number in work.tried and line["status"] != FAILED)
-        self.under_way.end(work.task(number).key, forget=is_settled)
-        return line
-
-    def _count(self, line: Line) -> None:
-        """Count a page that is saved.
-
-        Raises:
-            DeviceFaultError: the accelerator failed at it.
-            SoonerError: it failed, with `stop_on_error`.
-        """
-        now = time.perf_counter()
-        self.counts.add(line["status"], now - self._since)
-        self._since = now
-        if self.on_page is not None:
-            self.on_page(line, self.counts)
-        where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
-        if self._fault is not None:
-            raise DeviceFaultError(
-                f"the device failed at {where}: {error_line(self._fault)}; what is finished is "
-                "kept, the same command goes on there"
-            ) from self._fault
-        if self.stop_on_error and line["status"] == FAILED:
-            raise SoonerError(f"{where}: {line['reason']}")
-
-
-class _Serial:
-    """A parser of one page at a time, behind the interface of one that takes many."""
-
-    pages_in_flight = 1
-
-    def __init__(self, parser: PageParser | DraftParser) -> None:
-        self.parser = parser
-        self.ask = parser.ask
-
-    def submit(self, page: Page, draft: PageDraft | Late | None) -> Future[ParsedPage]:
-        """Returns a page that is parsed."""
-        future: Future[ParsedPage] = Future()
         try:
-            future.set_result(self.parser(page, draft))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+            self._count(line)
+        finally:  # what a page that stops the run has ended is in the manifest, too
+            await self._ended(worker, work)
+
+    async def _ended(self, worker: PageWorker, work: DocumentWork) -> None:
+        work.waiting -= 1
+        if not work.waiting:
+            await self._finish(worker, work)
+
+    async def _finish(self, worker: PageWorker, work: DocumentWork) -> None:
+        """Write a document's files."""
+        try:
+            await worker.store(self.output.finish, work)
+        except ObjectError as error:
+            self._count_unwritable(self.output.fail(work, str(error)))
+
+
+async def _fewer(running: set[asyncio.Future[None]], count: int) -> set[asyncio.Future[None]]:
+    """Wait until fewer pages are under way than `count`; raises what one of them raised."""
+    while len(running) >= count:
+        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        for page in done:
+            page.result()
+    return running
+
+
+def _end(loop: asyncio.AbstractEventLoop, worker: PageWorker) -> None:
+    """End what is still under way, and the loop."""
+    for task in (tasks := asyncio.all_tasks(loop)):
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    worker.close()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

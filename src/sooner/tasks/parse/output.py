@@ -31,11 +31,9 @@ from .records import (
     DonePages,
     Line,
     Manifest,
-    PageRecord,
     PageRecords,
     PageTask,
     key_of,
-    page_key,
 )
 from .result import DRAFTED, FAILED, ParsedPage
 
@@ -89,18 +87,12 @@ class DocumentWork:
         settings_hash: of how.
         of: pages that it has.
         numbers: pages that are wanted.
-        left: those of them that are to be done now.
-        todo: pages to be done; at least 1 where what is wrong with the document is to be told.
+        left: those of them that are to be done now; page 0 where it can't be opened.
         done: how many were done before.
         aside: how many of the others are not tried again.
-        dying: pages to be set aside now, with the reason; 0 for the document as a whole.
-        tried: pages at which a process died.
-        problem: why nothing of it can be written.
         is_delivered: its files are there, and are what they should be.
         written: pages whose files are known to be there.
-        read: seconds that reading each of its pages took, by number, so far.
-        under_way: pages of it that have been read and have not ended.
-        is_read: all that is to be done of it has been read.
+        waiting: how many of `left` have not ended.
     """
 
     document: Document
@@ -109,25 +101,15 @@ class DocumentWork:
     of: int = 0
     numbers: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    todo: int = 0
     done: int = 0
     aside: int = 0
-    dying: dict[int, str] = field(default_factory=dict)
-    tried: set[int] = field(default_factory=set)
-    problem: str = ""
     is_delivered: bool = False
     written: set[int] = field(default_factory=set)
-    read: dict[int, float] = field(default_factory=dict)
-    under_way: int = 0
-    is_read: bool = False
+    waiting: int = 0
 
     @property
     def place(self) -> str:
         return self.document.place.as_posix()
-
-    @property
-    def is_done(self) -> bool:
-        return self.is_read and not self.under_way
 
     def task(self, number: int) -> PageTask:
         return PageTask(
@@ -191,40 +173,35 @@ class ParseOutput:
         entry = self.manifest.entry(place)
         if entry is not None and self.is_draft and not self.fresh:
             check_unverified(entry)
-        is_known = entry is not None and entry.input_hash == hashed
-        if entry is not None and is_known and not self.fresh and self._holds(entry, work):
+        if entry is not None and entry.input_hash != hashed:
+            entry = None
+        if entry is not None and not self.fresh and self._holds(entry, work):
             return work
-        prefix = page_key(hashed, self.settings_hash, 0).rpartition("/")[0] + "/"
+        whole = work.task(0)
         if self.fresh:
-            for key in self.deaths.keys(prefix):
+            for key in self.deaths.keys(f"{whole.key.rpartition('/')[0]}/"):
                 self.deaths.forget(key)
         done = DonePages() if self.fresh else self.records.of(hashed, self.settings_hash)
         if 0 in done.aside:
             work.aside = 1
             return work
-        reasons = self.deaths.set_aside(prefix)
-        dying = {int(key.rpartition("/")[2]): reason for key, reason in reasons.items()}
-        if 0 in dying:
-            work.dying, work.todo = {0: dying[0]}, 1
-            return work
-        if entry is not None and is_known:
+        if entry is not None:
             work.of = entry.of
-        if not work.of:
-            with self.deaths.trying(work.task(0).key):
+        if not work.of and self.deaths.reason(whole.key) is None:
+            with self.deaths.trying(whole.key):
                 work.of = self.intake.count(document.path)
+        if work.of and 0 in done.failed:
+            self.records.forget(whole.key, BROKEN)
         work.numbers = self.intake.pages.select(work.of)
         wanted = {*work.numbers}
         parsed = done.parsed & wanted
         aside = (done.aside - parsed) & wanted
-        # What is wrong with the document as a whole comes to light only where it is read.
-        is_sound = work.of > 0 and 0 not in done.failed
-        if 0 in done.failed:
-            self.records.forget(work.task(0).key, BROKEN)
         work.done, work.aside = len(parsed), len(aside)
-        work.left = [number for number in work.numbers if number not in parsed | aside]
-        work.dying = {number: dying[number] for number in work.left if number in dying}
-        work.todo = len(work.left) + (not is_sound)
-        work.is_delivered = is_sound and not work.numbers  # what others wanted of it stays
+        # What is wrong with the document as a whole comes to light where it is read.
+        left = [number for number in work.numbers if number not in parsed | aside]
+        work.left = left if work.of else [0]
+        work.waiting = len(work.left)
+        work.is_delivered = work.of > 0 and not work.numbers  # what others wanted of it stays
         return work
 
     def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
@@ -248,16 +225,13 @@ class ParseOutput:
         work.done = len(numbers) - work.aside * (not is_shut)
         return True
 
-    def keep(
-        self, task: PageTask, page: Page | None, parsed: ParsedPage, is_aside: bool = False
-    ) -> Line:
+    def keep(self, task: PageTask, page: Page | None, parsed: ParsedPage) -> Line:
         """Write a page's files, then its object: a run that is killed in between does it again.
 
         Args:
             task: which page.
             page: its picture; `None` where no figures are wanted (`Delivery.figures`).
             parsed: what became of it.
-            is_aside: it failed, and is not tried again.
 
         Returns:
             Its line in the manifest, without files where these can't be written.
@@ -271,9 +245,8 @@ class ParseOutput:
             parsed, files = self.delivery.try_page(Path(task.place), page, parsed, self.debug)
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
-        record = PageRecord(parsed, task.input_hash, task.settings_hash, is_aside)
-        record = self.records.keep(record, self.fresh)
-        return line_of(task, record, files, self.delivery.choices)
+        self.records.write(task, parsed, self.fresh)
+        return line_of(task, parsed, files, self.delivery.choices)
 
     def finish(self, work: DocumentWork) -> bool:
         """Derive a document's files from the objects of its pages, whoever parsed them, if no page
@@ -303,8 +276,7 @@ class ParseOutput:
         """
         task = replace(work.task(0), input_hash=key_of("", work.place))
         failed = ParsedPage(work.place, 0, FAILED, problem)
-        record = PageRecord(failed, task.input_hash, task.settings_hash)
-        line = line_of(task, record, [], self.delivery.choices)
+        line = line_of(task, failed, [], self.delivery.choices)
         self.manifest.write(DocumentEntry(work.place, task.input_hash, 0, [line]))
         return line
 
@@ -315,24 +287,20 @@ class ParseOutput:
             return False
 
         @lru_cache(IN_MEMORY)
-        def read(number: int) -> PageRecord | None:
-            record = self.records.read(work.input_hash, work.settings_hash, number)
-            return record and replace(record, page=replace(record.page, source=work.place))
+        def read(number: int) -> ParsedPage | None:
+            return self.records.read(work.task(number))
 
         def pages() -> Iterator[ParsedPage]:
-            records = map(read, sorted(done.parsed))
-            return (record.page for record in records if record is not None)
+            return (page for page in map(read, sorted(done.parsed)) if page is not None)
 
         for page in self._pictures(work, sorted(done.parsed - work.written)):
-            if (record := read(page if isinstance(page, int) else page.number)) is not None:
-                picture = None if isinstance(page, int) else page
-                self.delivery.write_page(place, picture, record.page)
+            if (parsed := read(page if isinstance(page, int) else page.number)) is not None:
+                self.delivery.write_page(place, None if isinstance(page, int) else page, parsed)
         work.written |= done.parsed
         for number in sorted(done.numbers):
-            if (record := read(number)) is not None:  # else it is to be done again
-                is_parsed = record.page.status != FAILED
-                files = self.delivery.files_of(place, record.page) if is_parsed else []
-                lines.append(line_of(work.task(number), record, files, self.delivery.choices))
+            if (parsed := read(number)) is not None:  # else it is to be done again
+                files = self.delivery.files_of(place, parsed) if parsed.status != FAILED else []
+                lines.append(line_of(work.task(number), parsed, files, self.delivery.choices))
         if done.parsed:
             info = document_info(work.task(0), lines)
             self.delivery.write_document(place, info, pages)

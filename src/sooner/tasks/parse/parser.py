@@ -1,8 +1,8 @@
 """`PageParser`: parses a page with drafts that are verified on regions, then on the whole page.
 
-The way of a page: its draft is waited for, the processor makes the model's inputs, stage 1 reads
-the regions that the drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of
-that as drafts (`contexts`), and the answer is read (`answers`).
+The way of a page: the processor makes the model's inputs, stage 1 reads the regions that the
+drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of that as drafts
+(`contexts`), and the answer is read (`answers`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
-from PIL import Image
 
 from ...documents import Page, PageDraft
 from ...engine.stats.run import APPROXIMATE, EXACT, Stats
@@ -52,7 +49,6 @@ from .result import (
     REPETITION,
     SUCCESS,
     TIME,
-    Late,
     ParsedPage,
     ParsedRegion,
     StageStats,
@@ -63,10 +59,6 @@ from .stages import BOTH, PAGE, PageCost, StageBudget, StageChoice
 
 NO_DRAFT = PageDraft([])
 
-SCALES = (0.7, 0.5, 0.35)
-"""Sides of the smaller pictures that are tried where memory ran out, as shares: each has half of
-the pixels of the one before it."""
-
 
 @dataclass
 class _Work:
@@ -76,7 +68,6 @@ class _Work:
         page: its picture.
         draft: what drafters say of it; empty for nothing.
         decoder: of the page.
-        waited: seconds until the draft was there.
         notes: what went wrong.
         verified: what stage 1 made of `pieces`.
     """
@@ -84,7 +75,6 @@ class _Work:
     page: Page
     draft: PageDraft
     decoder: PageDecoder
-    waited: float
     notes: list[str]
     pieces: list[Piece] = field(default_factory=list)
     verified: Verified = field(default_factory=Verified)
@@ -157,51 +147,34 @@ class PageParser:
         self.regions = RegionStage(self.target, parse_settings, self.ask, Experience())
         self.choice = StageChoice()
 
-    def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
+    def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         """Parse a page.
 
         Args:
             page: its picture.
-            draft: what drafters say of it, or a function that waits for that. Without, and where it
-                is empty, the page is decoded plainly.
-
-        If memory runs out, the page is tried again with less, noted in its result: without stage 1,
-        then as smaller pictures, whose results are *approximate*.
+            draft: what drafters say of it. Without, and where it is empty, the page is decoded
+                plainly.
 
         Raises:
-            MemoryRanOutError: the least was too much.
+            MemoryRanOutError: memory ran out.
             SoonerError: the page does not fit the model.
         """
         return run_now(self.parse(page, draft, PageDecoder(self.target.model, set(self.eos))))
 
-    async def parse(
-        self, page: Page, draft: PageDraft | Late | None, decoder: PageDecoder
-    ) -> ParsedPage:
+    async def parse(self, page: Page, draft: PageDraft | None, decoder: PageDecoder) -> ParsedPage:
         """Parse a page with what decodes it; raises as a call does.
 
         Several pages may be under way, in one thread.
         """
-        stages = self._stages(is_drafted=draft is not None)
-        began = time.perf_counter()
-        result = (await decoder.wait(draft) if callable(draft) else draft) or NO_DRAFT
-        waited = time.perf_counter() - began
-        has_regions = stages != PAGE and bool(result.regions)
-        less = PAGE if has_regions else stages
-        efforts = [(stages, 1.0), *([(PAGE, 1.0)] if has_regions else [])]
-        reason = ""
-        for way, scale in [*efforts, *((less, scale) for scale in SCALES)]:
-            notes = _notes(page, result, has_regions and way == PAGE, scale)
-            work = _Work(page, result, decoder, waited, notes)
-            try:
-                return await self._attempt(work, way, scale)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
-            release()  # outside of the handler: the error's frames held what was allocated
+        try:
+            return await self._parse(page, draft, decoder)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+        release()  # outside of the handler: the error's frames held what was allocated
         raise MemoryRanOutError(
-            f"memory ran out, even at {SCALES[-1]:.0%} of the page's width ({reason}); lower --dpi "
-            "or --max-new-tokens, or use a smaller model"
+            f"memory ran out ({reason}); lower --dpi or --max-new-tokens, or use a smaller model"
         )
 
     def _stages(self, is_drafted: bool) -> str:
@@ -213,10 +186,10 @@ class PageParser:
             return BOTH
         return self.choice.pick()
 
-    async def _attempt(self, work: _Work, stages: str, scale: float) -> ParsedPage:
-        """Parse a page, however much memory that takes."""
-        call = work.decoder.call
-        seen = await call(self._see, work.page, scale)
+    async def _parse(self, page: Page, draft: PageDraft | None, decoder: PageDecoder) -> ParsedPage:
+        stages, call = self._stages(is_drafted=draft is not None), decoder.call
+        work = _Work(page, draft or NO_DRAFT, decoder, _notes(draft or NO_DRAFT))
+        seen = await call(self._see, page)
         if stages != PAGE and work.draft.regions:
             await self._read_regions(work, seen, is_result=stages == "regions")
         if stages == "regions":
@@ -225,17 +198,13 @@ class PageParser:
             work.notes.append("no regions to parse; the page was parsed as a whole")
         request = await call(self._request, work, seen)
         (result,) = await work.decoder.decode([request])
-        parsed = await call(self._parsed, work, seen, request, result)
-        return replace(parsed, mode=APPROXIMATE) if scale < 1 else parsed
+        return await call(self._parsed, work, seen, request, result)
 
-    def _see(self, page: Page, scale: float) -> _Seen:
+    def _see(self, page: Page) -> _Seen:
         began = time.perf_counter()
-        target, picture = self.target, page.picture
-        if scale < 1:
-            whole = Image.fromarray(picture)
-            picture = np.array(whole.resize(_scaled(page, scale), Image.Resampling.LANCZOS))
+        target = self.target
         inputs = picture_inputs(
-            target.processor, [picture], self.ask.page, target.model, self.ask.template
+            target.processor, [page.picture], self.ask.page, target.model, self.ask.template
         )
         cells = cells_of(target.processor, inputs)
         took = time.perf_counter() - began
@@ -380,23 +349,12 @@ class PageParser:
         return region_markdown(text, form, piece.region)
 
 
-def _scaled(page: Page, scale: float) -> tuple[int, int]:
-    width, height = (max(round(side * scale), 1) for side in page.size)
-    return width, height
-
-
-def _notes(page: Page, draft: PageDraft, is_without_regions: bool, scale: float) -> list[str]:
-    """Returns what a page's record says of its drafter, and of what memory did not suffice for."""
-    notes = []
-    if draft.reason:
-        how = "" if draft.regions else "; decoded plainly"
-        notes.append(f"drafter {draft.drafter or 'none'}: {draft.reason}{how}")
-    if is_without_regions:
-        notes.append("memory ran out: regions were not read on their own")
-    if scale < 1:
-        width, height = _scaled(page, scale)
-        notes.append(f"memory ran out: the page was read at {width} x {height} px")
-    return notes
+def _notes(draft: PageDraft) -> list[str]:
+    """Returns what a page's record says of its drafter."""
+    if not draft.reason:
+        return []
+    how = "" if draft.regions else "; decoded plainly"
+    return [f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"]
 
 
 def _first_figures(verified: Verified) -> dict[str, StageStats]:
@@ -407,7 +365,6 @@ def _first_figures(verified: Verified) -> dict[str, StageStats]:
 def _seconds(runs: Sequence[Stats], work: _Work, processor: float) -> dict[str, float]:
     verified = work.verified
     return {
-        "wait": work.waited,
         "processor": processor + verified.seconds["processor"],
         "vision": sum(run.seconds["vision"] for run in runs),
         "prefill": sum(run.seconds["prefill"] for run in runs),

@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -88,58 +87,6 @@ def public_hash(input_hash: str) -> str:
     return "" if input_hash.startswith(UNREADABLE) else input_hash
 
 
-@dataclass(frozen=True)
-class PageRecord:
-    """Holds what became of a page.
-
-    Attributes:
-        page: as it was parsed, or FAILED; its `source` is left out of the object: a document may
-            lie at many places.
-        input_hash, settings_hash: as in `PageTask`.
-        is_aside: it failed, and is not tried again.
-    """
-
-    page: ParsedPage
-    input_hash: str
-    settings_hash: str
-    is_aside: bool = False
-
-    @property
-    def key(self) -> str:
-        return page_key(self.input_hash, self.settings_hash, self.page.number)
-
-    @property
-    def end(self) -> str:
-        """Returns how its object's name ends."""
-        if self.page.status != FAILED:
-            return PARSED
-        return ASIDE if self.is_aside else BROKEN
-
-    def to_bytes(self) -> bytes:
-        data = {
-            "input_hash": self.input_hash,
-            "settings_hash": self.settings_hash,
-            "is_aside": self.is_aside,
-            "page": replace(self.page, source="").to_json(),
-        }
-        return json.dumps(data, indent=1).encode() + b"\n"
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> PageRecord:
-        """Returns the record of these bytes.
-
-        Raises:
-            ValueError, KeyError, TypeError: they are none.
-        """
-        record = json.loads(data)
-        return cls(
-            ParsedPage.from_json(record["page"]),
-            str(record["input_hash"]),
-            str(record["settings_hash"]),
-            bool(record["is_aside"]),
-        )
-
-
 @dataclass
 class DonePages:
     """Numbers of the pages of a document that have objects, of some settings.
@@ -169,54 +116,39 @@ class PageRecords:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def write(self, record: PageRecord) -> None:
-        """Keep a page. A failure never takes the place of what was parsed.
+    def write(self, task: PageTask, page: ParsedPage, is_fresh: bool = False) -> None:
+        """Keep what became of a page. A failure never takes the place of what was parsed, unless
+        it `is_fresh`.
 
         Raises:
             StorageError: it can't be written.
         """
-        self.store.write(f"{PAGES}/{record.key}{record.end}", record.to_bytes())
+        end = PARSED if page.status != FAILED else ASIDE if page.set_aside else BROKEN
+        data = {
+            "input_hash": task.input_hash,
+            "settings_hash": task.settings_hash,
+            "page": replace(page, source="").to_json(),  # a document may lie at many places
+        }
+        name = f"{PAGES}/{task.key}{end}"
+        self.store.write(name, json.dumps(data, indent=1).encode() + b"\n")
+        if is_fresh:
+            self.forget(task.key, *(other for other in ENDS if other != end))
 
-    def keep(self, record: PageRecord, is_fresh: bool = False) -> PageRecord:
-        """Keep a page as `write` does, if its record can be written.
-
-        Args:
-            is_fresh: what was known before shall not hide what is known now.
-
-        Returns:
-            The record; or one of the same page that FAILED, which is tried again.
-
-        Raises:
-            StorageError: nothing more can be written, of whatever page.
-        """
-        try:
-            self.write(record)
-        except ObjectError as error:
-            reason = str(error)
-        else:
-            if is_fresh:
-                self.forget(record.key, *(end for end in ENDS if end != record.end))
-            return record
-        failed = ParsedPage(record.page.source, record.page.number, FAILED, reason)
-        record = replace(record, page=failed)
-        with suppress(ObjectError):
-            self.write(record)
-        return record
-
-    def read(self, input_hash: str, settings_hash: str, number: int) -> PageRecord | None:
+    def read(self, task: PageTask) -> ParsedPage | None:
         """Returns what became of a page; `None` if nothing did.
 
         Raises:
             StorageError: the store can't be read, or holds something else under this name.
         """
         for end in ENDS:
-            name = f"{PAGES}/{page_key(input_hash, settings_hash, number)}{end}"
+            name = f"{PAGES}/{task.key}{end}"
             try:
-                data = self.store.read(name)
+                page = json.loads(self.store.read(name))["page"]
+                return replace(
+                    ParsedPage.from_json(page), source=task.place, set_aside=end == ASIDE
+                )
             except MissingObjectError:
                 continue
-            try:
-                return PageRecord.from_bytes(data)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise ObjectError(
                     f"object '{self.store.url(name)}' is no record of a page; remove it, and the "

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from ...documents import PageDraft, Region
+from ...documents import Region
 from ...documents.regions import Size
 
 
@@ -33,17 +32,6 @@ class Counts:
     before: int = 0
     aside: int = 0
     seconds: float = 0.0
-    _changing: ClassVar[threading.Lock] = threading.Lock()  # documents are opened in a thread
-
-    def skip(self, pages: int) -> None:
-        """Less to be done in this run: others do them."""
-        with self._changing:
-            self.total -= pages
-
-    def add_pages(self, pages: int) -> None:
-        """They are done before this run came to them."""
-        with self._changing:
-            self.before += pages
 
     def add(self, status: str, seconds: float) -> None:
         """A page was done."""
@@ -51,8 +39,7 @@ class Counts:
         self.done += status != FAILED
         self.partial += status == PARTIAL
         self.seconds += seconds
-        with self._changing:
-            self.total = max(self.total, self.done + self.failed)
+        self.total = max(self.total, self.done + self.failed)
 
     @property
     def pages_per_second(self) -> float:
@@ -84,10 +71,6 @@ DRAFT, DRAFTED = "DRAFT", "draft"
 NOT_VERIFIED = "not verified by a model; name one with --model"
 
 REPETITION, LENGTH, TIME, BUDGET = "repetition", "length", "time", "budget"
-
-Late = Callable[[], PageDraft | None]
-
-"""A draft that may still be under way; calling it waits."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +131,7 @@ class StageStats:
     tokens_per_second: float = 0.0
 
 
-FIGURES = ("stages", "seconds", "compared")
+FIGURES = ("stages", "seconds", "compared", "set_aside")
 """Attributes of a page that tell how it was parsed and how long that took, not what is on it."""
 
 
@@ -169,6 +152,7 @@ class ParsedPage:
         size: width and height of the page's picture, in pixels.
         truncated: `repetition`, `length` or `time` if the target did not come to an end. Such
             pages are never part of a figure about speed.
+        set_aside: it failed, since processes died at it, and is not tried again.
         repaired: the target's answer was not in its form, and was read as far as possible. That is
             outside the claim of exactness; `raw` is inside.
         drafter: who drafted; empty for nobody.
@@ -176,10 +160,10 @@ class ParsedPage:
         mode: `exact`, `relaxed`, `approximate` or `draft`.
         stages: figures of the stages that ran, `regions` and `page`.
         seconds: `read` (opening the document and drawing the page), `drafter` (its own time, mostly
-            hidden behind the page before), `wait` (for the page, and for its draft where that came
-            later than the prefill's end), `processor`, `vision`, `prefill`, `decode` (drafts'
-            tokens included), `regions` (all of stage 1, contained in the others), `e2e` (from the
-            page before to this one's end) and `write` (the page's files and pictures).
+            hidden behind the page before), `wait` (for the page and its draft), `processor`,
+            `vision`, `prefill`, `decode` (drafts' tokens included), `regions` (all of stage 1,
+            contained in the others), `e2e` (from the page before to this one's end) and `write`
+            (the page's files and pictures).
         compared: with plain decoding, see `comparison.compare_plain`; `None` if nobody asked.
     """
 
@@ -193,6 +177,7 @@ class ParsedPage:
     regions: list[ParsedRegion] = field(default_factory=list)
     size: tuple[int, int] = (0, 0)
     truncated: str | None = None
+    set_aside: bool = False
     repaired: bool = False
     drafter: str = ""
     notes: list[str] = field(default_factory=list)
@@ -219,6 +204,7 @@ class ParsedPage:
             "status": self.status,
             "reason": self.reason,
             "mode": self.mode,
+            "set_aside": self.set_aside,
             "drafter": self.drafter,
             "tokens": self.last.tokens,
             "steps": self.last.steps,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from ...documents.footnotes import MARKED, linked_marks, with_links
 from ...documents.regions import PICTURE
 from ...documents.serialise import MARKDOWN, texts_of
 from .forms import FamilyPrompts
-from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, Late, ParsedPage, parsed_region
+from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_region
 
 
 class DraftParser:
@@ -27,14 +26,11 @@ class DraftParser:
     def __init__(self) -> None:
         self.ask = FamilyPrompts("")  # no model, no prompt; the format is Markdown
 
-    def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
-        began = time.perf_counter()
-        page_draft = (draft() if callable(draft) else draft) or PageDraft([], reason="no drafter")
-        waited = time.perf_counter() - began
+    def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        page_draft = draft or PageDraft([], reason="no drafter")
         parsed = ParsedPage(
-            page.source.name, page.number, size=page.size, drafter=page_draft.drafter
+            page.source.name, page.number, size=page.size, drafter=page_draft.drafter, mode=DRAFTED
         )
-        parsed = replace(parsed, mode=DRAFTED, seconds={"wait": waited})
         if not page_draft.regions and page_draft.reason and not page_draft.reason.endswith(BLANK):
             return replace(parsed, status=FAILED, reason=page_draft.reason)
         markdown = _markdown(page_draft.regions, page.number)

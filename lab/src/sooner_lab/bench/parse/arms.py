@@ -11,11 +11,11 @@ from typing import Any
 from sooner.documents import PageDraft
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.generation import Generation
-from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
+from sooner.methods import Method, PromptLookup, Speculative
 from sooner.parity import Parity, compare, end_ids, reference_run, until_end
 from sooner.tasks.loading import ModelPair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, decoding, load_parser
-from sooner.tasks.parse.decoding import RunawayWatch, decode_rows
+from sooner.tasks.parse.decoding import DecodeRequest, RunawayWatch, decode_alone
 from sooner.tasks.parse.model_inputs import picture_inputs, room_for
 from sooner.tasks.parse.result import LENGTH, REPETITION
 
@@ -172,10 +172,8 @@ class ParseModels:
         def read(sheet: Sheet, draft: PageDraft | None) -> PageRun:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
-            (row,), stats = decode_rows(
-                self.model, inputs, make(), limit, self.plain.settings.repetition,
-                set(self.plain.eos),
-            )  # fmt: skip
+            request = DecodeRequest("page", inputs, [limit], [self.plain.settings.repetition])
+            (row,), stats = decode_alone(request, self.model, set(self.plain.eos), make())
             text = self.text(row.tokens)
             seconds, count = time.perf_counter() - began, len(row.tokens)
             return PageRun(
@@ -206,7 +204,8 @@ class ParseModels:
     def untimed(self, sheet: Sheet) -> PageRun:
         """Decode a page plainly, where nobody times it."""
         inputs, limit = self.inputs(sheet)
-        (row,), _ = decode_rows(self.model, inputs, Autoregressive(), limit, 0, set(self.plain.eos))
+        request = DecodeRequest("page", inputs, [limit], [0])
+        (row,), _ = decode_alone(request, self.model, set(self.plain.eos))
         return self._cut(row.tokens, row.truncated)
 
     def _cut(self, tokens: list[int], truncated: str | None) -> PageRun:

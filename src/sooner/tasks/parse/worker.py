@@ -1,0 +1,333 @@
+"""`PageWorker`: the way of a page from its document to its files, many of them in one event loop.
+
+A page is read and drafted in a thread, parsed, and written with an attempt recorded around all of
+it, so that a page that kills its process leaves a trace. `ParseJob` gives a worker the pages of its
+documents, `sooner.ray.Parser` those of the rows that Ray hands to an actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from ...documents import BrokenPage, Document, Page, PageDraft, PageRange, fetched
+from ...documents.drafters import PageDrafter
+from ...errors import SoonerError, error_line, is_device_fault
+from ...storage import StorageError, is_url
+from .output import Intake, ParseOutput
+from .records import Line, PageTask
+from .result import FAILED, ParsedPage
+
+T = TypeVar("T")
+
+FETCHED = 2
+"""Documents behind URLs that are kept while their pages are read: the next one is planned while
+the last pages of the one before it are still to be read."""
+
+
+class DeviceFaultError(SoonerError):
+    """The accelerator failed, so that every further page would fail in this process."""
+
+
+class PreparedPage(NamedTuple):
+    """A page as it was read and drafted; the draft may be what went wrong with it."""
+
+    page: Page | BrokenPage
+    draft: PageDraft | Exception | None
+    read_seconds: float
+
+
+class PageReader:
+    """Reads pages of documents, one at a time: pdfium is for one thread.
+
+    Args:
+        intake: how pages are read.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self.intake, self.lock = intake, threading.Lock()
+        self._fetched: OrderedDict[str, tuple[Document, ExitStack]] = OrderedDict()
+
+    def page(self, task: PageTask) -> Page | BrokenPage:
+        """Returns a page; number 0 is what is wrong with the document as a whole.
+
+        Raises:
+            SoonerError: what reads such files is not installed.
+        """
+        with self.lock:
+            document = self.document(document_at(task.path, Path(task.place)))
+            number = task.number
+            page_range = PageRange(((number, number),) if number else ())
+            for page in self.intake.read(document, page_range):
+                if page.number == number:
+                    return page
+                if isinstance(page, BrokenPage):  # the document as a whole
+                    return BrokenPage(document.path, number, page.reason)
+        reason = "is not there any more; the file changed meanwhile"
+        return BrokenPage(document.path, number, reason)
+
+    def document(self, document: Document) -> Document:
+        """Returns a document as a file of this machine; the caller has the lock."""
+        if document.url is None:
+            return document
+        if document.url not in self._fetched:
+            while len(self._fetched) >= FETCHED:
+                self._fetched.popitem(last=False)[1][1].close()
+            stack = ExitStack()
+            self._fetched[document.url] = stack.enter_context(fetched(document)), stack
+        return self._fetched[document.url][0]
+
+    def close(self) -> None:
+        """Remove the files that were fetched."""
+        with self.lock:
+            while self._fetched:
+                self._fetched.popitem()[1][1].close()
+
+
+class SinglePageParser:
+    """A parser of one page at a time, behind the interface of one that takes many.
+
+    Args:
+        parser: called in a thread, given a page and its draft.
+    """
+
+    pages_in_flight = 1
+
+    def __init__(self, parser: Any) -> None:
+        self.parser, self.ask = parser, parser.ask
+
+    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        return await in_thread(self.parser, page, draft)
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
+
+
+class PageWorker:
+    """Takes pages from their documents to their files.
+
+    As many pages are parsed at once as the parser takes, and `workers` are read and drafted ahead.
+    Pages begin in the order in which they come. A page at which a process died before has the
+    worker for itself: others would be blamed for it as well.
+
+    Args:
+        intake: how pages are read.
+        load: makes the parser when the first page needs it: an object with `ask` that is called
+            with a page and its draft, or that has an async `parse`, `pages_in_flight` and `close`,
+            as `ConcurrentParser`.
+        drafter: drafts pages; `None` decodes plainly. Its errors fail the page, if it is not
+            `guarded`.
+        workers: pages that are read and drafted at a time.
+        output: takes the pages; `None` for a worker whose pages are only `parsed`.
+        notes_of: notes for the pages of a document.
+        debug: let unexpected errors through.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        load: Callable[[], Any],
+        drafter: PageDrafter | None = None,
+        *,
+        workers: int = 1,
+        output: ParseOutput | None = None,
+        notes_of: Callable[[Path], list[str]] | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.reader = PageReader(intake)
+        self.drafter, self.output, self.notes_of, self.debug = drafter, output, notes_of, debug
+        self.capacity = max(workers, 1) + 1
+        self._load, self._parser = load, None
+        self._reading, self._parsing = asyncio.Semaphore(max(workers, 1)), asyncio.Semaphore(1)
+        self._slots, self._entering = asyncio.Semaphore(self.capacity), asyncio.Lock()
+        self._storing = ThreadPoolExecutor(1, "store")
+        self._attempts: set[str] = set()
+
+    async def written(self, task: PageTask) -> Line:
+        """Returns the line of a page that was parsed and written; one at which too many processes
+        died is set aside.
+
+        Raises:
+            DeviceFaultError: the accelerator failed.
+            SoonerError: the parser can't be loaded, or nothing more can be written.
+        """
+        output = self.output
+        assert output is not None
+        attempts = output.deaths
+        deaths = await self.store(attempts.count, task.key)
+        if deaths >= attempts.maximum:
+            reason = await self.store(attempts.reason, task.key)
+            reason = f"{reason}; --fresh tries it again"
+            failed = ParsedPage(task.place, task.number, FAILED, reason, set_aside=True)
+            line = await self.store(output.keep, task, None, failed)
+            await self.store(attempts.forget, task.key)
+            return line
+        if deaths:
+            self._loaded()  # before all slots are held: it brings more of them
+        async with self._turn(alone=deaths > 0):
+            attempt, is_fault = await self.store(self._begin, output, task), False
+            try:
+                page, parsed = await self.parsed(task)
+                picture = page if isinstance(page, Page) else None
+                line = await self.store(output.keep, task, picture, parsed)
+            except DeviceFaultError:
+                is_fault = True  # the process ends, as one that died at the page
+                raise
+            finally:
+                self._attempts.discard(attempt)
+                if not is_fault:
+                    attempts.end(attempt)
+            if deaths and line["status"] != FAILED:
+                await self.store(attempts.forget, task.key)
+            return line
+
+    async def parsed(self, task: PageTask) -> tuple[Page | BrokenPage, ParsedPage]:
+        """Returns a page and its result; what goes wrong with it is a result with status FAILED.
+
+        Raises:
+            DeviceFaultError: the accelerator failed.
+            SoonerError: the parser can't be loaded, or what reads such files is not installed.
+        """
+        preparing = asyncio.ensure_future(self._prepared(task))
+        try:
+            async with self._parsing:
+                began = time.perf_counter()
+                prepared = await preparing
+                waited = time.perf_counter() - began
+                page = prepared.page
+                if isinstance(page, BrokenPage):
+                    return page, ParsedPage(task.place, task.number, FAILED, page.reason)
+                parsed = await self._result(page, prepared.draft, task)
+        finally:
+            preparing.cancel()
+        seconds = {"read": prepared.read_seconds, "wait": waited, **parsed.seconds}
+        seconds["e2e"] = time.perf_counter() - began
+        return page, replace(parsed, seconds=seconds)
+
+    async def store(self, call: Callable[..., T], *args: Any) -> T:
+        """Returns what a function returns that waits for the store of the results."""
+        return await asyncio.get_running_loop().run_in_executor(self._storing, call, *args)
+
+    def close(self) -> None:
+        """Take back what is under way, once nothing is awaited any more: nobody died at it."""
+        self._storing.shutdown()
+        if self.output is not None:
+            for attempt in self._attempts:
+                with suppress(StorageError):  # it ends with this process
+                    self.output.deaths.end(attempt)
+        if self._parser is not None:
+            self._parser.close()
+        self.reader.close()
+
+    def _begin(self, output: ParseOutput, task: PageTask) -> str:
+        """Record an attempt, and that it is open: who awaits this may be cancelled meanwhile."""
+        attempt = output.deaths.begin(task.key, f"{task.place}, page {task.number}")
+        self._attempts.add(attempt)
+        return attempt
+
+    @asynccontextmanager
+    async def _turn(self, alone: bool) -> AsyncIterator[None]:
+        """Hold a slot, or all of them; who comes later waits for those who wait."""
+        acquired = 0
+        try:
+            async with self._entering:
+                while acquired < (self.capacity if alone else 1):
+                    await self._slots.acquire()
+                    acquired += 1
+            yield
+        finally:
+            for _ in range(acquired):
+                self._slots.release()
+
+    async def _prepared(self, task: PageTask) -> PreparedPage:
+        async with self._reading:
+            return await in_thread(self._read_and_draft, task)
+
+    def _read_and_draft(self, task: PageTask) -> PreparedPage:
+        began = time.perf_counter()
+        try:
+            page = self.reader.page(task)
+        except SoonerError:  # which any document would meet
+            raise
+        except Exception as error:
+            if self.debug:
+                raise
+            page = BrokenPage(Path(task.path), task.number, error_line(error))
+        took = time.perf_counter() - began
+        draft: PageDraft | Exception | None = None
+        if self.drafter is not None and isinstance(page, Page):
+            try:
+                draft = self.drafter(page)
+            except Exception as error:
+                draft = error
+        return PreparedPage(page, draft, took)
+
+    async def _result(
+        self, page: Page, draft: PageDraft | Exception | None, task: PageTask
+    ) -> ParsedPage:
+        """Returns what the parser makes of a page, with what is known of it besides."""
+        parser = self._loaded()
+        try:
+            if isinstance(draft, Exception):
+                raise draft
+            parsed = await parser.parse(page, draft)
+        except SoonerError as error:
+            return ParsedPage(task.place, task.number, FAILED, str(error), size=page.size)
+        except Exception as error:
+            if self.debug:
+                raise
+            reason = error_line(error)
+            if is_device_fault(error):
+                raise DeviceFaultError(
+                    f"the device failed at '{task.path}', page {task.number}: {reason}; what is "
+                    "finished is kept, the same command goes on there"
+                ) from error
+            return ParsedPage(task.place, task.number, FAILED, reason, size=page.size)
+        seconds = {"drafter": draft.seconds if draft is not None else 0.0, **parsed.seconds}
+        notes = [] if self.notes_of is None else self.notes_of(page.source)
+        notes = [*page.notes, *notes, *parsed.notes]
+        form = parser.ask.form
+        return parsed.encodable(source=task.place, form=form, seconds=seconds, notes=notes)
+
+    def _loaded(self) -> Any:
+        """Returns the parser; as many pages more are under way as it takes."""
+        if self._parser is None:
+            made = self._load()
+            self._parser = made if hasattr(made, "pages_in_flight") else SinglePageParser(made)
+            more = self._parser.pages_in_flight - 1
+            self.capacity += more
+            for _ in range(more):
+                self._parsing.release()
+                self._slots.release()
+        return self._parser
+
+
+def document_at(source: str, place: Path) -> Document:
+    """Returns the document at a path or a URL."""
+    return Document(Path(source), place, source if is_url(source) else None)
+
+
+def in_thread(call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    """Call a function in a daemon thread: one that hangs must not keep the program from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call(*args)
+        except BaseException as error:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            return
+        if future.set_running_or_notify_cancel():
+            future.set_result(result)
+
+    threading.Thread(target=run, daemon=True).start()
+    return asyncio.wrap_future(future)
