@@ -42,9 +42,7 @@ def doctor(
         ("versions", versions()),
         ("devices", _safely(devices)),
         ("miniatures", _safely(installed_miniatures)),
-        ("video", _safely(codecs)),
         ("extras", extras()),
-        ("document parsers", parsers()),
     ):
         typer.echo(title)
         width = max((len(name) for name, _ in rows), default=0)
@@ -125,33 +123,6 @@ def installed_miniatures() -> Rows:
         missing = [part for part, path in small.parts.items() if not path.is_file()]
         rows.append((name, f"without {', '.join(missing)}" if missing else "complete"))
     return rows
-
-
-def codecs() -> Rows:
-    """Returns which of the usual video codecs this PyAV decodes."""
-    import av
-
-    rows = []
-    for name in ("h264", "hevc", "vp9", "av1", "mpeg4", "mjpeg"):
-        try:
-            av.Codec(name, "r")
-            rows.append((name, "decodes"))
-        except ValueError:
-            rows.append((name, "missing from this PyAV"))
-    return rows
-
-
-def parsers() -> Rows:
-    """Returns families of document models whose prompts and forms `sooner parse` knows."""
-    from ..tasks.parse.families import FAMILIES, forms_of, known_by
-
-    return [
-        (
-            name,
-            f"{known_by(family).replace('`', '')}; answers {', '.join(forms_of(family.ask))}",
-        )
-        for name, family in FAMILIES.items()
-    ]
 
 
 def extras() -> Rows:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,13 +59,8 @@ class SearchJob:
         Raises:
             SoonerError: there is nothing to search on, or the file can't be written.
         """
-        if self.models.model is not None and not self.files:
+        if not self.files:
             raise SoonerError("no video given; name a long one to search on")
-        if self.output is None and not self.files:
-            raise SoonerError(
-                "nothing to search on; name --model and a long video, or -o FILE alone for the "
-                "patterns of the bundled miniature on clips of its own"
-            )
         output = self.output or Path("patterns.json")
         if output.exists() and not self.overwrite:
             raise SoonerError(f"'{output}' is there already; use --overwrite, or another -o")
@@ -75,19 +69,6 @@ class SearchJob:
                 f"folder '{output.parent}' does not exist; make it, or use another -o"
             )
         return output
-
-    def clips(self, folder: Path) -> tuple[list[Path], int | None]:
-        """Returns the videos and their frames; without any, long clips of the miniature's world
-        that are made in `folder`.
-        """
-        from ..tasks.search import GENERATED_FRAMES, GENERATED_SEEDS, generated_clip
-
-        if self.files:
-            return self.files, self.sampling.frames
-        if self.sampling.fps is not None:
-            raise SoonerError("--fps needs a video; the generated clips take --frames")
-        count = self.sampling.frames or GENERATED_FRAMES
-        return [generated_clip(folder, count, seed) for seed in GENERATED_SEEDS], count
 
 
 @commands.command()
@@ -113,15 +94,14 @@ def patterns(
         display.advance(done, total)
 
     try:
-        with tempfile.TemporaryDirectory() as folder, display.job():
+        with display.job():
             display.stage("load")
             pair = request.models.load(debug)
-            files, frames = request.clips(Path(folder))
             table = search_patterns(
                 pair,
-                files,
+                request.files or [],
                 request.settings,
-                replace(request.sampling, frames=frames),
+                request.sampling,
                 sidecar,
                 on_decode=display.decoded,
                 on_stage=display.stage,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, Literal
 
 import torch
@@ -91,12 +92,11 @@ def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prom
     words = len(processor.tokenizer(chat(processor, prompt)).input_ids)
     if needed + words < limit:
         return
-    fits = [
-        count
-        for count in _halvings(frames)
-        if (video_tokens(processor, info, count) or 0) + words < limit
-    ]
-    fit = _grow(processor, info, fits[0] if fits else 0, limit - words)
+
+    def is_too_long(count: int) -> bool:
+        return (video_tokens(processor, info, count) or 0) + words >= limit
+
+    fit = bisect_left(range(1, frames + 1), True, key=is_too_long)
     raise too_long(model, needed + words, limit, frames, fit)
 
 
@@ -136,17 +136,3 @@ def video_tokens(processor: Any, info: VideoInfo, frames: int) -> int | None:
         return int(counts["num_video_tokens"][0])
     except (KeyError, AttributeError, TypeError, ValueError, NotImplementedError):
         return None
-
-
-def _halvings(frames: int) -> list[int]:
-    return [frames >> shift for shift in range(1, frames.bit_length())]
-
-
-def _grow(processor: Any, info: VideoInfo, fit: int, room: int) -> int:
-    """Returns the largest number of frames that leaves room for a token, from one that does."""
-    low, high = fit, 2 * fit + 2
-    while low < high - 1:
-        middle = (low + high) // 2
-        fits = (video_tokens(processor, info, middle) or room) < room
-        low, high = (middle, high) if fits else (low, middle)
-    return low

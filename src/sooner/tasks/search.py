@@ -10,7 +10,6 @@ from typing import Any
 import psutil
 import torch
 
-from .. import miniatures
 from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
 from ..sparse.modality import PromptLayout
@@ -22,12 +21,6 @@ from .frames import Progress
 from .identity import sha256
 from .loading import ModelPair
 from .settings import CaptionSettings
-
-GENERATED_FRAMES = 240
-"""Seconds of each clip that the miniature is searched on when no sample is named."""
-
-GENERATED_SEEDS = (7, 8)
-"""Two clips: the best of fifty candidates on one clip is partly chance."""
 
 SPARE = 0.8
 """Share of the free memory that a search may take."""
@@ -113,15 +106,6 @@ def free_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return psutil.virtual_memory().available
-
-
-def generated_clip(folder: Path, frames: int = GENERATED_FRAMES, seed: int = 7) -> Path:
-    """Returns a clip of the miniature's world with `frames` frames, in `folder`; the same every
-    time.
-
-    Its scenes are of uneven lengths: even ones would be a grid of their own.
-    """
-    return miniatures.find("video").function("clip")(folder, frames, seed)
 
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
+from sooner import miniatures
 from sooner.models import Adapter, adapt
 from sooner.sparse.attention.run import backend_for
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair, load_pair
-from sooner.tasks.search import generated_clip, search_patterns
+from sooner.tasks.search import search_patterns
 from sooner.tasks.settings import CaptionSettings
 
 from ..goals import goal
@@ -63,7 +64,7 @@ class Patterns:
         # is left dense, as none of the other arms' is.
         search = SearchSettings(budget=self.settings.budget, cost="measured", max_error=1e9)
         with tempfile.TemporaryDirectory() as folder:
-            clips = [generated_clip(Path(folder), SEARCHED)]
+            clips = [miniatures.find("video").function("clip")(Path(folder), SEARCHED, 7)]
             return search_patterns(self.pair, clips, search, CaptionSettings(frames=SEARCHED))
 
 
