@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..errors import SoonerError
 from ..io import check_writable, write_json
 from ..serve.settings import ServeSettings
 from . import options
-from .display import Display
+from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
 
 SERVED = Fields(
@@ -30,8 +30,6 @@ commands = typer.Typer(
 Compare = Annotated[
     bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact actions.")
 ]
-Line = tuple[str, str]
-"""Text and style."""
 
 
 def register(app: typer.Typer) -> None:
@@ -125,8 +123,7 @@ def serve(
 
     def report(url: str) -> None:
         display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
-        for note in policy_options.foreign("whatever robots will send"):
-            display.line(f"  {note}", "yellow")
+        display.notes(policy_options.foreign("whatever robots will send"))
 
     run(policy, settings, report, "info" if debug else "warning")
 
@@ -161,8 +158,8 @@ def once(
     )
     notes = policy_options.foreign(image, instruction)
     typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
-    for text, style in [*((f"  {note}", "yellow") for note in notes), *action_lines(action)]:
-        display.line(text, style)
+    display.notes(notes)
+    display.lines(action_lines(action))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,78 +231,64 @@ def rollout(
             on_episode=ended,
             on_call=actions.extend,
         )
-    figures, notes = rollout_record(rollouts, actions), policy_options.foreign(*names)
-    for text, style in [*((f"  {note}", "yellow") for note in notes), *rollout_lines(figures)]:
-        display.line(text, style)
+    result, notes = rollout_record(rollouts, actions), policy_options.foreign(*names)
+    display.notes(notes)
+    display.lines(rollout_lines(result))
     if output is not None:
         record = {"model": policy.name, "notes": notes}
         record |= {name: getattr(policy_options, name) for name in ("head", "method", "tolerance")}
         where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
-        write_json({**record, **figures, "provenance": provenance(*where, request.seed)}, output)
+        write_json({**record, **result, "provenance": provenance(*where, request.seed)}, output)
         display.line(f"  wrote '{output}'")
 
 
-def action_lines(action: Any) -> list[Line]:
-    """Returns how one action was decoded."""
-    stats = action.stats
-    parts = (
-        f"  {1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {stats.nfe} forwards, "
+def action_lines(action: Any) -> Iterator[Line]:
+    """Yields how one action was decoded."""
+    yield (
+        f"{1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {action.stats.nfe} forwards, "
         f"method: {action.method}, mode: {action.mode}, acceptance: "
-        f"{stats.mean_acceptance_length:.2f} tokens a step"
+        f"{action.stats.mean_acceptance_length:.2f} tokens a step",
+        "",
     )
-    distances = {
-        name: None if distance is None else distance.as_dict()
-        for name, distance in (("deviation", action.deviation), ("from_exact", action.from_exact))
-    }
-    lines = [(parts, ""), *_distances(distances, action.names)]
+    yield from _distances(action.as_dict(), action.names)
     if action.clipped.any():
-        lines.append(("  said ids that are no action; they were read as the nearest", "yellow"))
-    return lines
+        yield "said ids that are no action; they were read as the nearest", "yellow"
 
 
-def rollout_lines(record: dict[str, Any]) -> list[Line]:
-    """Returns a rollout in a few lines."""
+def rollout_lines(record: dict[str, Any]) -> Iterator[Line]:
+    """Yields a rollout in a few lines."""
     low, high = record["interval"]
     done = sum(episode["success"] for episode in record["episodes"])
-    methods = ", ".join(f"{name} {count}" for name, count in record["methods"].items())
-    lines = [
-        (
-            f"  success: {done} of {len(record['episodes'])} ({record['success_rate']:.0%}, 95 % "
-            f"interval {low:.0%} to {high:.0%})",
-            "bold",
-        ),
-        (
-            f"  {record['actions']} actions, {record['actions_per_second']:.1f} actions/s, a call "
-            f"{record['p50_ms']:.0f} ms (p95 {record['p95_ms']:.0f}, p99 {record['p99_ms']:.0f}), "
-            f"calls: {methods}, mode: {record['mode']}, acceptance: "
-            f"{record['mean_acceptance_length']:.2f} tokens a step",
-            "",
-        ),
-    ]
+    yield (
+        f"success: {done} of {len(record['episodes'])} ({record['success_rate']:.0%}, 95 % "
+        f"interval {low:.0%} to {high:.0%})",
+        "bold",
+    )
     if len(record["environments"]) > 1:
-        rates = (f"{name} {rate:.0%}" for name, rate in record["environments"].items())
-        lines.insert(1, (f"  {', '.join(rates)}", ""))
-    films = [episode["film"] for episode in record["episodes"] if episode["film"]]
-    return [
-        *lines,
-        *_distances(record, record["names"]),
-        *((f"  film '{film}'", "dim") for film in films),
-    ]
+        yield ", ".join(f"{name} {rate:.0%}" for name, rate in record["environments"].items()), ""
+    yield (
+        f"{record['actions']} actions, {record['actions_per_second']:.1f} actions/s, a call "
+        f"{record['p50_ms']:.0f} ms (p95 {record['p95_ms']:.0f}, p99 {record['p99_ms']:.0f}), "
+        f"calls: {figures(record['methods'])}, mode: {record['mode']}, acceptance: "
+        f"{record['mean_acceptance_length']:.2f} tokens a step",
+        "",
+    )
+    yield from _distances(record, record["names"])
+    for episode in record["episodes"]:
+        if episode["film"]:
+            yield f"film '{episode['film']}'", "dim"
 
 
-def _distances(distances: dict[str, Any], names: Sequence[str] | None) -> list[Line]:
-    """Returns mean and largest distances of each dimension, in its unit and in bins."""
-    lines = []
+def _distances(record: dict[str, Any], names: Sequence[str] | None) -> Iterator[Line]:
+    """Yields mean and largest distances of each dimension, in its unit and in bins."""
     for key, text in (
         ("deviation", "drafts accepted, from the policy's choices"),
         ("from_exact", "actions, from the exact ones"),
     ):
-        if (distance := distances[key]) is None:
-            continue
-        parts = []
-        for i, mean in enumerate(distance["mean"]):
-            name = names[i] if names is not None else str(i)
-            bins = f"{distance['mean_bins'][i]:.1f}/{distance['max_bins'][i]:.0f}"
-            parts.append(f"{name} {mean:.3g}/{distance['max'][i]:.3g} ({bins})")
-        lines.append((f"  {text}, mean/max (in bins): {', '.join(parts)}", "yellow"))
-    return lines
+        if (distance := record[key]) is not None:
+            parts = []
+            for i, mean in enumerate(distance["mean"]):
+                name = names[i] if names is not None else str(i)
+                bins = f"{distance['mean_bins'][i]:.1f}/{distance['max_bins'][i]:.0f}"
+                parts.append(f"{name} {mean:.3g}/{distance['max'][i]:.3g} ({bins})")
+            yield f"{text}, mean/max (in bins): {', '.join(parts)}", "yellow"

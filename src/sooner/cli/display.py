@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,6 +90,9 @@ class RankGroup:
         return bool(self._ranks.broadcast_number(int(self.is_rank_zero and decide())))
 
 
+Line = tuple[str, str]
+"""Text and style."""
+
 DRAFTED = "green"
 
 """Style of text whose tokens a draft proposed and the target accepted."""
@@ -132,6 +135,15 @@ class Display:
         """Writes a line to stderr, above live progress; `quiet` leaves it out."""
         if not self.quiet:
             self.err.print(Text(text, style=style))
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Writes lines of a summary, indented."""
+        for text, style in lines:
+            self.line(f"  {text}", style)
+
+    def notes(self, notes: Iterable[str]) -> None:
+        """Writes what a user should know about a result."""
+        self.lines((note, "yellow") for note in notes)
 
     def error(self, text: str) -> None:
         """Writes a line to stderr, always."""
@@ -207,86 +219,35 @@ class Display:
         finally:
             self.end_text()
 
-    def summary(self, record: dict[str, Any]) -> None:
-        """What a record says about speed and exactness."""
-        for text, style in summary_lines(record, self.out.is_terminal):
-            self.line(text, style)
+
+def figures(values: Mapping[str, Any]) -> str:
+    """Returns names and values in a line, such as `layers 28, recall 0.98`, without those that are
+    `None` or empty."""
+    parts = []
+    for name, value in values.items():
+        if value is None or value in ([], {}):
+            continue
+        text = f"{value:.3g}" if isinstance(value, float) else str(value)
+        if isinstance(value, list):
+            text = "; ".join(map(str, value))
+        parts.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(parts)
 
 
-def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple[str, str]]:
-    """Returns `(line, style)` of a record's summary."""
-    seconds = record["seconds"]
-    lines = [
-        (
-            f"  {record['tokens']} tokens, {record['tokens_per_second']:.1f} tokens/s, method: "
-            f"{record['method']}, mode: {record['mode']}, acceptance: "
-            f"{record['acceptance']:.2f} tokens a step"
-            + (f" ({DRAFTED}: drafted)" if is_tinted and record["acceptance"] > 1 else ""),
-            "",
-        ),
-        *_prefill(record),
-        *_comparison(record),
-        (
-            f"  {record['frames']} of {record['video']['frames']} frames; seconds: "
-            + ", ".join(
-                f"{name.replace('_', ' ')} {took:.2f}"
-                for name, took in seconds.items()
-                if took >= 0.005
-            ),
-            "dim",
-        ),
-    ]
-    if record["finish"] == "length":
-        lines.append((f"  cut after {record['tokens']} tokens; see --max-new-tokens", "yellow"))
-    return lines
+def comparison_line(gain: str | None, note: str, style: str | None = None) -> Line:
+    """Returns how a method compares with plain decoding.
 
-
-def _prefill(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns what a sparse prefill kept, if there was one."""
-    sparse = record.get("prefill")
-    if sparse is None:
-        return []
-    text = f"  prefill: {sparse['name']}, {record['mode']}"
-    if "layers" in sparse:
-        text += f", {sparse['sparse_layers']} of {sparse['layers']} layers sparse"
-        text += f" (dense: {'; '.join(sparse['dense'])})" if sparse["dense"] else ""
-    if sparse.get("recall") is not None:
-        text += f", recall {sparse['recall']:.3f} (lowest layer {sparse['lowest_recall']:.3f})"
-    if sparse.get("flops_share") is not None:
-        text += f", {sparse['flops_share']:.0%} of attention's pairs"
-    return [(text, "yellow" if record["mode"] == "approximate" else "")]
-
-
-def _agreement(agreement: dict[str, Any]) -> str:
-    note = f"not claimed (approximate), {agreement['equal_tokens']:.0%} of the tokens equal"
-    first = "same" if agreement["next_token"] else "another"
-    return f"{note}, {first} first token"
-
-
-def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Speed-up and parity, if plain decoding ran too."""
-    if "plain" not in record:
-        return []
-    parity = record["parity"]
-    if record.get("agreement") is not None:
-        note, style = _agreement(record["agreement"]), "yellow"
-    elif parity is None:
-        note, style = "not defined under sampling (same distribution, other draws)", ""
-    else:
-        note = parity["verdict"]
-        style = {"identical": "bold green", "tie": "yellow"}.get(note, "bold red")
-        if note != "identical":
-            note += f" (token {parity['divergence']}, top-2 gap {parity['top2_gap']})"
-    if record["decode_speedup"] is None:
-        return [(f"  parity: {note}; no speed-up is claimed", style)]
-    return [
-        (
-            f"  speed-up: {record['e2e_speedup']:.2f}x from the file to the text, "
-            f"{record['decode_speedup']:.2f}x decoding alone (plain: "
-            f"{record['plain']['tokens_per_second']:.1f} tokens/s), parity: {note}",
-            style,
-        )
-    ]
+    Args:
+        gain: the speed-up; `None` where none may be claimed.
+        note: on parity, such as `parity: identical`.
+        style: of the line; by default what the verdict at the note's end asks for.
+    """
+    if style is None:
+        word = note.partition("parity: ")[2].split(" ")[0]
+        style = {"identical": "bold green", "tie": "yellow"}.get(word, "bold red")
+    if gain is None:
+        return f"{note}; no speed-up is claimed", style
+    return f"speed-up: {gain}, {note}", style
 
 
 class Tally:

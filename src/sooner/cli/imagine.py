@@ -18,7 +18,7 @@ from ..errors import SoonerError
 from ..io import check_writable
 from ..tasks.imagine.settings import ImagineSettings
 from . import options
-from .display import Display, Tally, unbroken
+from .display import Display, Line, Tally, comparison_line, figures, unbroken
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
@@ -309,10 +309,8 @@ class Studio:
         files = self._write(made, path)
         for item in files:
             typer.echo(str(item))
-        for note in made.record.get("notes", []):
-            self.display.line(f"  {note}", "yellow")
-        for text, style in summary_lines(made.record):
-            self.display.line(text, style)
+        self.display.notes(made.record.get("notes", []))
+        self.display.lines(summary(made.record))
         return files
 
     def _write(self, made: ImagineResult, path: Path) -> list[Path]:
@@ -380,47 +378,38 @@ def numbered(path: Path, count: int) -> list[Path]:
     return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
 
 
-def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns `(line, style)` of a record's summary."""
+def summary(record: dict[str, Any]) -> Iterator[Line]:
+    """Yields what a record says about speed and exactness."""
     known = [str(record[name]) for name in ("coupling", "jacobi_window") if record.get(name)]
     how = f"method: {record['method']}" + (f" ({', '.join(known)})" if known else "")
-    text = f"mode: {record['mode']}, seed: {record['seed']}"
+    how += f", mode: {record['mode']}, seed: {record['seed']}"
     if record["finish"] != "whole":
-        return [(f"  {record['tokens']} codes, NFE {record['nfe']}, {how}, {text}", "")]
+        yield f"{record['tokens']} codes, NFE {record['nfe']}, {how}", ""
+        return
     pictures = f" ({record['count']} at once)" if record["count"] > 1 else ""
     seconds = record["seconds"]
-    shares = ", ".join(f"{name} {seconds[name]:.2f}" for name in SECONDS if name in seconds)
-    return [
-        (
-            f"  {record['tokens']} codes{pictures}, NFE {record['nfe']}, step compression "
-            f"{record['step_compression']:.2f}x, {record['tokens_per_second']:.0f} codes/s, "
-            f"{sum(seconds.values()):.2f} s",
-            "",
-        ),
-        (f"  {how}, {text}", ""),
-        *_comparison(record),
-        (f"  seconds: {shares}", "dim"),
-    ]
+    yield (
+        f"{record['tokens']} codes{pictures}, NFE {record['nfe']}, step compression "
+        f"{record['step_compression']:.2f}x, {record['tokens_per_second']:.0f} codes/s, "
+        f"{sum(seconds.values()):.2f} s",
+        "",
+    )
+    yield how, ""
+    if "plain" in record:
+        yield _comparison(record)
+    yield f"seconds: {figures({name: seconds.get(name) for name in SECONDS})}", "dim"
 
 
-def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns speed-up and parity, if plain decoding ran too."""
-    if "plain" not in record:
-        return []
-    plain, parity = record["plain"], record["parity"]
+def _comparison(record: dict[str, Any]) -> Line:
+    plain, parity, gain, style = record["plain"], record["parity"], None, None
     if parity is None:
-        note = "other draws of the same distribution, so not the same one"
+        note, style = "other draws of the same distribution, so not the same one", ""
         note = note if record["mode"] == "exact" else "of another distribution: not exact"
-        style = ""
     else:
         note = f"parity: {parity['verdict']}"
-        style = "bold green" if parity["verdict"] == "identical" else "bold red"
-    if record["draw_speedup"] is None:
-        return [(f"  {note} (code {parity['divergence']}); no speed-up is claimed", style)]
-    return [
-        (
-            f"  speed-up: {record['draw_speedup']:.2f}x (plain: NFE {plain['nfe']}, "
-            f"{sum(plain['seconds'].values()):.2f} s), {note}",
-            style,
-        )
-    ]
+    if record["draw_speedup"] is not None:
+        seconds = sum(plain["seconds"].values())
+        gain = f"{record['draw_speedup']:.2f}x (plain: NFE {plain['nfe']}, {seconds:.2f} s)"
+    elif parity is not None:
+        note += f" (code {parity['divergence']})"
+    return comparison_line(gain, note, style)
