@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sooner.storage import MissingObjectError, ObjectInfo, StorageError, Store, is_url, open_store
-from sooner.storage.remote import S3Store
+from sooner.storage.store import S3Store
 from storage.s3_server import S3Server
 
 EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)

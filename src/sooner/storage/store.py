@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -83,7 +84,7 @@ class Store:
         Raises:
             StorageError: it can't be written; the one before it stays.
         """
-        whole = joined(data)
+        whole = data if isinstance(data, bytes) else b"".join(data)
         with self._asking(name, "written"):
             self.system.pipe_file(self._at(name), whole)
 
@@ -177,6 +178,65 @@ class Store:
         )
 
 
+S3_NAME_BYTES = 1024
+"""The longest key of S3, its prefix included."""
+
+_MEMORY = threading.RLock()
+
+
+class MemoryStore(Store):
+    """Holds objects of this process, for tests: `memory://name`."""
+
+    def read(self, name: str) -> bytes:
+        with _MEMORY:  # its readers share one position
+            return super().read(name)
+
+    def write(self, name: str, data: Data) -> None:
+        with _MEMORY:
+            super().write(name, data if isinstance(data, bytes) else b"".join(data))
+
+
+class S3Store(Store):
+    """Holds objects of S3, or of what speaks its API. Nothing is renamed or copied."""
+
+    def read(self, name: str) -> bytes:
+        with self._asking(name, "read"):  # in one request: parts could be of two versions
+            return bytes(self.system.cat_file(self._at(name), max_concurrency=1))
+
+    def exists(self, name: str) -> bool:
+        bucket, key, _ = self.system.split_path(self._at(name))
+        try:
+            with self._asking(name, "looked for"):
+                self.system.call_s3("head_object", Bucket=bucket, Key=key)
+        except MissingObjectError:
+            return False
+        return True
+
+    def write(self, name: str, data: Data) -> None:
+        _, key, _ = self.system.split_path(self._at(name))
+        if len(key.encode()) > S3_NAME_BYTES:
+            raise ObjectError(
+                f"object name '{key[:80]}…' has {len(key.encode())} bytes; S3 takes up to "
+                f"{S3_NAME_BYTES}, a shorter folder helps"
+            )
+        super().write(name, data)
+
+    def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        bucket, key, _ = self.system.split_path(f"{self.path}/{prefix}")
+        rest = len(key) - len(prefix)
+        more: dict[str, str] = {}
+        while True:
+            with self._asking(prefix, "listed"):
+                page = self.system.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, **more)
+            for entry in page.get("Contents", []):
+                name = entry["Key"][rest:]
+                if name and not name.endswith("/"):  # consoles make empty objects for folders
+                    yield ObjectInfo(name, entry["Size"], written_at(entry))
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+
 def written_at(entry: Mapping[str, Any]) -> float:
     """Returns when an object was written, in seconds, by whatever name and in whatever form a file
     system tells it.
@@ -210,11 +270,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def joined(data: Data) -> bytes:
-    """Returns pieces as one."""
-    return data if isinstance(data, bytes) else b"".join(data)
 
 
 def reason_of(error: Exception) -> str:

@@ -9,7 +9,7 @@ from urllib.request import url2pathname
 
 from ..errors import SoonerError
 from .local import LocalStore
-from .store import StorageError, Store, reason_of
+from .store import MemoryStore, S3Store, StorageError, Store, reason_of
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 
@@ -56,8 +56,6 @@ def open_store(place: str | Path, **options: Any) -> Store:
             raise StorageError(f"output '{folder}' is a file; name a folder, it is made if need be")
         return LocalStore(folder)
     import fsspec  # which local folders don't need
-
-    from .remote import MemoryStore, S3Store
 
     root = str(place)
     match = URL.fullmatch(root)
