@@ -19,8 +19,8 @@ EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], ind
 DIES = """
 import os, signal, sys
 from sooner.storage import Attempts, open_store
-Attempts(open_store(sys.argv[1])).begin(sys.argv[2], "worker")
-os.kill(os.getpid(), signal.SIGKILL)
+with Attempts(open_store(sys.argv[1])).trying(sys.argv[2], "worker"):
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -31,10 +31,11 @@ def dies(folder: Path, key: str) -> None:
 @EVERYWHERE
 def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
     attempts = Attempts(any_store, maximum=1)
-    attempt = attempts.begin("a/b", "one")
-    assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
-    assert attempts.count("a/b") == 0  # this process is alive
-    attempts.end(attempt)
+    with attempts.trying("a/b", "one"):
+        assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
+        assert attempts.count("a/b") == 0  # this process is alive
+    with pytest.raises(RuntimeError, match="of the work"), attempts.trying("a/b"):
+        raise RuntimeError("of the work")
     assert list(any_store.names()) == []
     assert attempts.reason("a/b") is None
 

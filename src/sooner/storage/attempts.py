@@ -9,7 +9,8 @@ import socket
 import time
 import uuid
 from collections import defaultdict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ class Attempts:
             StorageError: it can't be taken away.
         """
         self.store.remove(attempt)
+
+    @contextmanager
+    def trying(self, key: str, owner: str = "") -> Iterator[None]:
+        """An attempt that lasts as long as the block, and ends however that ends.
+
+        Raises:
+            StorageError: it can't be recorded.
+        """
+        attempt = self.begin(key, owner)
+        try:
+            yield
+        finally:
+            self.end(attempt)
 
     def count(self, key: str) -> int:
         """Returns attempts at a key that never ended.
