@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -27,19 +27,12 @@ class Environment(Protocol):
     Attributes:
         name: such as `reach`.
         instruction: what the policy is told.
-        action_names: what each number of an action moves.
-        action_units: what it is counted in: `m`, `rad`, or nothing.
-        action_low, action_high: its range, `[dims]`.
         max_steps: actions of an episode.
     """
 
     name: str
     instruction: str
     max_steps: int
-    action_names: ClassVar[tuple[str, ...]]
-    action_units: ClassVar[tuple[str, ...]]
-    action_low: ClassVar[np.ndarray]
-    action_high: ClassVar[np.ndarray]
 
     def reset(self, seed: int) -> None:
         """A new episode; the same seed gives the same one."""
@@ -53,7 +46,7 @@ class Environment(Protocol):
         """
 
     def step(self, action: np.ndarray) -> StepResult:
-        """Take one action, `[dims]` in `action_units`, clipped to its range."""
+        """Take one action, `[dims]` in the units of the robot, clipped to its range."""
 
     def close(self) -> None:
         """Close the simulator, and free its memory."""

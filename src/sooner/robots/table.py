@@ -32,8 +32,6 @@ PIXELS = 160.0
 class TableEnvironment:
     """Reach the ball. Actions are `(dx, dy, dz, gripper)` in metres, as Meta-World's are here."""
 
-    action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "gripper")
-    action_units: ClassVar[tuple[str, ...]] = ("m", "m", "m", "")
     action_low: ClassVar[np.ndarray] = -SCALE
     action_high: ClassVar[np.ndarray] = SCALE
 

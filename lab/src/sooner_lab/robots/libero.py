@@ -58,8 +58,6 @@ class Libero:
         SoonerError: an unknown suite or task, or `hf-libero` is not installed.
     """
 
-    action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "droll", "dpitch", "dyaw", "grip")
-    action_units: ClassVar[tuple[str, ...]] = ("", "", "", "", "", "", "")
     action_low: ClassVar[np.ndarray] = -np.ones(7)
     action_high: ClassVar[np.ndarray] = np.ones(7)
 

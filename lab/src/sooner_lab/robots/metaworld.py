@@ -90,8 +90,6 @@ class MetaWorld:
         SoonerError: an unknown task, or Meta-World is not installed.
     """
 
-    action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "gripper")
-    action_units: ClassVar[tuple[str, ...]] = ("m", "m", "m", "")
     action_low: ClassVar[np.ndarray] = -SCALE
     action_high: ClassVar[np.ndarray] = SCALE
 
