@@ -61,13 +61,18 @@ def provenance(device: str, dtype: str, seed: int, draft_threads: int = 0) -> di
         "git_dirty": tree.is_dirty,
         "argv": ["sooner", *sys.argv[1:]],
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": versions(),
         "device": _device_name(device),
         "dtype": dtype,
         "threads": torch.get_num_threads(),
         "draft_threads": draft_threads,
         "seed": seed,
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Returns the versions of Python and of the packages that decide what comes out."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
 def _git(*arguments: str) -> str | None:

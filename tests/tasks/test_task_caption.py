@@ -92,7 +92,7 @@ def test_record(clip: Path, pair: ModelPair) -> None:
     assert record["input_hash"] == hashlib.sha256(clip.read_bytes()).hexdigest()
     assert {"video", "processor", "draft_processor", "vision", "prefill"} <= set(record["seconds"])
     assert all(took >= 0 for took in record["seconds"].values())
-    assert record["versions"]["torch"] == str(torch.__version__)
+    assert str(torch.__version__).startswith(record["versions"]["torch"])
 
 
 def test_default_method_follows_the_models(clip: Path, pair: ModelPair) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import av
 import torch
-import transformers
 
-from .. import __version__, miniatures
+from .. import miniatures
 from ..generation import Generation
+from ..provenance import versions
 from .clip import Clip, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
@@ -122,17 +120,6 @@ def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
     return miniatures.find(pair.miniature).foreign(Path(path))
 
 
-def versions() -> dict[str, str]:
-    """Returns everything that decides what comes out."""
-    return {
-        "sooner": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-        "av": av.__version__,
-    }
-
-
 def _speeds(made: Generation) -> dict[str, Any]:
     stats = made.stats
     return {
@@ -150,16 +137,7 @@ def _frames(clip: Clip) -> dict[str, Any]:
     return {
         "frames": len(clip.frames.indices),
         "frame_indices": clip.frames.indices,
-        "video": {
-            "frames": info.frames,
-            "fps": info.fps,
-            "seconds": info.seconds,
-            "width": info.width,
-            "height": info.height,
-            "rotation": info.rotation,
-            "is_variable": info.is_variable,
-            "damage": info.damage,
-        },
+        "video": {name: value for name, value in vars(info).items() if name != "path"},
         "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
     }
 

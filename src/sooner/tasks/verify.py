@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import SoonerError
 from ..parity import compare, reference_run
-from .caption import versions
+from ..provenance import versions
 from .clip import prepare
 from .loading import ModelPair
 from .registry import build_method

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ... import __version__
 from ...drawing import Drawing
 from ...errors import SoonerError
 from ...methods import Method
 from ...models import Canvas
-from ..caption import versions
+from ...provenance import versions
 from ..frames import Progress, read
 from ..identity import fingerprint, sha256
 from ..video import probe
@@ -291,7 +292,7 @@ def _measured(
 
 def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:
     """Hash of all that decides a record besides the prompt; `dtype` as it was asked for."""
-    return settings.digest(fingerprint(model), dtype, versions()["sooner"])
+    return settings.digest(fingerprint(model), dtype, __version__)
 
 
 def _strange(drawing_model: DrawingModel, prompt: str) -> list[str]:
