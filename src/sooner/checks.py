@@ -123,10 +123,22 @@ REQUIRED: Any = dataclasses.MISSING
 
 @dataclass(frozen=True)
 class Range:
-    """What a field of settings may be, and how a command line writes it; see `option`."""
+    """What a field of settings may be, and how a command line writes it.
+
+    Attributes:
+        minimum, maximum, above, hint: of a number, as in `check_number`; without `minimum` any
+            will do.
+        known: the names that it may have; a mapping tells what each is, for the help.
+        metavar: what its value is called on the command line; by default its type's.
+        parse: makes it of the command line's text.
+        names: of the option, such as `-o` and `--output`; by default the field's.
+        env: a variable of the environment that sets it as well.
+        positional: it is an argument of the command line, not an option.
+    """
 
     minimum: float | None = None
     maximum: float = math.inf
+    _: dataclasses.KW_ONLY
     above: bool = False
     known: Collection[str] = ()
     hint: str = ""
@@ -147,35 +159,14 @@ class Range:
         return f"{begin} to {self.maximum:g}"
 
 
-def option(
-    default: Any,
-    minimum: float | None = None,
-    maximum: float = math.inf,
-    *,
-    above: bool = False,
-    known: Collection[str] = (),
-    hint: str = "",
-    metavar: str | None = None,
-    parse: Callable[[str], Any] | None = None,
-    names: tuple[str, ...] = (),
-    env: str | None = None,
-    positional: bool = False,
-) -> Any:
+def option(default: Any, *bounds: float, **more: Any) -> Any:
     """Returns a field of settings with its range; the class's docstring says what it is.
 
     Args:
         default: its value where none is given; `REQUIRED` if there is none.
-        minimum, maximum, above, hint: of a number, as in `check_number`; without `minimum` any
-            will do.
-        known: the names that it may have; a mapping tells what each is, for the help.
-        metavar: what its value is called on the command line; by default its type's.
-        parse: makes it of the command line's text.
-        names: of the option, such as `-o` and `--output`; by default the field's.
-        env: a variable of the environment that sets it as well.
-        positional: it is an argument of the command line, not an option.
+        bounds, more: as of `Range`.
     """
-    limits = Range(minimum, maximum, above, known, hint, metavar, parse, names, env, positional)
-    return dataclasses.field(default=default, metadata={"range": limits})
+    return dataclasses.field(default=default, metadata={"range": Range(*bounds, **more)})
 
 
 @functools.cache

@@ -24,12 +24,13 @@ class MemoryRanOutError(SoonerError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what is wrong with a file, in a line without its name, which the message has
-    already.
+    """Returns what is wrong with a file or an object, in a line without its name, which the message
+    has already.
     """
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return re.sub(r"( file)?:? '[^']*/[^']*'$", "", " ".join(str(error).split()))
+    text = " ".join(str(error).split()) or type(error).__name__
+    return re.sub(r"( file)?:? '[^']*/[^']*'$", "", text)[:300].rstrip(".")
 
 
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory", "alloc_failed")

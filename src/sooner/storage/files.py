@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 from .local import STATE_FOLDER
-from .store import StorageError, check_name, reason_of
+from .store import StorageError, check_name
 from .urls import URL, file_system
 
 MAGIC = re.compile(r"[*[]")  # a `?` is a part of names, and begins queries

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ..errors import reason_of
 from .store import (
     NOTHING_THERE,
     Data,
@@ -19,7 +20,6 @@ from .store import (
     StorageError,
     Store,
     check_name,
-    reason_of,
 )
 
 PART_BEGINS, PART_ENDS = ".sooner-", ".part"

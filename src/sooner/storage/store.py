@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 
 NOTHING_THERE = (FileNotFoundError, NotADirectoryError)
 
@@ -270,9 +270,3 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def reason_of(error: Exception) -> str:
-    """Returns what a file system or a client of a store says of an error, in one line."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(f"{reason}".split())[:300].rstrip(".")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import url2pathname
 
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 from .local import LocalStore
-from .store import MemoryStore, S3Store, StorageError, Store, reason_of
+from .store import MemoryStore, S3Store, StorageError, Store
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 
