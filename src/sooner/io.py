@@ -13,37 +13,26 @@ from typing import IO, Any
 from .errors import SoonerError
 
 
-def part_of(path: Path, is_alone: bool = False) -> Path:
+def part_of(path: Path) -> Path:
     """Returns where what will be `path` is written; see `replacing`."""
-    return path.with_name(f".{path.name}.part" if is_alone else f".{path.name}.{os.getpid()}.part")
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 @contextlib.contextmanager
-def replacing(path: Path | str, is_alone: bool = False) -> Iterator[Path]:
+def replacing(path: Path | str) -> Iterator[Path]:
     """A path beside `path` to write to; on leaving, what was written replaces `path` at once.
 
     The name is of this process alone, so two writers never share it; the last one wins. If the
     block raises, `path` stays as it was and nothing is left behind.
-
-    Args:
-        is_alone: no other process writes `path`, as a lock ensures: the name is always the same,
-            so what a killed process left there is written over.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(path, is_alone)
+    part = part_of(path)
     try:
         yield part
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def write_bytes(pieces: Iterable[bytes], path: Path | str) -> None:
-    """Write a file that no other process writes, whole or not at all, and sync it."""
-    with replacing(path, is_alone=True) as part, open(part, "wb") as file:
-        file.writelines(pieces)
-        _sync(file)
 
 
 def write_text(text: str, path: Path | str) -> None:
@@ -113,7 +102,9 @@ class JsonLines:
     def rewrite(self, lines: Iterable[bytes]) -> None:
         """Put other lines, each with its end, in place of all at once."""
         lines = list(lines)
-        write_bytes(lines, self.path)
+        with replacing(self.path) as part, open(part, "wb") as file:
+            file.writelines(lines)
+            _sync(file)
         self.count, self.is_torn = len(lines), False
 
 
