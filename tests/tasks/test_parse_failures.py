@@ -14,8 +14,8 @@ from documents.paper import without_pages
 from sooner.documents import PageDraft, PageRange
 from sooner.errors import SoonerError
 from sooner.tasks.parse import FAILED
-from sooner.tasks.parse.worker import DeviceFaultError
 from sooner.tasks.parse.output import Intake
+from sooner.tasks.parse.worker import DeviceFaultError
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import SMALL, job, records, run
 
