@@ -186,9 +186,8 @@ class FakeBlockDrafter:
             num_key_value_heads=1, head_dim=2, block_size=block_size, mask_token_id=0, layers=(1,),
         )  # fmt: skip
         self.table = torch.randn(vocab, block_size, vocab, generator=generator)
-        self.d2t = None
+        self.token_ids = None if token_ids is None else torch.tensor(token_ids)
         if token_ids is not None:
-            self.d2t = torch.tensor(token_ids) - torch.arange(len(token_ids))
             lost = [token for token in range(vocab) if token not in token_ids]
             self.table[..., lost] = -torch.inf
 

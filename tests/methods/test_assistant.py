@@ -241,7 +241,7 @@ def test_unknown_missing_or_misshapen_tensors_are_named(tmp_path: Path) -> None:
     order = "masked_embedding.token_ordering"
     cases = (
         ({**weights, "model.layers.0.self_attn.k_proj.weight": torch.zeros(2)}, "attn.k_proj"),
-        ({**weights, "model.norm.weight": torch.ones(3)}, r"'norm.weight' .* \[3\], .* \[16\]"),
+        ({**weights, "model.norm.weight": torch.ones(3)}, r"norm.weight' .* \[3\], .* \[16\]"),
         ({**weights, order: torch.zeros_like(weights[order])}, "token_ordering.* each of 160"),
         ({name: tensor for name, tensor in weights.items() if name != order}, f"lacks {order}"),
         (

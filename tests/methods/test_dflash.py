@@ -18,8 +18,8 @@ from sooner.engine.tree import Tree
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.dflash.drafter import BlockDrafter
 from sooner.methods.dflash.runner import BlockRunner
-from sooner.methods.dflash.tree import MarginalTree
 from sooner.methods.eagle.target_print import fingerprint
+from sooner.methods.growth import MarginalTrees
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
@@ -168,7 +168,7 @@ def test_a_tree_holds_the_likeliest_prefixes(nodes: int, spread: float) -> None:
     torch.manual_seed(nodes)
     p = (spread * torch.randn(3, 5, 11)).log_softmax(-1)
     values, tokens = p.topk(min(nodes, 11))
-    tree = MarginalTree(values, tokens, nodes).best([5, 5, 5], is_open=False)
+    tree = MarginalTrees().best(values, tokens, nodes, [5, 5, 5], is_open=False)
     for row in range(3):
         expected, paths = literal_tree(p[row], nodes), paths_of(tree, row)
         assert set(paths) == set(expected)
@@ -179,7 +179,7 @@ def test_a_tree_holds_the_likeliest_prefixes(nodes: int, spread: float) -> None:
 def test_forbidden_tokens_are_in_no_tree() -> None:
     p = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]]).log()
     values, tokens = p.topk(3)
-    tree = MarginalTree(values, tokens, 9).best([2], is_open=True)
+    tree = MarginalTrees().best(values, tokens, 9, [2], is_open=True)
     assert set(paths_of(tree, 0)) == {(0,), (1,), (0, 2), (1, 2)}
 
 
@@ -190,7 +190,7 @@ def test_another_target_is_refused_by_what_differs() -> None:
     inputs = tiny.inputs("llama", "text", 1)
     trained_for = fingerprint(adapt(tiny.model("llama", seed=5)))
     for more, message in (
-        ({"provenance": {"target": trained_for}}, r"another target \(.* is off by"),
+        ({"provenance": {"target": trained_for}}, r"another target \(.* are off by"),
         ({"hidden_size": 32}, "hidden_size 32, but LlamaForCausalLM has 48"),
         ({"vocab_size": 99}, "vocab_size 99, but LlamaForCausalLM has 96"),
         ({"mask_token_id": 96}, r"mask_token_id 96, .* ends at 95"),

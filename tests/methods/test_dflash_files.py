@@ -15,7 +15,8 @@ import sooner
 import tiny
 from sooner import DFlashModel
 from sooner.methods.dflash import loader
-from sooner.methods.dflash.config import DFlashConfig, read_config
+from sooner.methods.dflash.config import DFlashConfig
+from sooner.methods.dflash.config import read_dflash_config as read_config
 from sooner.methods.trained import load_drafter
 
 SIZES: dict[str, Any] = {
@@ -187,7 +188,7 @@ def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
         )
         assert torch.equal(made.sequences, plain)
     del tensors["d2t"]
-    with pytest.raises(sooner.SoonerError, match=r"vocabulary of 32 and no d2t"):
+    with pytest.raises(sooner.SoonerError, match=r"drafts 32 of 96 tokens, but has no .d2t."):
         loader.load(written(tmp_path / "lacking", raw, tensors))
 
 

@@ -19,8 +19,8 @@ from methods.trees import literal_tree, paths_of, record_trees
 from published_heads import VOCAB, PublishedEagle3, draw, write_eagle3
 from recorders import StandIn
 from sooner import Eagle, EagleHead
-from sooner.methods.eagle.published import load_eagle3
-from sooner.methods.eagle.specforge import save_eagle3
+from sooner.methods.eagle.eagle3 import load_eagle3
+from sooner.methods.eagle.published import save_eagle3
 
 # --- the head, with its cache and without
 
@@ -70,7 +70,7 @@ def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPat
 def test_a_head_of_another_target_is_refused() -> None:
     other = tiny.model("llama", seed=5)
     inputs = tiny.inputs("llama", "text", 1)
-    with pytest.raises(sooner.SoonerError, match=r"another target \(.* is off by"):
+    with pytest.raises(sooner.SoonerError, match=r"another target \(.* are off by"):
         sooner.generate(other, inputs, Eagle(tiny.head("llama")), max_new_tokens=4)
     with pytest.raises(sooner.SoonerError, match=r"model_type llama, not qwen2"):
         sooner.generate(tiny.model("qwen2"), inputs, Eagle(tiny.head("llama")), max_new_tokens=4)

@@ -15,7 +15,7 @@ import tiny
 from published_heads import draw
 from published_mtp import GLM, QWEN, PublishedMtp, write_mtp
 from sooner.methods.eagle import MtpHead
-from sooner.methods.eagle.mtp_published import load_mtp
+from sooner.methods.eagle.mtp import load_mtp
 from sooner.models import adapt
 from zoo import laws
 from zoo.species import model_of

@@ -15,7 +15,7 @@ import tiny
 from methods.doors import generate
 from published_heads import PublishedEagle3, write_eagle3
 from sooner.methods.eagle import Eagle3Head
-from sooner.methods.eagle.published import load_eagle3
+from sooner.methods.eagle.eagle3 import load_eagle3
 from sooner.models import adapt
 from sooner.tasks.train_draft.dataset import DataSet, collate
 from sooner.tasks.train_draft.losses import unroll

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from ..engine.cache import SlotCache
-from ..engine.interface import Drafter, Outcome
+from ..engine.interface import Drafter, Outcome, Prompt
 from ..engine.tree import Tree
+from ..errors import UnsupportedError
 from .backlog import Backlog
 from .context import Context
 from .controller import RoundCost
 from .tree_size import NOTHING, TreeSize
+
+if TYPE_CHECKING:
+    from ..engine.graphs.parts import PartGraphs
 
 Part = Callable[..., tuple[Tensor, ...]]
 """A function of tensors that a drafter launches at once."""
@@ -89,23 +93,6 @@ class SizedDrafter(Drafter):
         self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
 
 
-class LaunchesParts(Protocol):
-    """Launches the parts of a draft (`graphs.PartGraphs`), which read and change nothing on the
-    host; results are gone with the next call of their key."""
-
-    def run(
-        self,
-        runner: Any,
-        key: Hashable,
-        function: Part,
-        inputs: Sequence[Tensor],
-        is_ragged: bool = False,
-    ) -> tuple[Tensor, ...]: ...
-
-    def release(self, runner: Any) -> None:
-        """The runner forwards no more."""
-
-
 class DraftRunner:
     """Runs a trained drafter over a cache of its own, whose slot `i` holds what lies at place `i`.
 
@@ -125,7 +112,7 @@ class DraftRunner:
     ) -> None:
         self.drafter, self.adapter, self.options = drafter, adapter, options
         self.cache = SlotCache(layers, capacity)
-        self.graphs: LaunchesParts | None = None
+        self.graphs: PartGraphs | None = None
         self.resize(capacity)
 
     @property
@@ -193,49 +180,93 @@ class DraftRunner:
         return cos[0, 0][slots][:, None], sin[0, 0][slots][:, None]
 
 
-class PrefillStates(Protocol):
-    """What the prefill told of the prompts, until it is read.
+class PromptStates:
+    """Holds the prompts' embeddings, positions and states, as the prefill passes them."""
 
-    Attributes:
-        lengths: tokens of each.
-    """
+    def __init__(self) -> None:
+        self.embeds = self.positions = self.next_position = torch.empty(0)
+        self.lengths: list[int] = []
+        self._states: list[Tensor] = []
 
-    lengths: list[int]
+    def add(self, prompt: Prompt, start: int, states: Tensor, embeds: Tensor | None = None) -> None:
+        """Keep the states of the prompt's tokens from `start` on.
+
+        Args:
+            embeds: the head's own, in place of the prompt's, `[rows, width, hidden]`.
+        """
+        if not start:
+            self.embeds, self.lengths, self._states = prompt.embeds, prompt.lengths, []
+            self.positions, self.next_position = prompt.positions, prompt.next_position
+            if embeds is not None:
+                self.embeds = embeds
+        self._states.append(states)
+
+    @property
+    def width(self) -> int:
+        """Returns the tokens of the longest prompt."""
+        return self.embeds.shape[1]
+
+    @property
+    def states(self) -> Tensor:
+        """Returns `[rows, width, hidden]`.
+
+        Raises:
+            UnsupportedError: a prefill context took tokens out on the way.
+        """
+        states = torch.cat(self._states, 1) if len(self._states) > 1 else self._states[0]
+        if states.shape[1] != self.width:
+            raise UnsupportedError(
+                f"the drafter needs the states of all {self.width} prompt tokens, but a prefill "
+                f"context left {states.shape[1]} of them; leave the context"
+            )
+        return states
 
     def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
+        index = torch.tensor(rows, device=self.embeds.device)
+        self.embeds = self.embeds[index]
+        self._states = [states[index.to(states.device)] for states in self._states]
+        self.lengths = [self.lengths[row] for row in rows]
+        index = index.to(self.positions.device)
+        self.positions = self.positions.index_select(-2, index)
+        self.next_position = self.next_position.index_select(-1, index)
+
+    def entries(self) -> tuple[Tensor, Tensor, list[int]]:
+        """Returns embeddings of the token behind each state but the last, the states, and their
+        number.
+
+        The last prompt token's entry begins what was generated, see `Backlog`.
+        """
+        sizes = [length - 1 for length in self.lengths]
+        return self.embeds[:, 1:], self.states[:, :-1], sizes
 
 
 Runner = TypeVar("Runner", bound=DraftRunner)
-Prompts = TypeVar("Prompts", bound=PrefillStates)
 
 
-class ReadingDrafter(SizedDrafter, Generic[Runner, Prompts]):
+class ReadingDrafter(SizedDrafter, Generic[Runner]):
     """A drafter with a cache that holds an entry for each committed token, made from the target's
     own states of it.
 
     Prompts are read with the first draft, so that a run that stays plain pays nothing for them.
-
-    Args:
-        prompt: hears the prefill.
 
     Attributes:
         runner: from the first draft on; `prompt` until then.
         backlog: what was committed and is not in the cache yet.
     """
 
-    def __init__(self, context: Context, sizing: TreeSize, prompt: Prompts) -> None:
+    def __init__(self, context: Context, sizing: TreeSize) -> None:
         super().__init__(context, sizing)
         self.runner: Runner | None = None
-        self.prompt: Prompts | None = prompt
+        self.prompt: PromptStates | None = PromptStates()
         self.backlog = Backlog()
 
     @abstractmethod
-    def make_runner(self, prompt: Prompts) -> Runner:
+    def make_runner(self, prompt: PromptStates) -> Runner:
         """A runner with room for the prompts and what is decoded behind them."""
 
     @abstractmethod
-    def read_prompt(self, runner: Runner, prompt: Prompts) -> None:
+    def read_prompt(self, runner: Runner, prompt: PromptStates) -> None:
         """Let a runner read the prompts."""
 
     @property

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from ..errors import SoonerError, UnsupportedError
 from ..registry import choices
 from .base import Method
 from .checks import hub_problem
+from .published import CONFIG, read_config, tensor_files
 
-CONFIG, HEAD = "config.json", "head"
+HEAD = "head"
 Predicate = Callable[[Mapping[str, Any], set[str]], bool]
 Loader = Callable[..., Any]
 
@@ -46,10 +46,11 @@ def known_kinds() -> tuple[Kind, ...]:
     from .assistant.sizes import is_assistant
     from .dflash.config import is_dflash
     from .dflash.loader import load as load_dflash
+    from .eagle.eagle3 import load_eagle3
     from .eagle.head import EagleHead
+    from .eagle.mtp import load_mtp
     from .eagle.mtp_layouts import is_mtp
-    from .eagle.mtp_published import load_mtp
-    from .eagle.published import is_eagle3, load_eagle3
+    from .eagle.published import is_eagle3
 
     return (
         Kind(
@@ -76,58 +77,12 @@ def known_kinds() -> tuple[Kind, ...]:
     )
 
 
-def _mentions(*words: str) -> Predicate:
-    """Returns whether architectures, types or tensors of a drafter have one of these words."""
-
-    def fits(config: Mapping[str, Any], names: set[str]) -> bool:
-        values = [config.get("speculators_model_type"), config.get("model_type")]
-        values += [*(config.get("architectures") or []), config.get("projector_type")]
-        values += [(config.get("dflash_config") or {}).get("projector_type")]
-        return any(word in str(value).lower() for value in values for word in words)
-
-    return fits
-
-
-def _has(*parts: str) -> Predicate:
-    def fits(config: Mapping[str, Any], names: set[str]) -> bool:
-        return any(part in name for name in names for part in parts)
-
-    return fits
-
-
-def _is_dflash2(config: Mapping[str, Any], names: set[str]) -> bool:
-    options = {**config, **(config.get("dflash_config") or {})}
-    is_named = _mentions("dflash2")(config, names)
-    return is_named or "selector_rank" in options or "conv_kernel_size" in options
-
-
-IN_ORDER = (
-    "its tokens depend on those before them inside a block, so that a block's marginals are no "
-    "tree; it takes a drafter that samples a block in order"
-)
-INDEPENDENT = (
-    "its heads are independent of each other; it takes a drafter that ranks a tree of products of "
-    "their marginals"
-)
-REFUSED: tuple[tuple[str, Predicate, str], ...] = (
-    ("DFlash2", _is_dflash2, IN_ORDER),
-    ("Domino", _mentions("domino"), IN_ORDER),
-    ("DSpark", _mentions("dspark"), IN_ORDER),
-    ("P-EAGLE", _mentions("peagle"), "it drafts a block in parallel from masked states; it takes a "
-     "drafter of blocks, as DFlash has"),
-    ("Medusa", _mentions("medusa"), INDEPENDENT),
-    ("Hydra", _mentions("hydra"), "its heads read the tokens before them; it takes a drafter that "
-     "runs them in order"),
-    ("an MLP speculator", _mentions("mlp_speculator", "mlpspeculator"), "its layers read the last "
-     "state and one token each; it takes a drafter that runs them in order"),
-    ("Medusa", _has("medusa_head"), INDEPENDENT),
-)  # fmt: skip
-"""Name, how to tell it, what it would take."""
-
-EAGLE1 = (
-    "an EAGLE-1 or EAGLE-2 head as published, a Llama layer on the target's last states; it takes "
-    "a loader of that layout: train one with `sooner train draft`, or give an EAGLE-3 head"
-)
+REFUSED: Mapping[str, str] = {
+    "dflash2": "DFlash2", "selector_rank": "DFlash2", "conv_kernel_size": "DFlash2",
+    "domino": "Domino", "dspark": "DSpark", "peagle": "P-EAGLE", "medusa": "Medusa",
+    "hydra": "Hydra", "mlp_speculator": "an MLP speculator", "mlpspeculator": "an MLP speculator",
+}  # fmt: skip
+"""Words in configs and names of tensors that tell kinds which are not run."""
 
 
 def load_drafter(
@@ -215,67 +170,29 @@ def find_folder(path_or_name: Path | str) -> Path:
         ) from error
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """Returns a drafter's config.json.
-
-    Raises:
-        SoonerError: there is none, or it is no object.
-    """
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SoonerError(
-            f"draft head '{folder}' has no readable config.json; give a folder that `sooner train "
-            "draft` wrote, or a published drafter"
-        ) from error
-    if not isinstance(config, dict):
-        raise SoonerError(f"'{folder / 'config.json'}' is no JSON object; give a published drafter")
-    return config
-
-
 def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
     """Returns what a drafter is.
 
     Raises:
-        UnsupportedError: one that no method runs; says what it would take.
+        UnsupportedError: one that no method runs.
     """
-    names = tensor_names(folder)
-    for name, fits, lacking in REFUSED:
-        if fits(config, names):
-            raise UnsupportedError(f"'{folder}' is {name}: {lacking}")
-    kinds = known_kinds()
+    names, kinds = set(tensor_files(folder)), known_kinds()
+    known = ", ".join(kind.name for kind in kinds)
+    options = config.get("dflash_config") or {}
+    values = [config.get(name) for name in ("speculators_model_type", "model_type")]
+    values += [*(config.get("architectures") or []), config.get("projector_type")]
+    text = " ".join(map(str, [*values, options.get("projector_type"), *config, *options, *names]))
+    if refused := next((kind for word, kind in REFUSED.items() if word in text.lower()), None):
+        raise UnsupportedError(f"'{folder}' is {refused}, which is not run; known: {known}")
     for kind in kinds:
         if kind.fits(config, names):
             return kind
     if any(name.removeprefix("model.").startswith(("fc.", "layers.0.")) for name in names):
-        raise UnsupportedError(f"'{folder}' is {EAGLE1}")
-    known = ", ".join(kind.name for kind in kinds)
+        raise UnsupportedError(
+            f"'{folder}' is an EAGLE-1 or EAGLE-2 head as published, whose layout is not read; "
+            "train one with `sooner train draft`, or give an EAGLE-3 head"
+        )
     raise UnsupportedError(
-        f"'{folder / 'config.json'}' is of model_type {config.get('model_type')!r}, "
+        f"'{folder / CONFIG}' is of model_type {config.get('model_type')!r}, "
         f"no drafter that is known; known: {known}"
     )
-
-
-def tensor_names(folder: Path) -> set[str]:
-    """Returns names of a folder's tensors, without loading them where the format allows it."""
-    from safetensors import SafetensorError, safe_open
-
-    names: set[str] = set()
-    for path in _files(folder, "*.safetensors"):
-        try:
-            with safe_open(str(path), framework="pt") as file:
-                names |= set(file.keys())
-        except (OSError, SafetensorError):
-            continue  # the loader says what is wrong with it
-    if not names and (path := folder / "pytorch_model.bin").is_file():
-        import torch
-
-        try:
-            names = set(torch.load(path, map_location="meta", weights_only=True, mmap=True))
-        except Exception:  # as above; torch raises whatever its unpickler does
-            return names
-    return names
-
-
-def _files(folder: Path, pattern: str) -> Iterable[Path]:
-    return sorted(folder.glob(pattern)) if folder.is_dir() else ()

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ...errors import SoonerError
-from ..eagle.published import check_names, read_weights
+from ..published import CONFIG, Weights
 from .query_layers import AssistantModel
 from .sizes import read_config
 
@@ -28,27 +27,18 @@ def load(folder: Path, config: Mapping[str, Any]) -> AssistantModel:
         SoonerError: a key or tensor that is unknown, missing or misshapen, by its name.
         UnsupportedError: an option of the layout that can't be run.
     """
-    model = AssistantModel(read_config(config, str(folder / "config.json")))
-    weights = {name.removeprefix("model."): tensor for name, tensor in read_weights(folder).items()}
-    _fill(model, _tied(weights, model.config.tie_word_embeddings), str(folder))
-    return model.eval()
-
-
-def _tied(weights: dict[str, Tensor], is_tied: bool) -> dict[str, Tensor]:
-    """Returns the weights with one LM head; an embedding beside it is ignored."""
-    embedding = weights.pop(EMBEDDING, None)
-    if is_tied and embedding is not None:
-        weights[HEAD] = embedding
-    return weights
-
-
-def _fill(model: AssistantModel, weights: Mapping[str, Tensor], where: str) -> None:
-    check_names(Path(where), model, {n: (n, w) for n, w in weights.items()}, "assistant")
+    model = AssistantModel(read_config(config, str(folder / CONFIG)))
+    weights = Weights.read(folder, "assistant")
+    # There is one LM head; an embedding beside it is ignored.
+    embedding = weights.tensors.pop(EMBEDDING, None)
+    if model.config.tie_word_embeddings and embedding is not None:
+        weights.tensors[HEAD] = embedding
+    weights.fill(model)
     if (clusters := model.masked_embedding) is not None:
-        ids = weights["masked_embedding.token_ordering"].long()
-        if not torch.equal(ids.sort()[0], clusters.token_ordering):
+        ids = clusters.token_ordering
+        if not torch.equal(ids.sort()[0], torch.arange(len(ids))):
             raise SoonerError(
-                f"tensor 'masked_embedding.token_ordering' of assistant '{where}' does not hold "
+                f"tensor 'masked_embedding.token_ordering' of assistant '{folder}' does not hold "
                 f"each of {len(ids)} tokens once; give the whole folder"
             )
-    model.load_state_dict(dict(weights))
+    return model.eval()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,17 @@ from transformers import Qwen3Config
 
 from ...checks import check_number, check_whole
 from ...errors import SoonerError, UnsupportedError, unknown
-from ...io import write_json
+from ..published import CONFIG, CONFIG_KEY, layer_sizes, needed, read_config
 
-FILE = "config.json"
 ARCHITECTURE = "DFlashDraftModel"
 SLIDING = "sliding_attention"
-PROVENANCE = "sooner"
-"""Key of what `sooner train draft` writes beside the published ones."""
+
+QWEN3 = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "rms_norm_eps", "attention_bias", "hidden_act",
+    "max_position_embeddings",
+)  # fmt: skip
+"""Fields that are called as in transformers' config of Qwen3."""
 
 OPTIONS = (
     "block_size", "mask_token_id", "target_layer_ids", "input_embedding_scale",
@@ -118,19 +121,11 @@ class DFlashConfig:
 
     def qwen3(self) -> Qwen3Config:
         """Returns the same sizes as transformers' Qwen3 takes them."""
-        return Qwen3Config(
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            num_key_value_heads=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            rms_norm_eps=self.rms_norm_eps,
-            rope_parameters=dict(self.rope_parameters or {"rope_type": "default"}),
-            attention_bias=self.attention_bias,
-            hidden_act=self.hidden_act,
-            max_position_embeddings=self.max_position_embeddings,
-        )
+        return Qwen3Config(**{name: getattr(self, name) for name in QWEN3}, **self._rope)
+
+    @property
+    def _rope(self) -> dict[str, Any]:
+        return {"rope_parameters": dict(self.rope_parameters or {"rope_type": "default"})}
 
     def published(self) -> dict[str, Any]:
         """`config.json` as z-lab's repositories have it.
@@ -144,26 +139,19 @@ class DFlashConfig:
                 "a DFlash drafter with a vocabulary or an anchor of speculators' kind has no place "
                 "in z-lab's layout; keep the files that it was read from"
             )
-        data = asdict(self)
-        names = (
-            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-            "num_key_value_heads", "head_dim", "rms_norm_eps", "attention_bias", "hidden_act",
-            "max_position_embeddings", "block_size", "vocab_size",
-        )  # fmt: skip
         sliding = next((window for window in self.windows if window), None)
         scales = {
-            name: data[name]
-            for name, usual in (
-                ("input_embedding_scale", 1.0), ("output_multiplier", 1.0),
-                ("final_logit_softcapping", None),
-            )
-            if data[name] != usual
-        }  # fmt: skip
+            name: getattr(self, name)
+            for name in OPTIONS[3:]
+            if getattr(self, name) != getattr(DFlashConfig, name)
+        }
         return {
             "architectures": [ARCHITECTURE],
             "model_type": "qwen3",
-            **{name: data[name] for name in names if data[name] is not None},
-            "rope_parameters": dict(self.rope_parameters or {"rope_type": "default"}),
+            **{name: getattr(self, name) for name in QWEN3},
+            **self._rope,
+            "block_size": self.block_size,
+            **({} if self.vocab_size is None else {"vocab_size": self.vocab_size}),
             "layer_types": kinds,
             "sliding_window": sliding,
             "use_sliding_window": sliding is not None,
@@ -173,12 +161,8 @@ class DFlashConfig:
                 "target_layer_ids": [layer - 1 for layer in self.layers],
                 **scales,
             },
-            **({PROVENANCE: dict(self.provenance)} if self.provenance else {}),
+            **({CONFIG_KEY: dict(self.provenance)} if self.provenance else {}),
         }
-
-    def save(self, folder: Path) -> None:
-        """Write `config.json`, in z-lab's layout."""
-        write_json(self.published(), folder / FILE)
 
     @staticmethod
     def load(folder: Path) -> DFlashConfig:
@@ -188,16 +172,7 @@ class DFlashConfig:
             SoonerError: no such file, or a key that is unknown, missing or out of range.
             UnsupportedError: positions of several axes.
         """
-        path = folder / FILE
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SoonerError(
-                f"drafter '{folder}' has no readable {FILE}; give a folder of a DFlash drafter"
-            ) from error
-        if not isinstance(raw, dict):
-            raise SoonerError(f"'{path}' is no JSON object; give a folder of a DFlash drafter")
-        return read_config(raw, str(path))
+        return read_dflash_config(read_config(folder), folder / CONFIG)
 
 
 def is_dflash(raw: Mapping[str, Any]) -> bool:
@@ -210,7 +185,7 @@ def is_dflash(raw: Mapping[str, Any]) -> bool:
     )
 
 
-def read_config(raw: Mapping[str, Any], where: str) -> DFlashConfig:
+def read_dflash_config(raw: Mapping[str, Any], where: Any) -> DFlashConfig:
     """Returns the config in any of the published layouts.
 
     - z-lab's: `model_type` is qwen3, `architectures` says DFlashDraftModel; `target_layer_ids` i
@@ -239,44 +214,44 @@ def read_config(raw: Mapping[str, Any], where: str) -> DFlashConfig:
         options.setdefault(name, raw.get(name))
     is_assistant = str(raw.get("model_type", "")).endswith("_assistant")
     is_causal = raw.get("is_causal", False if is_assistant else None)
-    ids = _needed(options, "target_layer_ids", where)
+    ids = needed(options, "target_layer_ids", where)
     return _config(
         raw, where, layers=[int(layer) + 1 for layer in ids], is_causal=is_causal,
         block_size=options["block_size"] or 16,
-        mask_token_id=_needed(options, "mask_token_id", where),
+        mask_token_id=needed(options, "mask_token_id", where),
         **{name: options[name] for name in OPTIONS[3:] if options[name] is not None},
     )  # fmt: skip
 
 
-def _speculators(raw: Mapping[str, Any], where: str) -> DFlashConfig:
-    inner = dict(_needed(raw, "transformer_layer_config", where))
+def _speculators(raw: Mapping[str, Any], where: Any) -> DFlashConfig:
+    inner = dict(needed(raw, "transformer_layer_config", where))
     return _config(
-        inner, where, layers=_needed(raw, "aux_hidden_state_layer_ids", where),
+        inner, where, layers=needed(raw, "aux_hidden_state_layer_ids", where),
         is_causal=False if raw.get("sliding_window_non_causal") else None,
-        block_size=raw.get("block_size", 8), mask_token_id=_needed(raw, "mask_token_id", where),
+        block_size=raw.get("block_size", 8), mask_token_id=needed(raw, "mask_token_id", where),
         from_anchor=bool(raw.get("sample_from_anchor")),
         draft_vocab_size=raw.get("draft_vocab_size"),
         target_hidden_size=raw.get("target_hidden_size"),
     )  # fmt: skip
 
 
-def _open_spec(raw: Mapping[str, Any], where: str) -> DFlashConfig:
+def _open_spec(raw: Mapping[str, Any], where: Any) -> DFlashConfig:
     spec = dict(raw["speculative_config"])
     from_anchor = bool(spec.get("sample_from_anchor"))
     start = int(spec.get("target_layer_start_idx", 1))
-    ids = _needed(spec, "target_layer_ids", where)
+    ids = needed(spec, "target_layer_ids", where)
     return _config(
         raw, where, layers=[int(layer) + 1 - start for layer in ids],
         is_causal=False if spec.get("sliding_window_non_causal") else None,
-        block_size=int(_needed(spec, "speculative_tokens", where)) + (not from_anchor),
-        mask_token_id=_needed(spec, "mask_token_id", where), from_anchor=from_anchor,
+        block_size=int(needed(spec, "speculative_tokens", where)) + (not from_anchor),
+        mask_token_id=needed(spec, "mask_token_id", where), from_anchor=from_anchor,
         draft_vocab_size=spec.get("draft_vocab_size"),
         target_hidden_size=raw.get("target_hidden_size"),
     )  # fmt: skip
 
 
 def _config(
-    raw: Mapping[str, Any], where: str, *, layers: Any, is_causal: bool | None, **more: Any
+    raw: Mapping[str, Any], where: Any, *, layers: Any, is_causal: bool | None, **more: Any
 ) -> DFlashConfig:
     """The sizes of the layers, from a config of Qwen3's kind, with what a layout tells apart."""
     kinds = raw.get("layer_types") or ["full_attention"]
@@ -284,37 +259,28 @@ def _config(
         causal = tuple(kind == SLIDING for kind in kinds)
     else:
         causal = tuple(bool(is_causal) for _ in kinds)
-    heads = int(_needed(raw, "num_attention_heads", where))
-    hidden = int(_needed(raw, "hidden_size", where))
     draft_vocab = more.pop("draft_vocab_size", None)
     vocab = raw.get("vocab_size")
     return DFlashConfig(
-        hidden_size=hidden,
-        intermediate_size=int(_needed(raw, "intermediate_size", where)),
-        num_hidden_layers=int(_needed(raw, "num_hidden_layers", where)),
-        num_attention_heads=heads,
-        num_key_value_heads=int(raw.get("num_key_value_heads") or heads),
-        head_dim=int(raw.get("head_dim") or hidden // heads),
-        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        **layer_sizes(raw, where),
+        num_hidden_layers=int(needed(raw, "num_hidden_layers", where)),
         rope_parameters=_rope(raw, where),
         attention_bias=bool(raw.get("attention_bias", False)),
         hidden_act=str(raw.get("hidden_act", "silu")),
         max_position_embeddings=int(raw.get("max_position_embeddings", 40_960)),
         layers=tuple(int(layer) for layer in layers),
-        windows=tuple(_window(raw, where) if kind == SLIDING else None for kind in kinds),
+        windows=tuple(
+            int(needed(raw, "sliding_window", where)) if kind == SLIDING else None for kind in kinds
+        ),
         causal=causal,
         vocab_size=None if vocab is None else int(vocab),
         draft_vocab_size=None if draft_vocab is None else int(draft_vocab),
-        provenance=dict(raw.get(PROVENANCE) or {}),
+        provenance=dict(raw.get(CONFIG_KEY) or {}),
         **more,
     )
 
 
-def _window(raw: Mapping[str, Any], where: str) -> int:
-    return int(_needed(raw, "sliding_window", where))
-
-
-def _rope(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _rope(raw: Mapping[str, Any], where: Any) -> dict[str, Any]:
     """Returns RoPE's settings from `rope_parameters`, or from the older `rope_theta` and
     `rope_scaling`.
 
@@ -333,9 +299,3 @@ def _rope(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
         )
     rope.setdefault("rope_theta", 1_000_000.0)
     return rope
-
-
-def _needed(raw: Mapping[str, Any], name: str, where: str) -> Any:
-    if raw.get(name) is None:
-        raise SoonerError(f"'{where}' has no {name}; give the config that its weights came with")
-    return raw[name]

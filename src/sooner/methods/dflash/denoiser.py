@@ -54,8 +54,8 @@ class DFlashModel(nn.Module):
         self.rotary = Qwen3RotaryEmbedding(qwen3)
         self.embed_tokens: nn.Embedding | None = None  # the target's unless a file brings one
         self.lm_head: nn.Linear | None = None
-        self.d2t: Tensor | None
-        self.register_buffer("d2t", None)  # target id less draft id, [draft vocab]
+        self.token_ids: Tensor | None  # what the target calls each drafted token, [draft vocab]
+        self.register_buffer("token_ids", None, persistent=False)
 
     @property
     def slot_bytes(self) -> int:
@@ -143,11 +143,10 @@ class DFlashModel(nn.Module):
         logits = logits * config.output_multiplier
         if (cap := config.final_logit_softcapping) is not None and cap > 0:
             logits = (logits / cap).tanh() * cap
-        if self.d2t is None:
+        if self.token_ids is None:
             return logits
         whole = logits.new_full((*logits.shape[:-1], adapter.vocab_size), -torch.inf)
-        ids = torch.arange(logits.shape[-1], device=logits.device) + self.d2t
-        return whole.index_copy_(-1, ids, logits)
+        return whole.index_copy_(-1, self.token_ids, logits)
 
     def check(self, adapter: Any) -> None:
         """Refuse a target that this drafter was not trained for, as far as its config tells.

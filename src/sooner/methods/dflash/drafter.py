@@ -12,53 +12,16 @@ from ...engine.interface import Outcome, Prompt
 from ...engine.noise import Purpose
 from ...engine.sampling import pick
 from ...engine.tree import Paths, Tree
-from ...errors import UnsupportedError
 from ..chain_draft import match_vocabulary
 from ..context import Context
-from ..sized_draft import ReadingDrafter
+from ..growth import MarginalTrees
+from ..sized_draft import PromptStates, ReadingDrafter
 from ..target_layers import layer_states
 from ..tree_size import TreeSize
 from .runner import BlockRunner
-from .tree import MarginalTree, RankPairs
 
 
-class PrefillContext:
-    """The context of the prompts, as the prefill passes the target's states."""
-
-    def __init__(self) -> None:
-        self.lengths: list[int] = []
-        self.width = 0
-        self._parts: list[Tensor] = []
-
-    def add(self, prompt: Prompt, start: int, context: Tensor) -> None:
-        """Keep the entries of the prompt's tokens from `start` on."""
-        if not start:
-            self.lengths, self.width, self._parts = prompt.lengths, prompt.width, []
-        self._parts.append(context)
-
-    def select_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
-        self._parts = [part[torch.tensor(rows, device=part.device)] for part in self._parts]
-        self.lengths = [self.lengths[row] for row in rows]
-
-    def entries(self) -> tuple[Tensor, list[int]]:
-        """Returns entries of all prompt tokens but the last, and their number.
-
-        The last one's state comes with the first outcome.
-
-        Raises:
-            UnsupportedError: a prefill context took tokens out on the way.
-        """
-        context = torch.cat(self._parts, 1)
-        if context.shape[1] != self.width:
-            raise UnsupportedError(
-                f"DFlash needs the states of all {self.width} prompt tokens, but a prefill "
-                f"context left {context.shape[1]} of them; leave the context"
-            )
-        return context[:, :-1], [length - 1 for length in self.lengths]
-
-
-class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
+class BlockDrafter(ReadingDrafter[BlockRunner]):
     """Drafts a block with one forward of a DFlash drafter.
 
     A run that stays plain pays one projection a prompt token for the entries of the cache.
@@ -78,10 +41,10 @@ class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
     """
 
     def __init__(self, model: Any, context: Context, sizing: TreeSize, draws: bool) -> None:
-        super().__init__(context, sizing, PrefillContext())
+        super().__init__(context, sizing)
         self.model = model
         self.draws = draws
-        self.pairs = RankPairs()
+        self.trees = MarginalTrees()
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
@@ -98,13 +61,14 @@ class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
     def record(self, outcome: Outcome) -> None:
         super().record(replace(outcome, hidden=self._entries(outcome.hidden)))
 
-    def make_runner(self, prompt: PrefillContext) -> BlockRunner:
+    def make_runner(self, prompt: PromptStates) -> BlockRunner:
         limit = self.context.stopping.limit or 0
         room = prompt.width + limit + self.model.config.block_size
         return BlockRunner(self.model, self.context.target, room)
 
-    def read_prompt(self, runner: BlockRunner, prompt: PrefillContext) -> None:
-        runner.remember(*prompt.entries())
+    def read_prompt(self, runner: BlockRunner, prompt: PromptStates) -> None:
+        _, states, sizes = prompt.entries()
+        runner.remember(states, sizes)
 
     def forwards(self) -> int:
         return 1
@@ -126,7 +90,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
         else:
             scores = processing.scores(logits)
             tokens = self._chosen(scores, outcome)
-        is_open = processing.changes_scores or self.model.d2t is not None
+        is_open = processing.changes_scores or self.model.token_ids is not None
         if self.draws or reads_text or self.size.nodes == 1:
             probs = None
             if processing.do_sample and self.draws:
@@ -136,7 +100,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
             return Tree.chain(tokens, self.levels, probs)
         count = min(self.size.nodes, scores.shape[-1])
         values, ids = scores.log_softmax(-1).topk(count)  # [rows, places, count]
-        return MarginalTree(values, ids, self.size.nodes, self.pairs).best(self.levels, is_open)
+        return self.trees.best(values, ids, self.size.nodes, self.levels, is_open)
 
     def _in_turn(self, logits: Tensor, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """Scores and tokens of each place, processed behind those that were drafted before it."""

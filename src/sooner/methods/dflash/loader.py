@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
-from ...errors import SoonerError
-from ...io import replacing
-from ..eagle.published import check_names, read_weights
-from ..eagle.specforge import WEIGHTS
+from ..published import WEIGHTS, Weights, write
 from .config import DFlashConfig
 from .denoiser import DFlashModel
 
-RENAMED = (
-    (r"^(?:model|draft_model)\.", ""),
-    (r"^encoder\.fc\.", "fc."),  # transformers' assistants
-    (r"^encoder\.output_norm_enc\.", "hidden_norm."),
-)
-"""Other names of the same tensors."""
+__all__ = ["FUSED", "WEIGHTS", "load", "save"]
 
-DERIVED = re.compile(r"(rotary_emb\.inv_freq|^verifier_lm_head\.weight|^verifier_norm\.weight)$")
-"""What some files hold though it follows from the config, or is the target's and only trained with;
-not read."""
+RENAMES = (("encoder.fc.", "fc."), ("encoder.output_norm_enc.", "hidden_norm."))
+"""What transformers' assistants call them."""
 
 FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -45,10 +33,22 @@ def load(
             shape, by its name.
         UnsupportedError: positions of several axes.
     """
-    home = Path(folder)
-    config = DFlashConfig.load(home)
-    model = DFlashModel(config)
-    fill(model, read_weights(home), str(home))
+    config = DFlashConfig.load(Path(folder))
+    model, weights = DFlashModel(config), Weights.read(Path(folder), "DFlash drafter", RENAMES)
+    _split(weights, config)
+    for name in ("embed_tokens", "lm_head"):
+        if (weight := weights.tensors.get(f"{name}.weight")) is not None:
+            rows, width = weight.shape
+            module = nn.Embedding(rows, width)
+            setattr(
+                model, name, module if name == "embed_tokens" else nn.Linear(width, rows, False)
+            )
+    drafted = config.draft_vocab_size or config.vocab_size
+    if model.lm_head is not None:
+        drafted = model.lm_head.out_features
+    if drafted is not None:
+        model.token_ids = weights.take_vocabulary(drafted, config.vocab_size)
+    weights.fill(model)
     return model.to(device, dtype).eval()
 
 
@@ -58,104 +58,19 @@ def save(model: DFlashModel, folder: Path | str, dtype: torch.dtype | None = Non
     Args:
         dtype: of the file; by default the drafter's own.
     """
-    home = Path(folder)
-    home.mkdir(parents=True, exist_ok=True)
-    weights = {
-        name: value.detach().to("cpu", dtype or value.dtype).contiguous()
-        for name, value in model.state_dict().items()
-    }
-    with replacing(home / WEIGHTS) as part:
-        save_file(weights, part, metadata={"format": "pt"})
-    model.config.save(home)
+    write(folder, model.config.published(), model.state_dict(), dtype)
 
 
-def fill(model: DFlashModel, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Put tensors into a drafter.
-
-    Args:
-        tensors: by their published names.
-        where: they are from, for errors.
-
-    Raises:
-        SoonerError: names what is unknown, missing or of another shape.
-    """
-    weights = _split(_named(tensors, where), model.config)
-    _add_vocabulary(model, weights, where)
-    check_names(Path(where), model, {n: (n, w) for n, w in weights.items()}, "DFlash drafter")
-    model.load_state_dict(dict(weights))
-
-
-def _named(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Returns the weights by our names, without those that are derived."""
-    result: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        plain = name
-        for pattern, other in RENAMED:
-            plain = re.sub(pattern, other, plain)
-        if DERIVED.search(plain):
-            continue
-        if plain in result:
-            raise SoonerError(
-                f"drafter '{where}' has '{plain}' under two names; give a folder of one drafter"
-            )
-        result[plain] = value
-    return result
-
-
-def _split(tensors: dict[str, Tensor], config: DFlashConfig) -> dict[str, Tensor]:
-    """Returns the weights with fused projections split."""
+def _split(weights: Weights, config: DFlashConfig) -> None:
+    """Split fused projections."""
     kv = config.num_key_value_heads * config.head_dim
     rows = {
         "self_attn.qkv_proj": [config.num_attention_heads * config.head_dim, kv, kv],
         "mlp.gate_up_proj": [config.intermediate_size] * 2,
     }
-    result: dict[str, Tensor] = {}
-    for name, value in tensors.items():
+    for name, value in list(weights.tensors.items()):
         fused = next((key for key in FUSED if f".{key}." in name), None)
-        if fused is None or value.shape[0] != sum(rows[fused]):
-            result[name] = value
-            continue
-        for part, piece in zip(FUSED[fused], value.split(rows[fused]), strict=True):
-            result[name.replace(fused, part)] = piece
-    return result
-
-
-def _add_vocabulary(model: DFlashModel, weights: dict[str, Tensor], where: str) -> None:
-    """Make room for the embedding, the head and the mapping that a file of speculators' brings."""
-    config, mapping = model.config, weights.get("d2t")
-    weights.pop("t2d", None)  # says what d2t says
-    if "embed_tokens.weight" in weights:
-        rows, width = weights["embed_tokens.weight"].shape
-        model.embed_tokens = nn.Embedding(rows, width)
-    if mapping is None:
-        if config.draft_vocab_size not in (None, config.vocab_size):
-            raise SoonerError(
-                f"drafter '{where}' has a vocabulary of {config.draft_vocab_size} and no d2t; give "
-                "the whole folder"
-            )
-        if "lm_head.weight" in weights:
-            model.lm_head = _head(weights["lm_head.weight"])
-        return
-    if "lm_head.weight" not in weights:
-        raise SoonerError(
-            f"drafter '{where}' has d2t but no lm_head.weight for its {len(mapping)} tokens; give "
-            "the whole folder"
-        )
-    model.lm_head = _head(weights["lm_head.weight"])
-    if len(mapping) != len(weights["lm_head.weight"]):
-        raise SoonerError(
-            f"tensor 'd2t' of drafter '{where}' is {list(mapping.shape)}, its lm_head has "
-            f"{len(weights['lm_head.weight'])} rows; give the files of one drafter"
-        )
-    weights["d2t"] = mapping.long()
-    ids = weights["d2t"] + torch.arange(len(mapping))
-    if int(ids.min()) < 0 or len(ids.unique()) != len(ids):
-        raise SoonerError(
-            f"tensor 'd2t' of drafter '{where}' maps two draft ids to one token, or to none; give "
-            "the files of one drafter"
-        )
-    model.d2t = torch.zeros_like(weights["d2t"])
-
-
-def _head(weight: Tensor) -> nn.Linear:
-    return nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        if fused is not None and value.shape[0] == sum(rows[fused]):
+            del weights.tensors[name]
+            for part, piece in zip(FUSED[fused], value.split(rows[fused]), strict=True):
+                weights.tensors[name.replace(fused, part)] = piece

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from ...engine.attention.block import Block
 from ...engine.attention.context import block_attention
+from .target_print import check_target
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -58,7 +60,8 @@ class DraftHead(nn.Module):
     @property
     def temperature(self) -> float:
         """Returns the temperature of its confidences under greedy decoding."""
-        return 1.0
+        temperature: float = self.config.temperature
+        return temperature
 
     @property
     def vocab_size(self) -> int | None:
@@ -95,6 +98,13 @@ class DraftHead(nn.Module):
         Raises:
             SoonerError: names what differs.
         """
+        if self.config.target:
+            check_target(self.config.target, adapter)
+
+    def with_provenance(self, provenance: dict[str, Any], temperature: float) -> Self:
+        """Returns this head, whose config says how it came about, and how sure it may be."""
+        self.config = replace(self.config, provenance=provenance, temperature=temperature)
+        return self
 
     def read(self, states: Tensor) -> Tensor:
         """Returns the head's own states, `[rows, entries, hidden]`, of the target's."""
@@ -116,7 +126,8 @@ class DraftHead(nn.Module):
         """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
         entries, dim]`.
         """
-        raise NotImplementedError
+        cos, sin = self.rotary(self.attention.q_proj.weight, positions)
+        return cos[:, None], sin[:, None]
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         """What enters the layer, `[rows, entries, width]`."""

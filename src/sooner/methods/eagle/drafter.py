@@ -3,170 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...engine.interface import Outcome, Prompt
-from ...engine.tree import ROOT, Paths, Tree
+from ...engine.tree import Tree
 from ...models.base import Packing
 from ..context import Context
-from ..sized_draft import ReadingDrafter
+from ..growth import Growth
+from ..sized_draft import PromptStates, ReadingDrafter
 from ..tree_size import TreeSize
-from .runner import HeadRunner, PromptStates
+from .runner import HeadRunner
 
 
-@dataclass(frozen=True)
-class Frontier:
-    """The nodes of the newest level that are to be continued.
-
-    Attributes:
-        nodes: index of each among all candidates, `[rows, frontier]`; `ROOT` before the first.
-        tokens: `[rows, frontier]`.
-        scores: log-confidence of the path down to each, `[rows, frontier]`.
-        parents: place of each one's parent in the frontier above, `[rows, frontier]`.
-    """
-
-    nodes: Tensor
-    tokens: Tensor
-    scores: Tensor
-    parents: Tensor
-
-    @staticmethod
-    def root(rows: int, device: torch.device) -> Frontier:
-        """Returns the last committed token, alone and certain."""
-        nothing = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        return Frontier(nothing + ROOT, nothing, nothing.float(), nothing)
-
-
-class Growth:
-    """Holds candidates of a batch of trees, level by level (EAGLE-2, Li et al. 2024, section 4).
-
-    The value of a node is the product of the confidences on its path. *Expansion*: the `top_k`
-    nodes of highest value of a level are continued, each by its `top_k` most likely tokens.
-    *Re-ranking*: of all candidates the best are kept. A value never exceeds the parent's, and ties
-    go to the upper level, so ancestors of what is kept are kept.
-
-    Args:
-        top_k: continuations of a node, and nodes continued on a level.
-        rows: of the batch.
-        device: of the candidates.
-    """
-
-    def __init__(self, top_k: int, rows: int, device: torch.device) -> None:
-        self.top_k = top_k
-        self.frontier = Frontier.root(rows, device)
-        self.counts: list[int] = []  # candidates of each level
-        self._tokens: list[Tensor] = []
-        self._parents: list[Tensor] = []
-        self._scores: list[Tensor] = []
-
-    @classmethod
-    def of(cls, top_k: int, depth: int, tokens: Tensor, parents: Tensor, scores: Tensor) -> Growth:
-        """Returns the candidates of `depth` whole levels, `[rows, candidates]` each; it grows no
-        more.
-        """
-        made = cls(top_k, len(tokens), tokens.device)
-        made.counts = [top_k] + [top_k * top_k] * (depth - 1)
-        made._tokens, made._parents, made._scores = [tokens], [parents], [scores]
-        return made
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts)
-
-    @property
-    def scores(self) -> Tensor:
-        """Log of the value of each candidate, `[rows, candidates]`."""
-        return torch.cat(self._scores, 1)
-
-    @property
-    def tokens(self) -> Tensor:
-        """Returns the tokens of all candidates, upper levels first, `[rows, candidates]`."""
-        return torch.cat(self._tokens, 1)
-
-    @property
-    def parents(self) -> Tensor:
-        """Returns index of each candidate's parent, or `ROOT`, `[rows, candidates]`."""
-        return torch.cat(self._parents, 1)
-
-    def extend(self, values: Tensor, tokens: Tensor) -> None:
-        """Add a level, and make its best nodes the frontier.
-
-        Args:
-            values: log-confidences of the continuations of each frontier node,
-                `[rows, frontier, k]`; minus infinity for what can't be said.
-            tokens: their ids.
-        """
-        rows, width, branching = tokens.shape
-        scores = (self.frontier.scores[..., None] + values.clamp(max=0.0)).flatten(1)
-        tokens = tokens.flatten(1)
-        above = self.frontier.nodes[..., None].expand(-1, -1, branching).reshape(rows, -1)
-        best, place = scores.topk(min(self.top_k, width * branching))
-        self.frontier = Frontier(
-            place + self.total, tokens.gather(1, place), best, place // branching
-        )
-        self.counts.append(width * branching)
-        self._tokens.append(tokens)
-        self._parents.append(above)
-        self._scores.append(scores)
-
-    def frontier_paths(self) -> Paths:
-        """What each frontier node's continuations continue.
-
-        A node that can't be said stands for the row itself: processors may have no answer behind
-        it.
-        """
-        sizes = [self.total] * len(self.tokens)
-        reach = Tree.of(self.tokens, self.parents, sizes).ancestors()[:, 1:, 1:]
-        above = reach.gather(1, self.frontier.nodes[..., None].expand(-1, -1, self.total))
-        return Paths(self.tokens, above & (self.frontier.scores > -torch.inf)[..., None])
-
-    def best(self, nodes: int, levels: list[int], is_open: bool) -> Tree:
-        """Returns the trees of the `nodes` best candidates, the best first.
-
-        Args:
-            nodes: most nodes of a tree.
-            levels: how many levels each row may use.
-            is_open: some candidates may be of no chance at all, and are left out.
-        """
-        counts = [sum(self.counts[:level]) for level in levels]
-        width, sizes = min(nodes, max(counts)), None
-        scores = self.scores
-        if min(counts) < self.total:
-            line = torch.arange(self.total, device=scores.device)
-            limits = torch.tensor(counts, device=scores.device)
-            scores = scores.masked_fill(line >= limits[:, None], -torch.inf)
-            sizes = limits.clamp(max=nodes)
-        values, order = scores.sort(dim=1, descending=True, stable=True)
-        values, order = values[:, :width], order[:, :width]
-        if is_open:
-            sizes = (values > -torch.inf).sum(1)
-        if sizes is None:
-            return self._tree(order, [width] * len(levels))
-        tree = self._tree(order.masked_fill(values == -torch.inf, self.total), sizes)
-        return tree.trimmed() if is_open else tree
-
-    def _tree(self, order: Tensor, sizes: Tensor | list[int]) -> Tree:
-        """Trees of the candidates `order [rows, nodes]`, best first; `total` stands for none."""
-        line = torch.arange(order.shape[1], device=order.device).expand_as(order)
-        places = torch.zeros(len(order), self.total + 1, dtype=torch.long, device=order.device)
-        places.scatter_(1, order, line)
-        index = order.clamp(max=self.total - 1)
-        above = self.parents.gather(1, index)
-        parents = torch.where(above < 0, ROOT, places.gather(1, above.clamp(min=0)))
-        # Padding may have any parent that comes before it.
-        parents = parents.masked_fill(order == self.total, ROOT)
-        is_chain = self.top_k == 1
-        if is_chain:  # padding included
-            parents = line - 1
-        return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain)
-
-
-class EagleDrafter(ReadingDrafter[HeadRunner, PromptStates]):
+class EagleDrafter(ReadingDrafter[HeadRunner]):
     """Grows a tree after each of the target's forwards.
 
     Args:
@@ -185,7 +37,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner, PromptStates]):
         top_k: int,
         legal: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(context, sizing, PromptStates())
+        super().__init__(context, sizing)
         self.head = head
         vocab = head.vocab_size or context.target.vocab_size  # that can be drafted at all
         self.top_k = min(top_k, vocab if legal is None else min(vocab, len(legal)))

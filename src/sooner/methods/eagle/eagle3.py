@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import (
     LlamaMLP,
     LlamaRMSNorm,
@@ -17,122 +17,10 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from ...errors import SoonerError
+from ..published import CONFIG, Weights
 from .base import DraftHead, Rotation
-from .config import EagleConfig
-from .specforge import save_eagle3
-from .target_print import check_target, fingerprint
-
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-
-
-@dataclass(frozen=True)
-class Eagle3Config:
-    """What a published head's config says that its computation depends on.
-
-    Attributes:
-        hidden_size, intermediate_size: width of the layer and of its MLP.
-        num_attention_heads, num_key_value_heads, head_dim: of its attention.
-        vocab_size: of the target that it was trained for.
-        draft_vocab_size: tokens that it can draft; `None` without an LM head of its own.
-        target_hidden_size: width of the target's states.
-        layer_ids: `hidden_states` indices that it reads; `None` is EAGLE-3's own choice,
-            2, n/2 and n - 3 of n layers.
-        rms_norm_eps: of all norms.
-        rope: transformers' `rope_parameters`; with `mrope_section`, positions are the target's.
-        norm_before_residual: the residual is the normalised state.
-        norm_before_fc: the target's states are normalised before `fc`.
-        attention_bias, mlp_bias, fc_bias, qk_norm: what further weights it has.
-        max_positions: of yarn and llama3 scaling.
-        temperature: of its confidences under greedy decoding.
-        target: fingerprint of the target (`target_print`), if sooner trained it.
-        provenance: how it was trained, if sooner did it.
-    """
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int
-    draft_vocab_size: int | None = None
-    target_hidden_size: int = 0
-    layer_ids: tuple[int, ...] | None = None
-    rms_norm_eps: float = 1e-6
-    rope: dict[str, Any] = field(default_factory=lambda: {"rope_type": "default"})
-    norm_before_residual: bool = False
-    norm_before_fc: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    fc_bias: bool = False
-    qk_norm: bool = False
-    max_positions: int = 2048
-    temperature: float = 1.0
-    target: dict[str, Any] = field(default_factory=dict)
-    provenance: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise SoonerError(
-                f"EAGLE-3 head: num_attention_heads is {self.num_attention_heads}, no multiple of "
-                f"num_key_value_heads, {self.num_key_value_heads}; give the config that was "
-                "published with these weights"
-            )
-        if (kind := self.rope.get("rope_type", "default")) not in ROPE_TYPES:
-            raise SoonerError(
-                f"EAGLE-3 head: rope_type is '{kind}', whose angles depend on the length; known: "
-                f"{', '.join(ROPE_TYPES)}"
-            )
-        section = self.rope.get("mrope_section")
-        if section is not None and 2 * sum(section) != self.head_dim:
-            raise SoonerError(
-                f"EAGLE-3 head: mrope_section {list(section)} adds up to {sum(section)}, half of "
-                f"head_dim is {self.head_dim // 2}; give the config that was published"
-            )
-
-    @staticmethod
-    def like(adapter: Any, layer_ids: tuple[int, ...], drafted: int | None = None) -> Eagle3Config:
-        """Returns a head for a target, of the shape of its layers.
-
-        Args:
-            adapter: the target's.
-            layer_ids: `hidden_states` indices to read.
-            drafted: size of a reduced vocabulary.
-        """
-        layer = EagleConfig.like(adapter.text_config, fingerprint(adapter))
-        return Eagle3Config(
-            hidden_size=layer.hidden_size,
-            intermediate_size=layer.intermediate_size,
-            num_attention_heads=layer.num_attention_heads,
-            num_key_value_heads=layer.num_key_value_heads,
-            head_dim=layer.head_dim,
-            vocab_size=adapter.vocab_size,
-            draft_vocab_size=drafted or adapter.vocab_size,
-            target_hidden_size=layer.hidden_size,
-            layer_ids=layer_ids,
-            rms_norm_eps=layer.rms_norm_eps,
-            rope={"rope_type": "default", "rope_theta": layer.rope_theta},
-            max_positions=int(adapter.max_positions or 2048),
-            target=layer.target,
-        )
-
-    def llama(self) -> LlamaConfig:
-        """Returns the same sizes as transformers' Llama takes them."""
-        known = ("rope_theta", "rope_type", "factor", "low_freq_factor", "high_freq_factor",
-                 "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
-                 "mscale", "mscale_all_dim", "truncate")  # fmt: skip
-        rope = {name: value for name, value in self.rope.items() if name in known}
-        return LlamaConfig(
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_attention_heads=self.num_attention_heads,
-            num_key_value_heads=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            rms_norm_eps=self.rms_norm_eps,
-            num_hidden_layers=1,
-            max_position_embeddings=self.max_positions,
-            mlp_bias=self.mlp_bias,
-            rope_parameters={"rope_theta": 10_000.0, **rope},
-        )
+from .config import Eagle3Config
+from .published import RENAMES, read_eagle3_config, save_eagle3
 
 
 class Attention(nn.Module):
@@ -209,10 +97,6 @@ class Eagle3Head(DraftHead):
         return self.layer.self_attn
 
     @property
-    def temperature(self) -> float:
-        return self.config.temperature
-
-    @property
     def vocab_size(self) -> int | None:
         return None if self.lm_head is None else len(self.token_ids)
 
@@ -232,8 +116,7 @@ class Eagle3Head(DraftHead):
         return (2, layers // 2, layers - 3)
 
     def check(self, adapter: Any) -> None:
-        if self.config.target:
-            check_target(self.config.target, adapter)
+        super().check(adapter)
         width = int(adapter.text_config.hidden_size)
         read = self.config.target_hidden_size or self.config.hidden_size
         if read != width:
@@ -257,11 +140,6 @@ class Eagle3Head(DraftHead):
                 f"draft head is {self.config.hidden_size} wide and has no lm_head of its own, the "
                 f"target is {width} wide; give the target that it was trained for"
             )
-
-    def with_provenance(self, provenance: dict[str, Any], temperature: float) -> Eagle3Head:
-        """This head, whose config tells how it came about, and how sure it may be."""
-        self.config = replace(self.config, provenance=provenance, temperature=temperature)
-        return self
 
     def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
         """Write `config.json` and `model.safetensors` in SpecForge's layout."""
@@ -300,8 +178,7 @@ class Eagle3Head(DraftHead):
         """Also of positions by axis, `[axes, rows, entries]`, where `mrope_section` says which
         axis turns which part."""
         if self.axes is None:
-            cos, sin = self.rotary(self.fc.weight, positions)
-            return cos[:, None], sin[:, None]
+            return super().rotation(positions)
         if positions.ndim == 2:
             positions = positions.expand(int(self.axes.max()) + 1, -1, -1)
         turned = positions[self.axes].permute(1, 2, 0).float()  # [rows, entries, head_dim / 2]
@@ -351,3 +228,33 @@ def _axes(config: Eagle3Config) -> Tensor | None:
     for axis in range(1, len(section)):
         axes[axis : len(section) * section[axis] : len(section)] = axis
     return axes
+
+
+def load_eagle3(
+    folder: Path, config: Mapping[str, Any], layer_ids: Iterable[int] | None = None
+) -> Eagle3Head:
+    """Returns an EAGLE-3 head in eval mode, fp32.
+
+    Args:
+        folder: with its weights.
+        config: its config.json.
+        layer_ids: `hidden_states` indices that it reads, in place of those that the config means.
+
+    Raises:
+        SoonerError: unknown, missing or misshapen tensors, or values out of range, by name.
+        UnsupportedError: an option of the layout that can't be run.
+    """
+    weights = Weights.read(folder, "EAGLE-3 head", RENAMES)
+    tensors = weights.tensors
+    sizes = read_eagle3_config(config, set(tensors), folder / CONFIG)
+    if layer_ids is not None:
+        sizes = replace(sizes, layer_ids=tuple(layer_ids))
+    if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
+        tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"])
+    has_lm_head = "lm_head.weight" in tensors or sizes.draft_vocab_size is not None
+    head = Eagle3Head(sizes, "embed_tokens.weight" in tensors, has_lm_head)
+    ids = weights.take_vocabulary(len(head.token_ids), sizes.vocab_size)
+    weights.fill(head)
+    if ids is not None:
+        head.token_ids.copy_(ids)
+    return head.eval()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from ...errors import SoonerError
-from ...io import replacing
+from ..published import Weights, write
 from .base import DraftHead
 from .config import EagleConfig
-from .target_print import check_target, fingerprint
-
-WEIGHTS = "model.safetensors"
+from .target_print import fingerprint
 
 
 class EagleHead(DraftHead):
@@ -52,7 +46,9 @@ class EagleHead(DraftHead):
     @staticmethod
     def for_target(model: Any) -> EagleHead:
         """Returns a head with random weights for a loaded HF model, or for an adapter."""
-        adapter = _adapter(model)
+        from ...models import Adapter, adapt
+
+        adapter = model if isinstance(model, Adapter) else adapt(model)
         config = EagleConfig.like(adapter.text_config, fingerprint(adapter))
         return EagleHead(config).to(adapter.device)
 
@@ -64,13 +60,6 @@ class EagleHead(DraftHead):
         """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
         return self.fc(torch.cat([embeds.to(self.dtype), states.to(self.dtype)], -1))
 
-    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
-        entries, dim]`.
-        """
-        cos, sin = self.rotary(self.fc.weight, positions)
-        return cos[:, None], sin[:, None]
-
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         """Returns the next states, `[rows, entries, hidden]`, from the layer's input and its
         attention.
@@ -79,43 +68,13 @@ class EagleHead(DraftHead):
         states = fused + self.layer.self_attn.o_proj(flat)
         return states + self.layer.mlp(self.layer.post_attention_layernorm(states))
 
-    def check(self, adapter: Any) -> None:
-        """Refuse a target that this head was not trained for.
-
-        Raises:
-            SoonerError: names what differs.
-        """
-        if self.config.target:
-            check_target(self.config.target, adapter)
-
-    @property
-    def temperature(self) -> float:
-        """Returns the temperature of its confidences under greedy decoding."""
-        return self.config.temperature
-
-    def with_provenance(
-        self, provenance: dict[str, Any], temperature: float | None = None
-    ) -> EagleHead:
-        """This head, whose config tells how it came about, and how sure it may be."""
-        sure = self.temperature if temperature is None else temperature
-        self.config = replace(self.config, provenance=provenance, temperature=sure)
-        return self
-
     def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
         """Write `config.json` and `model.safetensors`, each whole or not at all.
 
         Args:
             dtype: of the file; by default the head's own.
         """
-        home = Path(folder)
-        home.mkdir(parents=True, exist_ok=True)
-        weights = {
-            name: value.detach().to("cpu", dtype or value.dtype).contiguous()
-            for name, value in self.state_dict().items()
-        }
-        with replacing(home / WEIGHTS) as part:
-            save_file(weights, part, metadata={"format": "pt"})
-        self.config.save(home)
+        write(folder, self.config.as_dict(), self.state_dict(), dtype)
 
     @staticmethod
     def from_pretrained(
@@ -128,17 +87,6 @@ class EagleHead(DraftHead):
         Raises:
             SoonerError: no head in this folder, or its files do not fit together.
         """
-        home = Path(folder)
-        head = EagleHead(EagleConfig.load(home))
-        try:
-            head.load_state_dict(load_file(home / WEIGHTS))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise SoonerError(f"'{home / WEIGHTS}' can't be read as a head: {reason}") from error
+        head = EagleHead(EagleConfig.load(Path(folder)))
+        Weights.read(Path(folder), "draft head").fill(head)
         return head.to(device, dtype).eval()
-
-
-def _adapter(model: Any) -> Any:
-    from ...models import Adapter, adapt
-
-    return model if isinstance(model, Adapter) else adapt(model)

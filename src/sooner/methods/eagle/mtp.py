@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SoonerError, UnsupportedError
+from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files, write
 from .base import DraftHead, Rotation
-from .mtp_layouts import QWEN, Layout, save_mtp
-from .target_print import check_target, fingerprint
+from .mtp_layouts import QWEN, Layout, find_layout
+from .published import FIELDS, sooner_fields
+from .target_print import fingerprint
 
 FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
 """Types of text models whose decoder layers are computed here, as `MtpHead.estimate` has it."""
@@ -102,7 +105,7 @@ class MtpHead(DraftHead):
         # What sooner trains counts tokens, whatever the target does.
         self.wants_positions = "mrope_section" in (text.rope_parameters or {}) and not config.target
         if self.attention.q_proj.out_features == 2 * self.heads * self.head_dim:
-            # Qwen3.5: a head's queries lie before its gates; `mtp_published` parts them.
+            # Qwen3.5: a head's queries lie before its gates; `load_mtp` parts them.
             bias = self.attention.q_proj.bias is not None
             self.attention.q_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
             self.attention.gate_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
@@ -138,16 +141,11 @@ class MtpHead(DraftHead):
         return self.layer.self_attn
 
     @property
-    def temperature(self) -> float:
-        return self.config.temperature
-
-    @property
     def default_top_k(self) -> int:
         return 1 if self.config.keeps_state else super().default_top_k
 
     def check(self, adapter: Any) -> None:
-        if self.config.target:
-            check_target(self.config.target, adapter)
+        super().check(adapter)
         mine, other = self.config.text, adapter.text_config
         for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
             if getattr(mine, name) != getattr(other, name):
@@ -165,21 +163,25 @@ class MtpHead(DraftHead):
             experts.config._experts_implementation = kind
         return head
 
-    def with_provenance(self, provenance: dict[str, Any], temperature: float) -> MtpHead:
-        """This head, whose config tells how it came about, and how sure it may be."""
-        self.config = replace(self.config, provenance=provenance, temperature=temperature)
-        return self
-
     def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
         """Write `config.json`, the target's, and `model.safetensors` with the layer alone."""
-        save_mtp(self, folder, dtype)
+        layout, tensors = self.config.layout, dict(self.state_dict())
+        for name in [name for name in tensors if ".self_attn.gate_proj." in name]:
+            query = name.replace("gate_proj", "q_proj")
+            pair = [tensors[query], tensors.pop(name)]
+            split = [weight.unflatten(0, (self.heads, self.head_dim)) for weight in pair]
+            tensors[query] = torch.cat(split, 1).flatten(0, 1)
+        prefix = layout.prefixes[0].format(n=self.config.text.num_hidden_layers)
+        back = [(ours, published) for published, ours in layout.renames]
+        named = {prefix + renamed(name, back): value for name, value in tensors.items()}
+        fields = {name: getattr(self.config, name) for name in FIELDS}
+        write(folder, {**self.config.model.to_diff_dict(), CONFIG_KEY: fields}, named, dtype)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Returns rotations, also of positions by axis, `[axes, rows, entries]`."""
         if positions.ndim == 3 and positions.shape[0] > 3:
             positions = positions[-3:]  # some versions put the text's own in front
-        cos, sin = self.rotary(self.fc.weight, positions)
-        return cos[:, None], sin[:, None]
+        return super().rotation(positions)
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
@@ -225,3 +227,81 @@ def _single_layer(text: Any) -> Any:
     with torch.device("meta"):
         made: Any = MODEL_MAPPING[type(text)]
         return made(small)
+
+
+def load_mtp(folder: Path, config: Mapping[str, Any]) -> MtpHead:
+    """The MTP layer of a target's checkpoint, in eval mode, fp32; nothing else is read of it.
+
+    Args:
+        folder: of the checkpoint.
+        config: its config.json.
+
+    Raises:
+        SoonerError: unknown, missing or misshapen tensors, by name.
+        UnsupportedError: a family, a number of layers or a layout that isn't run.
+    """
+    files = tensor_files(folder)
+    match = find_layout(config, files)
+    if match is None:
+        first = min(name for name in files if name.startswith("mtp."))
+        raise UnsupportedError(
+            f"'{folder}' has tensors of an MTP layer ('{first}') in a layout that isn't known; it "
+            "takes a `Layout` with its names: 'mtp.fc.weight' (Qwen) and 'eh_proj.weight' of a "
+            "layer behind all others (GLM) are read"
+        )
+    layout, prefix = match
+    _check_depth(
+        folder, layout, any(name.startswith(f"{prefix}layers.1.") for name in files), config
+    )
+    model = _model_config(folder, config)
+    head = MtpHead(MtpConfig(model, layout, **sooner_fields(config)))
+    weights = Weights.read(folder, "MTP layer", layout.renames, prefix, layout.copies)
+    if hasattr(head.attention, "gate_proj"):
+        _part_gates(weights, head)
+    weights.fill(head)
+    return head.eval()
+
+
+def _model_config(folder: Path, config: Mapping[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        fields = {
+            name: value for name, value in config.items() if name not in (CONFIG_KEY, "model_type")
+        }
+        return AutoConfig.for_model(str(config.get("model_type")), **fields)
+    except (ValueError, TypeError, KeyError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise SoonerError(
+            f"'{folder / CONFIG}' is no config that transformers knows, which an MTP layer "
+            f"needs: {reason}"
+        ) from error
+
+
+def _check_depth(folder: Path, layout: Layout, has_more: bool, config: Mapping[str, Any]) -> None:
+    """Refuse several MTP layers behind each other."""
+    text = config.get("text_config") or config
+    name = "mtp_num_hidden_layers" if layout is QWEN else "num_nextn_predict_layers"
+    depth = text.get(name, 1)
+    if depth not in (None, 1) or has_more:
+        raise UnsupportedError(
+            f"'{folder}' has several MTP layers ({name} {depth}), each for one token ahead; one "
+            "layer that goes on from its own state is run. It takes a cache for each"
+        )
+
+
+def _part_gates(weights: Weights, head: MtpHead) -> None:
+    """Part a published `q_proj` into queries and gates, which lie head by head."""
+    for kind in ("weight", "bias"):
+        name = f"layer.self_attn.q_proj.{kind}"
+        if (value := weights.tensors.get(name)) is None:
+            continue
+        rows = 2 * head.heads * head.head_dim
+        if len(value) != rows:
+            raise SoonerError(
+                f"'{weights.sources[name]}' has {len(value)} rows, by its config.json it must have "
+                f"{rows}; give files that were published together"
+            )
+        split = value.unflatten(0, (head.heads, 2, head.head_dim))
+        for at, part in enumerate(("q_proj", "gate_proj")):
+            weights.tensors[name.replace("q_proj", part)] = split[:, at].flatten(0, 1)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import torch
-from safetensors.torch import save_file
-
-from ...io import replacing, write_json
-from .specforge import CONFIG_KEY, WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -35,24 +28,12 @@ class Layout:
     goes_on_normed: bool
     copies: tuple[str, ...] = ()
 
-    def base_name(self, name: str) -> str:
-        """Returns the name in `MtpHead` of a tensor, given without its prefix."""
-        for published, local in self._parts:
-            if name.startswith(f"{published}."):
-                return local + name.removeprefix(published)
-        return "layer." + name.removeprefix(self.layer)
-
-    def their_name(self, name: str) -> str:
-        """Returns the name without its prefix of a tensor of `MtpHead`."""
-        for published, local in self._parts:
-            if name.startswith(f"{local}."):
-                return published + name.removeprefix(local)
-        return self.layer + name.removeprefix("layer.")
-
     @property
-    def _parts(self) -> tuple[tuple[str, str], ...]:
-        return ((self.fc, "fc"), (self.embed_norm, "embed_norm"),
-                (self.hidden_norm, "hidden_norm"), (self.norm, "norm"))  # fmt: skip
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """Returns pairs of what a published name begins with behind the prefix, and `MtpHead`'s."""
+        return ((f"{self.fc}.", "fc."), (f"{self.embed_norm}.", "embed_norm."),
+                (f"{self.hidden_norm}.", "hidden_norm."), (f"{self.norm}.", "norm."),
+                (self.layer, "layer."))  # fmt: skip
 
 
 QWEN = Layout(
@@ -102,30 +83,3 @@ def is_mtp(config: Mapping[str, Any], names: Iterable[str]) -> bool:
     return find_layout(config, present) is not None or any(
         name.startswith("mtp.") for name in present
     )
-
-
-def save_mtp(head: Any, folder: Path | str, dtype: torch.dtype | None = None) -> None:
-    """Write an MTP layer under its published names, with the target's config.
-
-    Args:
-        folder: gets `config.json` and `model.safetensors`, each whole or not at all.
-        dtype: of the file; by default the layer's own.
-    """
-    home, config = Path(folder), head.config
-    home.mkdir(parents=True, exist_ok=True)
-    layout = config.layout
-    prefix = layout.prefixes[0].format(n=config.text.num_hidden_layers)
-    weights = {name: value.detach().cpu() for name, value in head.state_dict().items()}
-    for name in [name for name in weights if ".gate_proj." in name and "self_attn" in name]:
-        query = name.replace("gate_proj", "q_proj")
-        pair = [weights[query], weights.pop(name)]
-        split = [weight.unflatten(0, (head.heads, head.head_dim)) for weight in pair]
-        weights[query] = torch.cat(split, 1).flatten(0, 1)
-    named = {
-        prefix + layout.their_name(name): value.to(dtype or value.dtype).contiguous()
-        for name, value in weights.items()
-    }
-    with replacing(home / WEIGHTS) as part:
-        save_file(named, part, metadata={"format": "pt"})
-    fields = {name: getattr(config, name) for name in ("temperature", "target", "provenance")}
-    write_json({**config.model.to_diff_dict(), CONFIG_KEY: fields}, home / "config.json")

@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
-from ...errors import SoonerError, UnsupportedError, did_you_mean
-from .eagle3 import Eagle3Config, Eagle3Head
-from .specforge import CONFIG_KEY, WEIGHTS
+from ...errors import UnsupportedError
+from ..published import CONFIG_KEY, layer_sizes, needed, renamed, write
+from .config import Eagle3Config
 
-BINARY = "pytorch_model.bin"
-OF_THE_TARGET = ("verifier_norm.weight", "verifier_lm_head.weight")
-"""Copies of the target's, which speculators trains with."""
+ARCHITECTURE = "LlamaForCausalLMEagle3"
+RENAMES = (("midlayer.", "layer."), ("layers.0.", "layer."))
+FIELDS = ("temperature", "target", "provenance")
+"""Fields of a head's config that only sooner writes."""
 
 
 def is_eagle3(config: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Whether a folder holds an EAGLE-3 head.
+    """Returns whether a folder holds an EAGLE-3 head.
 
     Args:
         config: its config.json.
@@ -36,50 +34,13 @@ def is_eagle3(config: Mapping[str, Any], names: Iterable[str]) -> bool:
     return "draft_vocab_size" in config and {"midlayer.hidden_norm.weight", "d2t"} <= set(names)
 
 
-def load_eagle3(
-    folder: Path, config: Mapping[str, Any], layer_ids: Iterable[int] | None = None
-) -> Eagle3Head:
-    """Returns an EAGLE-3 head in eval mode, fp32.
-
-    Args:
-        folder: with its weights.
-        config: its config.json.
-        layer_ids: `hidden_states` indices that it reads, in place of those that the config means.
-
-    Raises:
-        SoonerError: unknown, missing or misshapen tensors, or values out of range, by name.
-        UnsupportedError: an option of the layout that can't be run.
-    """
-    weights: dict[str, tuple[str, Any]] = {
-        _head_name(name): (name, value) for name, value in read_weights(folder).items()
-    }
-    made = read_config(config, set(weights))
-    if layer_ids is not None:
-        made = Eagle3Config(**{**vars(made), "layer_ids": tuple(layer_ids)})
-    for name in OF_THE_TARGET:
-        weights.pop(name, None)
-    is_tied = _is_tied(config) and "lm_head.weight" not in weights
-    if is_tied and "embed_tokens.weight" in weights:
-        weights["lm_head.weight"] = weights["embed_tokens.weight"]
-    has_head = "lm_head.weight" in weights or made.draft_vocab_size is not None
-    head = Eagle3Head(made, "embed_tokens.weight" in weights, has_head)
-    offsets, mask = weights.pop("d2t", None), weights.pop("t2d", None)
-    check_names(folder, head, weights, "EAGLE-3 head")
-    _fill_vocabulary(
-        head, None if offsets is None else offsets[1], None if mask is None else mask[1]
-    )
-    with torch.no_grad():
-        for name, tensor in head.state_dict().items():
-            tensor.copy_(weights[name][1])
-    return head.eval()
-
-
-def read_config(config: Mapping[str, Any], names: set[str]) -> Eagle3Config:
-    """What a config.json of either layout means.
+def read_eagle3_config(config: Mapping[str, Any], names: set[str], where: Path) -> Eagle3Config:
+    """Returns what a config.json of either layout means.
 
     Args:
         config: its content.
         names: of the tensors beside it, which tell of biases and norms.
+        where: its path, for errors.
 
     Raises:
         SoonerError: a key is missing.
@@ -88,13 +49,7 @@ def read_config(config: Mapping[str, Any], names: set[str]) -> Eagle3Config:
     is_speculators = "speculators_model_type" in config
     layer = dict(config["transformer_layer_config"] if is_speculators else config)
     _check_options(config, layer)
-    try:
-        heads, hidden = int(layer["num_attention_heads"]), int(layer["hidden_size"])
-        intermediate, vocab = int(layer["intermediate_size"]), int(layer["vocab_size"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise SoonerError(
-            f"config.json of an EAGLE-3 head lacks {error}; give the one that was published"
-        ) from error
+    sizes = layer_sizes(layer, where)
     rope = dict(layer.get("rope_parameters") or layer.get("rope_scaling") or {})
     rope["rope_type"] = rope.pop("type", None) or rope.get("rope_type") or "default"
     if rope["rope_type"] == "mrope":
@@ -102,18 +57,12 @@ def read_config(config: Mapping[str, Any], names: set[str]) -> Eagle3Config:
     if (theta := layer.get("rope_theta")) is not None:
         rope.setdefault("rope_theta", float(theta))
     drafted = config.get("draft_vocab_size")
-    extra = dict(config.get(CONFIG_KEY) or {})
     return Eagle3Config(
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_attention_heads=heads,
-        num_key_value_heads=int(layer.get("num_key_value_heads") or heads),
-        head_dim=int(layer.get("head_dim") or hidden // heads),
-        vocab_size=vocab,
+        **sizes,
+        vocab_size=int(needed(layer, "vocab_size", where)),
         draft_vocab_size=None if drafted is None else int(drafted),
-        target_hidden_size=int(config.get("target_hidden_size") or hidden),
+        target_hidden_size=int(config.get("target_hidden_size") or sizes["hidden_size"]),
         layer_ids=_layer_ids(config, is_speculators),
-        rms_norm_eps=float(layer.get("rms_norm_eps") or 1e-6),
         rope=rope,
         norm_before_residual=bool(config.get("norm_before_residual")),
         norm_before_fc=bool(config.get("norm_before_fc")),
@@ -122,10 +71,14 @@ def read_config(config: Mapping[str, Any], names: set[str]) -> Eagle3Config:
         fc_bias="fc.bias" in names,
         qk_norm="layer.self_attn.q_norm.weight" in names,
         max_positions=int(layer.get("max_position_embeddings") or 2048),
-        temperature=float(extra.get("temperature", 1.0)),
-        target=dict(extra.get("target") or {}),
-        provenance=dict(extra.get("provenance") or {}),
+        **sooner_fields(config),
     )
+
+
+def sooner_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what sooner kept in a published config.json: temperature, target and provenance."""
+    fields = config.get(CONFIG_KEY) or {}
+    return {name: fields[name] for name in FIELDS if name in fields}
 
 
 def _layer_ids(config: Mapping[str, Any], is_speculators: bool) -> tuple[int, ...] | None:
@@ -171,109 +124,43 @@ def _check_options(config: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
             raise UnsupportedError(f"EAGLE-3 head: its config says {option}")
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Returns all tensors of a folder by their names in its files.
-
-    Raises:
-        SoonerError: none are there, or they can't be read.
-    """
-    try:
-        if files := sorted(folder.glob("*.safetensors")):
-            return {name: tensor for path in files for name, tensor in load_file(path).items()}
-        if (path := folder / BINARY).is_file():
-            weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-            return weights
-    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise SoonerError(f"weights in '{folder}' can't be read: {reason}") from error
-    raise SoonerError(f"'{folder}' has no {WEIGHTS} and no {BINARY}; give the whole repository")
-
-
-def _head_name(name: str) -> str:
-    """The name of a published tensor in `Eagle3Head`."""
-    name = name.removeprefix("model.")
-    for prefix in ("midlayer.", "layers.0."):
-        if name.startswith(prefix):
-            return "layer." + name.removeprefix(prefix)
-    return name
-
-
-def _is_tied(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("tie_word_embeddings"))
-
-
-def check_names(
-    folder: Path, head: torch.nn.Module, weights: dict[str, tuple[str, Any]], kind: str
-) -> None:
-    """Refuse tensors that are unknown, missing or of another shape.
+def save_eagle3(head: Any, folder: Path | str, dtype: torch.dtype | None = None) -> None:
+    """Write a head in SpecForge's layout, as SGLang and vLLM read it.
 
     Args:
-        folder: that they are of.
-        head: has them all.
-        weights: its names, with those of the files and the tensors.
-        kind: what the head is called.
-
-    Raises:
-        SoonerError: names the first.
+        head: with layer ids of its own.
+        folder: gets `config.json` and `model.safetensors`, each whole or not at all.
+        dtype: of the file; by default the head's own.
     """
-    expected = head.state_dict()
-    for name in list(weights):
-        if name.endswith("rotary_emb.inv_freq"):
-            del weights[name]  # follows from the config
-    for name, (source, value) in weights.items():
-        if name not in expected:
-            raise SoonerError(
-                f"'{folder}' has a tensor '{source}' that is no part of its {kind}"
-                f"{did_you_mean(name, expected)}; it would change what the head computes"
-            )
-        if value.shape != expected[name].shape:
-            raise SoonerError(
-                f"'{source}' in '{folder}' is {list(value.shape)}, by its config.json it must be "
-                f"{list(expected[name].shape)}; give files that were published together"
-            )
-    if lacking := [name for name in expected if name not in weights]:
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise SoonerError(
-            f"'{folder}' lacks {', '.join(lacking[:3])}{more} of its {kind}; give the whole "
-            "repository"
-        )
-
-
-def _fill_vocabulary(head: Eagle3Head, offsets: Tensor | None, mask: Tensor | None) -> None:
-    """Tell a head which of the target's tokens it drafts: `target = draft + d2t[draft]`.
-
-    Raises:
-        SoonerError: `d2t` or `t2d` don't fit the sizes, or each other.
-    """
-    config, ids = head.config, head.token_ids
-    if offsets is None:
-        if len(ids) != config.vocab_size:
-            raise SoonerError(
-                f"EAGLE-3 head: it drafts {len(ids)} of {config.vocab_size} tokens, but has no "
-                "'d2t' that says which; give the whole repository"
-            )
-        return
-    if offsets.shape != ids.shape:
-        raise SoonerError(
-            f"EAGLE-3 head: 'd2t' has {len(offsets)} entries, draft_vocab_size is {len(ids)}; give "
-            "files that were published together"
-        )
-    targets = ids + offsets.long()
-    if int(targets.min()) < 0 or int(targets.max()) >= config.vocab_size:
-        raise SoonerError(
-            f"EAGLE-3 head: 'd2t' leads to token {int(targets.max())}, vocab_size is "
-            f"{config.vocab_size}; offsets are added to the draft's own ids"
-        )
-    if len(targets.unique()) != len(targets):
-        raise SoonerError(
-            "EAGLE-3 head: two draft ids have one target id in 'd2t', whose entries must be offsets"
-        )
-    if mask is not None and (
-        len(mask) != config.vocab_size
-        or not torch.equal(mask.bool().nonzero()[:, 0], targets.sort()[0])
-    ):
-        raise SoonerError(
-            "EAGLE-3 head: 't2d' keeps other tokens than 'd2t' leads to; give files that were "
-            "published together"
-        )
-    head.token_ids.copy_(targets)
+    config, ids = head.config, head.token_ids.cpu()
+    tensors = {
+        renamed(name, [("layer.", "midlayer.")]): value for name, value in head.state_dict().items()
+    }
+    tensors["d2t"] = ids - torch.arange(len(ids))
+    tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+    rope = dict(config.rope)
+    theta = rope.pop("rope_theta", 10_000.0)
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+             "head_dim", "rms_norm_eps", "attention_bias", "mlp_bias", "vocab_size")  # fmt: skip
+    content: dict[str, Any] = {
+        "architectures": [ARCHITECTURE],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "num_hidden_layers": 1,
+        **{name: getattr(config, name) for name in names},
+        "rope_theta": theta,
+        "rope_scaling": None if rope == {"rope_type": "default"} else rope,
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": False,
+        "draft_vocab_size": len(ids),
+        "target_hidden_size": config.target_hidden_size or config.hidden_size,
+        "torch_dtype": str(dtype or head.dtype).removeprefix("torch."),
+        "use_cache": True,
+        CONFIG_KEY: {name: getattr(config, name) for name in FIELDS},
+    }
+    if config.layer_ids is not None:  # layer i gives hidden_states[i + 1]
+        below = [number - 1 for number in config.layer_ids]
+        content["eagle_config"] = {
+            "eagle_aux_hidden_state_layer_ids": below, "use_aux_hidden_state": True,
+        }  # fmt: skip
+    write(folder, content, tensors, dtype)

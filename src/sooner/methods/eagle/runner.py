@@ -1,4 +1,4 @@
-"""A draft head with its slot cache, and the prompts' states that it reads."""
+"""A draft head with its slot cache."""
 
 from __future__ import annotations
 
@@ -10,66 +10,8 @@ import torch
 from torch import Tensor
 
 from ...engine.attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
-from ...engine.interface import Prompt
 from ...engine.rows import RowTensor
-from ...errors import UnsupportedError
 from ..sized_draft import DraftRunner, Part
-
-
-class PromptStates:
-    """The prompt's embeddings, positions and states, as the prefill passes them."""
-
-    def __init__(self) -> None:
-        self.embeds = self.positions = self.next_position = torch.empty(0)
-        self.lengths: list[int] = []
-        self._states: list[Tensor] = []
-
-    def add(self, prompt: Prompt, start: int, states: Tensor, embeds: Tensor | None = None) -> None:
-        """Keep the states of the prompt's tokens from `start` on.
-
-        Args:
-            embeds: the head's own, in place of the prompt's, `[rows, width, hidden]`.
-        """
-        if not start:
-            self.embeds, self.lengths, self._states = prompt.embeds, prompt.lengths, []
-            self.positions, self.next_position = prompt.positions, prompt.next_position
-            if embeds is not None:
-                self.embeds = embeds
-        self._states.append(states)
-
-    @property
-    def states(self) -> Tensor:
-        """Returns `[rows, width, hidden]`.
-
-        Raises:
-            UnsupportedError: a prefill context took tokens out on the way.
-        """
-        states = torch.cat(self._states, 1) if len(self._states) > 1 else self._states[0]
-        if states.shape[1] != self.embeds.shape[1]:
-            raise UnsupportedError(
-                f"Eagle needs the states of all {self.embeds.shape[1]} prompt tokens, but a "
-                f"prefill context left {states.shape[1]} of them; leave the context"
-            )
-        return states
-
-    def select_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
-        index = torch.tensor(rows, device=self.embeds.device)
-        self.embeds = self.embeds[index]
-        self._states = [states[index.to(states.device)] for states in self._states]
-        self.lengths = [self.lengths[row] for row in rows]
-        index = index.to(self.positions.device)
-        self.positions = self.positions.index_select(-2, index)
-        self.next_position = self.next_position.index_select(-1, index)
-
-    def entries(self) -> tuple[Tensor, Tensor, list[int]]:
-        """Returns embeddings of the token behind each state but the last, the states, and their
-        number.
-
-        The last prompt token's entry begins what was generated, see `Backlog`.
-        """
-        sizes = [length - 1 for length in self.lengths]
-        return self.embeds[:, 1:], self.states[:, :-1], sizes
 
 
 class HeadRunner(DraftRunner):

@@ -1,0 +1,296 @@
+"""Reads and writes what trained drafters of all kinds are published as: sizes, names, tensors."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ..errors import SoonerError, did_you_mean, reason_of
+from ..io import replacing, write_json
+
+CONFIG, WEIGHTS, BINARY = "config.json", "model.safetensors", "pytorch_model.bin"
+CONFIG_KEY = "sooner"
+"""Key of config.json under which sooner keeps what no published layout has a place for."""
+
+DERIVED = re.compile(r"rotary_emb\.inv_freq$|^verifier_(norm|lm_head)\.weight$")
+"""What some files hold though it follows from the config, or is the target's; it is not read."""
+
+LAYER_SIZES = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "rms_norm_eps",
+)  # fmt: skip
+
+Renames = Sequence[tuple[str, str]]
+"""Pairs of what a published name begins with, and what the module has for it."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Returns a drafter's config.json.
+
+    Raises:
+        SoonerError: there is none, or it is no object.
+    """
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SoonerError(
+            f"draft head '{folder}' has no readable config.json; give a folder that `sooner train "
+            "draft` wrote, or a published drafter"
+        ) from error
+    if not isinstance(config, dict):
+        raise SoonerError(f"'{folder / CONFIG}' is no JSON object; give a published drafter")
+    return config
+
+
+def needed(raw: Mapping[str, Any], name: str, where: Any) -> Any:
+    """Returns a value of a config.
+
+    Raises:
+        SoonerError: it is not there.
+    """
+    if raw.get(name) is None:
+        raise SoonerError(f"'{where}' has no {name}; give the config that its weights came with")
+    return raw[name]
+
+
+def layer_sizes(config: Any, where: Any) -> dict[str, Any]:
+    """Returns the sizes of a decoder layer, by the names that Llama's config has for them.
+
+    Args:
+        config: content of a config.json, or transformers' config of a text model.
+        where: the path of the config, for errors.
+
+    Raises:
+        SoonerError: one is missing.
+    """
+    raw = config
+    if not isinstance(config, Mapping):
+        raw = {name: getattr(config, name, None) for name in LAYER_SIZES}
+    heads, hidden = (
+        int(needed(raw, name, where)) for name in ("num_attention_heads", "hidden_size")
+    )
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": int(needed(raw, "intermediate_size", where)),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(raw.get("num_key_value_heads") or heads),
+        "head_dim": int(raw.get("head_dim") or hidden // heads),
+        "rms_norm_eps": float(raw.get("rms_norm_eps") or 1e-6),
+    }
+
+
+def rope_theta(text_config: Any) -> float:
+    """Returns the base of a target's positions."""
+    return float((getattr(text_config, "rope_parameters", None) or {}).get("rope_theta") or 1e4)
+
+
+def tensor_files(folder: Path) -> dict[str, Path]:
+    """Returns the file of each tensor of a folder, by its index where there is one.
+
+    Raises:
+        SoonerError: a file can't be read.
+    """
+    index, binary = folder / f"{WEIGHTS}.index.json", folder / BINARY
+    if index.is_file():
+        with _readable(index):
+            mapping = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            return {name: folder / path for name, path in mapping.items()}
+    files: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with _readable(path), safe_open(str(path), framework="pt") as opened:
+            files |= dict.fromkeys(opened.keys(), path)
+    if not files and binary.is_file():
+        with _readable(binary):
+            state = torch.load(binary, map_location="meta", weights_only=True)
+            files = dict.fromkeys(state, binary)
+    return files
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, SafetensorError, RuntimeError, EOFError,
+            pickle.UnpicklingError) as error:  # fmt: skip
+        raise SoonerError(f"'{path}' can't be read as weights: {reason_of(error)}") from error
+
+
+def _tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
+    with _readable(path):
+        if path.name == BINARY:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            return {name: state[name] for name in names}
+        with safe_open(str(path), framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in names}
+
+
+@dataclass
+class Weights:
+    """Tensors of a drafter's folder by the names of its module.
+
+    Attributes:
+        folder: that they are of.
+        kind: what such a drafter is called.
+        tensors: by name.
+        sources: their names in the files.
+    """
+
+    folder: Path
+    kind: str
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        kind: str,
+        renames: Renames = (),
+        prefix: str = "",
+        skipped: Sequence[str] = (),
+    ) -> Weights:
+        """Returns the tensors whose names begin with `prefix`; no others are read.
+
+        Args:
+            renames: the first that fits a name, without `prefix`, is applied.
+            skipped: names, without `prefix`, that are passed over.
+
+        Raises:
+            SoonerError: none are there, or they can't be read; two of one name.
+        """
+        made, by_file = cls(folder, kind), dict[Path, list[str]]()
+        for source, path in tensor_files(folder).items():
+            name = source.removeprefix(prefix)
+            if source.startswith(prefix) and name not in skipped:
+                by_file.setdefault(path, []).append(source)
+        if not by_file:
+            raise SoonerError(
+                f"'{folder}' has no {WEIGHTS} and no {BINARY}; give the whole repository"
+            )
+        for path, sources in by_file.items():
+            for source, value in _tensors(path, sources).items():
+                name = re.sub(r"^(model|draft_model)\.", "", source.removeprefix(prefix))
+                name = renamed(name, renames)
+                if DERIVED.search(name):
+                    continue
+                if name in made.tensors:
+                    raise SoonerError(
+                        f"drafter '{folder}' has '{name}' under two names; give a folder of one "
+                        "drafter"
+                    )
+                made.tensors[name], made.sources[name] = value, source
+        return made
+
+    def fill(self, module: nn.Module) -> None:
+        """Put the tensors into a module.
+
+        Raises:
+            SoonerError: names the first that is unknown, missing or of another shape.
+        """
+        expected = module.state_dict()
+        for name, value in self.tensors.items():
+            source = self.sources.get(name, name)
+            if name not in expected:
+                raise SoonerError(
+                    f"'{self.folder}' has a tensor '{source}' that is no part of its {self.kind}"
+                    f"{did_you_mean(name, expected)}; it would change what the head computes"
+                )
+            if value.shape != expected[name].shape:
+                raise SoonerError(
+                    f"'{source}' in '{self.folder}' is {list(value.shape)}, by its config.json it "
+                    f"must be {list(expected[name].shape)}; give files that were published together"
+                )
+        if lacking := [name for name in expected if name not in self.tensors]:
+            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            raise SoonerError(
+                f"'{self.folder}' lacks {', '.join(lacking[:3])}{more} of its {self.kind}; give "
+                "the whole repository"
+            )
+        with torch.no_grad():
+            for name, tensor in expected.items():
+                tensor.copy_(self.tensors[name])
+
+    def take_vocabulary(self, drafted: int, vocab: int | None) -> Tensor | None:
+        """Take out which of the target's tokens are drafted: `target = draft + d2t[draft]`.
+
+        Args:
+            drafted: how many there are.
+            vocab: size of the target's vocabulary, where the config tells it.
+
+        Returns:
+            Their ids, `[drafted]`; `None` is all of the target's.
+
+        Raises:
+            SoonerError: `d2t` or `t2d` don't fit the sizes, or each other.
+        """
+        offsets, mask = self.tensors.pop("d2t", None), self.tensors.pop("t2d", None)
+        if offsets is None:
+            if vocab is not None and drafted != vocab:
+                raise SoonerError(
+                    f"{self.kind}: it drafts {drafted} of {vocab} tokens, but has no 'd2t' that "
+                    "says which; give the whole repository"
+                )
+            return None
+        if len(offsets) != drafted:
+            raise SoonerError(
+                f"{self.kind}: 'd2t' has {len(offsets)} entries, draft_vocab_size is {drafted}; "
+                "give files that were published together"
+            )
+        ids = torch.arange(drafted) + offsets.long()
+        if int(ids.min()) < 0 or (vocab is not None and int(ids.max()) >= vocab):
+            raise SoonerError(
+                f"{self.kind}: 'd2t' leads to token {int(ids.max())}, vocab_size is {vocab}; "
+                "offsets are added to the draft's own ids"
+            )
+        if len(ids.unique()) != len(ids):
+            raise SoonerError(
+                f"{self.kind}: two draft ids have one target id in 'd2t', whose entries must be "
+                "offsets"
+            )
+        if mask is not None and not torch.equal(mask.bool().nonzero()[:, 0], ids.sort()[0]):
+            raise SoonerError(
+                f"{self.kind}: 't2d' keeps other tokens than 'd2t' leads to; give files that were "
+                "published together"
+            )
+        return ids
+
+
+def renamed(name: str, renames: Renames) -> str:
+    """Returns a name whose beginning is replaced by the first pair that fits."""
+    for old, new in renames:
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
+def write(
+    folder: Path | str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write `config.json` and `model.safetensors`, each whole or not at all.
+
+    Args:
+        dtype: of the floats in the file; by default their own.
+    """
+    home = Path(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    contiguous = {
+        name: value.detach().to("cpu", dtype if value.is_floating_point() else None).contiguous()
+        for name, value in tensors.items()
+    }
+    with replacing(home / WEIGHTS) as part:
+        save_file(contiguous, part, metadata={"format": "pt"})
+    write_json(config, home / CONFIG)
