@@ -11,8 +11,12 @@ import sooner
 import tiny
 from sooner.methods.dflash.loader import load
 from sooner.models import adapt
-from sooner.tasks.train_draft.block_training import drafter_config, layers_to_read
-from sooner.tasks.train_draft.blocks import collate_blocks, denoise_blocks
+from sooner.tasks.train_draft.blocks import (
+    collate_blocks,
+    denoise_blocks,
+    drafter_config,
+    layers_to_read,
+)
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.recording import record
 from sooner.tasks.train_draft.settings import BlockTraining, make_recipe

@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
+from ...methods.dflash.config import DFlashConfig
 from ...methods.dflash.denoiser import DFlashModel
+from ...methods.published import layer_sizes, rope_theta
 from .dataset import TrainingSample
+from .settings import BlockTraining
 
 IGNORED = -100
 """Target of a place behind the end of an answer."""
@@ -152,26 +155,45 @@ class BlockLoss(nn.Module):
         return {"loss": loss, "hits": hits.detach()}
 
 
-class BlockAcceptance:
-    """Counts how deep greedy blocks hold on held-out samples, wherever in an answer they begin.
-
-    Args:
-        depth: places of a block behind its anchor.
+@torch.no_grad()
+def block_hits(model: DFlashModel, adapter: Any, batch: BlockBatch) -> tuple[Tensor, Tensor]:
+    """Returns which blocks have a place of each depth, and in which of those all places up to it
+    are the target's tokens, `[rows, blocks, block_size - 1]` bool.
     """
+    targets = batch.targets[:, :, 1:]
+    best = denoise_blocks(model, adapter, batch)[:, :, 1:].argmax(-1)
+    return targets != IGNORED, (best == targets).long().cumprod(-1).bool()
 
-    def __init__(self, depth: int) -> None:
-        self.tried, self.hits = torch.zeros(depth), torch.zeros(depth)
 
-    @torch.no_grad()
-    def add(self, model: DFlashModel, adapter: Any, batch: BlockBatch) -> None:
-        """Count one batch."""
-        targets = batch.targets[:, :, 1:]
-        best = denoise_blocks(model, adapter, batch)[:, :, 1:].argmax(-1)
-        matches = (best == targets).long().cumprod(-1)
-        self.tried += (targets != IGNORED).sum((0, 1)).cpu()
-        self.hits += matches.sum((0, 1)).cpu()
+def drafter_config(settings: BlockTraining, adapter: Any) -> DFlashConfig:
+    """Returns layers of the shape of a target's.
 
-    def as_dict(self) -> dict[str, list[float]]:
-        """Share of blocks whose first `d` tokens are all accepted, for each depth `d`: `chain`."""
-        shares = self.hits / self.tried.clamp(min=1)
-        return {"chain": [round(float(share), 4) for share in shares]}
+    The mask token is the last of the vocabulary, which tokenizers seldom use.
+    """
+    theta = rope_theta(adapter.text_config)
+    return DFlashConfig(
+        **layer_sizes(adapter.text_config, "the target's config"),
+        num_hidden_layers=settings.layers,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        max_position_embeddings=int(adapter.max_positions or 40_960),
+        block_size=settings.block_size,
+        mask_token_id=adapter.vocab_size - 1,
+        layers=layers_to_read(adapter.layers, settings.layers),
+        vocab_size=adapter.vocab_size,
+    )
+
+
+def layers_to_read(target: int, drafter: int) -> tuple[int, ...]:
+    """Returns which states a drafter reads of a target of `target` layers, as `target_layers`
+    numbers them.
+
+    As many as the drafter has layers, spread evenly from the second layer's to the third last's
+    (the authors' choice); of targets that are too shallow, all but the last.
+    """
+    first, last = 2, target - 2
+    if last - first + 1 < drafter:
+        return tuple(range(max(target - drafter, 1), target))
+    if drafter == 1:
+        return (target // 2,)
+    span = last - first
+    return tuple(first + round(index * span / (drafter - 1)) for index in range(drafter))

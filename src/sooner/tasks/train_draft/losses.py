@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, smooth_l1_loss
 
-from ...methods.eagle import Eagle3Head, MtpHead
+from ...methods.eagle import Eagle3Head
 from ...methods.eagle.base import DraftHead
 from .dataset import PaddedBatch
 from .settings import HeadTraining
@@ -29,9 +29,7 @@ class Estimate:
     valid: Tensor
 
 
-def unroll(
-    head: DraftHead, batch: PaddedBatch, steps: int, noise: Tensor | None = None
-) -> Iterator[Estimate]:
+def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[Estimate]:
     """Yields estimates of every place of the span: after the target's states, after one of its own,
     ...
 
@@ -43,13 +41,11 @@ def unroll(
         head: the head.
         batch: samples.
         steps: at least one.
-        noise: added to the target's states that are fed, `[rows, entries, hidden]`.
 
     Yields:
         An `Estimate` for each step.
     """
-    states = batch.states if noise is None else batch.states + noise
-    fused = head.fuse(batch.embeds, head.read(states))  # [rows, entries, width]
+    fused = head.fuse(batch.embeds, head.read(batch.states))  # [rows, entries, width]
     line = torch.arange(fused.shape[1], device=fused.device)
     keys, values = head.keys_values(fused, head.rotation(line[None]))
     rotation = head.rotation(batch.places)
@@ -130,146 +126,79 @@ def _later_entries(states: Tensor, by: int) -> Tensor:
     return pad(states, (0, 0, by, 0))[:, :, : states.shape[2]]
 
 
-TOP = 8
-
-"""Continuations of a node in the default tree."""
-
-
 class HeadLoss(nn.Module):
-    """The loss that EAGLE uses (Li et al. 2024, section 3.2): `v_w` smooth L1 between the estimate
-    and the target's state, and `p_w` cross-entropy between the distributions that the target's LM
-    head makes of both; means over the places of the span, and over the steps of the unrolling.
+    """Cross-entropy with the target's tokens, averaged over the places of the span and the steps of
+    the unrolling, each step weighing `step_decay` of the one before it.
+
+    EAGLE-3 is taught so (Li et al. 2025, section 3.1), over the steps of its training-time test,
+    and an MTP layer that drafts several tokens. What the target gives to tokens outside a reduced
+    vocabulary is left out. EAGLE (Li et al. 2024, section 3.2) also learns the target's states:
+    `v_w` smooth L1 between estimate and state, and `p_w` cross-entropy, all steps alike.
 
     Args:
         head: what is trained.
         adapter: the target's adapter, frozen.
-        settings: weights of both parts, steps of the unrolling.
+        settings: the recipe.
     """
 
     def __init__(self, head: DraftHead, adapter: Any, settings: HeadTraining) -> None:
         super().__init__()
-        self.head = head
-        self.settings = settings
-        self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
-
-    def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
-        """Returns `loss`, and its parts `states` and `tokens`, each a scalar."""
-        settings, adapter = self.settings, self._adapter[0]
-        with torch.no_grad():
-            targets = adapter.logits(batch.targets.to(adapter.dtype)).float().softmax(-1)
-        far = torch.zeros((), device=batch.targets.device)
-        unlike = torch.zeros_like(far)
-        for estimate in unroll(self.head, batch, settings.unroll, noise):
-            share = estimate.valid / (estimate.valid.sum().clamp(min=1) * settings.unroll)
-            distance = smooth_l1_loss(
-                estimate.states.float(), batch.targets, reduction="none"
-            ).mean(-1)  # [rows, span]
-            logits = adapter.logits(estimate.states.to(adapter.dtype)).float()
-            entropy = -(targets * logits.log_softmax(-1)).sum(-1)
-            far = far + (share * distance).sum()
-            unlike = unlike + (share * entropy).sum()
-        loss = settings.state_weight * far + settings.token_weight * unlike
-        return {"loss": loss, "states": far.detach(), "tokens": unlike.detach()}
-
-
-class TokenLoss(nn.Module):
-    """The loss that EAGLE-3 uses (Li et al. 2025, section 3.1): cross-entropy with the target's
-    tokens, over the steps of its training-time test, in which a head goes on from its own states.
-    An MTP layer that drafts several tokens is taught by the same.
-
-    What the target gives to tokens outside a reduced vocabulary is left out.
-
-    Args:
-        head: what is trained.
-        adapter: the target's adapter, frozen.
-        settings: steps of the unrolling, and how their weights fall.
-    """
-
-    def __init__(self, head: Eagle3Head | MtpHead, adapter: Any, settings: HeadTraining) -> None:
-        super().__init__()
         self.head, self.settings = head, settings
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
-    def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
-        """Returns `loss`, and the first and the last step's part `tokens` and `deep`, each a
-        scalar."""
+    def forward(self, batch: PaddedBatch) -> dict[str, Tensor]:
+        """Returns `loss`, and its parts `tokens` and, for EAGLE, `states`, each a scalar."""
         settings, adapter = self.settings, self._adapter[0]
+        is_eagle = settings.format == "eagle"
+        reduced = getattr(self.head, "token_ids", None)
         with torch.no_grad():
             hidden = int(adapter.text_config.hidden_size)
             last = batch.targets[..., :hidden].to(adapter.dtype)
             targets = adapter.logits(last).float().softmax(-1)
-            if isinstance(self.head, Eagle3Head):
-                targets = targets[..., self.head.token_ids]
-        parts = []
-        for estimate in unroll(self.head, batch, settings.unroll):
+            targets = targets if reduced is None else targets[..., reduced]
+        weights, parts, distances = [], [], []
+        for step, estimate in enumerate(unroll(self.head, batch, settings.unroll)):
             share = estimate.valid / estimate.valid.sum().clamp(min=1)
-            logits = self._logits(estimate.states).float()
-            entropy = -(targets * logits.log_softmax(-1)).sum(-1)  # [rows, span]
-            parts.append((share * entropy).sum())
-        weights = [settings.step_decay**step for step in range(len(parts))]
+            entropy = -(targets * self._logits(estimate.states).log_softmax(-1)).sum(-1)
+            parts.append((share * entropy).sum())  # entropy is [rows, span]
+            weights.append(1.0 if is_eagle else settings.step_decay**step)
+            if is_eagle:
+                distance = smooth_l1_loss(estimate.states.float(), batch.targets, reduction="none")
+                distances.append((share * distance.mean(-1)).sum())
         weighed = [weight * part for weight, part in zip(weights, parts, strict=True)]
-        loss = torch.stack(weighed).sum() / sum(weights)
-        return {"loss": loss, "tokens": parts[0].detach(), "deep": parts[-1].detach()}
+        tokens = torch.stack(weighed).sum() / sum(weights)
+        if not is_eagle:
+            return {"loss": tokens, "tokens": tokens.detach()}
+        states = torch.stack(distances).mean()
+        loss = settings.state_weight * states + settings.token_weight * tokens
+        return {"loss": loss, "states": states.detach(), "tokens": tokens.detach()}
 
     def _logits(self, states: Tensor) -> Tensor:
         """Returns the logits of the tokens that the head can draft."""
         if isinstance(self.head, Eagle3Head):
-            return self.head.drafted_logits(states)
-        return self.head.scores(states, self._adapter[0])
+            return self.head.drafted_logits(states).float()
+        return self.head.scores(states, self._adapter[0]).float()
 
 
-class DepthAcceptance:
-    """Counts how deep drafts hold on held-out samples, wherever in an answer they begin.
-
-    Args:
-        depth: levels.
+@torch.no_grad()
+def chain_hits(
+    head: DraftHead, adapter: Any, batch: PaddedBatch, depth: int
+) -> tuple[Tensor, Tensor]:
+    """Returns which places begin greedy drafts of each length, and in which of those all tokens are
+    the target's, `[rows, span, depth]` bool.
     """
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.tried = [0] * depth
-        self.chain = [0] * depth
-        self.tree = [0] * depth
-
-    @torch.no_grad()
-    def add(self, head: DraftHead, adapter: Any, batch: PaddedBatch) -> None:
-        """Count one batch."""
-        chain = tree = batch.valid
-        for level, estimate in enumerate(unroll(head, batch, self.depth)):
-            if level:  # what the draft below was worth, one place on
-                chain, tree = _on(chain), _on(tree)
-            best = self._best(head, adapter, estimate)
-            hits = best == batch.following[..., None]  # [rows, span, TOP]
-            chain = chain & hits[..., 0] & estimate.valid
-            tree = tree & hits.any(-1) & estimate.valid
-            self.tried[level] += int(estimate.valid.sum())
-            self.chain[level] += int(chain.sum())
-            self.tree[level] += int(tree.sum())
-
-    def _best(self, head: DraftHead, adapter: Any, estimate: Estimate) -> Tensor:
-        logits = head.scores(estimate.states, adapter)
-        return logits.topk(min(TOP, logits.shape[-1])).indices
-
-    def as_dict(self) -> dict[str, list[float]]:
-        """Share of drafts whose first `d` tokens are all accepted, for each depth `d`.
-
-        `chain` is of greedy chains; `tree` counts a level as held if the token is among the `TOP`
-        best, which no tree can exceed.
-        """
-        return {"chain": self._shares(self.chain), "tree": self._shares(self.tree)}
-
-    def _shares(self, counts: list[int]) -> list[float]:
-        pairs = zip(counts, self.tried, strict=True)
-        return [round(count / tried, 4) if tried else 0.0 for count, tried in pairs]
-
-
-def _on(tensor: Tensor) -> Tensor:
-    """`[rows, span]` one place on."""
-    return torch.cat([torch.zeros_like(tensor[:, :1]), tensor[:, :-1]], 1)
+    begun, holding, chain = [], [], batch.valid
+    for level, estimate in enumerate(unroll(head, batch, depth)):
+        if level:  # what the draft below was worth, one place on
+            chain = _later(chain[..., None], 1)[..., 0]
+        best = head.scores(estimate.states, adapter).argmax(-1)
+        chain = chain & (best == batch.following) & estimate.valid
+        begun.append(estimate.valid)
+        holding.append(chain)
+    return torch.stack(begun, -1), torch.stack(holding, -1)
 
 
 TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
-
 """From 0.05 to 1.9; what is chosen is the least surprising one of them."""
 
 

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from rich.progress import Progress
 from torch import nn
 
+from ... import __version__
 from ...errors import SoonerError
 from ...io import replacing
 from ...methods.eagle.target_print import check_target
 from ...models import adapt
-from .dataset import DataSet, Order
-from .log import ProgressLine, TrainingLog, describe
+from ...provenance import revision
+from .dataset import DataSet, Order, TrainingSample
 from .settings import Recipe
 
 Place = tuple[DataSet, int]
 """A recording, and the number of a sample in it."""
 
 
-class Measurement(Protocol):
-    """Counts acceptance by depth, added up over batches."""
+EVERY = 20
+"""Steps between two lines of `log.jsonl`."""
 
-    def add(self, head: Any, adapter: Any, batch: Any) -> None:
-        """Draft for one more batch."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns plain data."""
+OnStep = Callable[[dict[str, Any]], None]
 
 
 class Trainer(ABC):
@@ -98,16 +98,14 @@ class Trainer(ABC):
         """Returns what maps a batch to its losses; `loss` among them is what is learnt from."""
 
     @abstractmethod
-    def batch(self, where: Sequence[Place], step: int) -> Any:
-        """Returns samples side by side."""
+    def batch(self, samples: Sequence[TrainingSample], step: int) -> Any:
+        """Returns samples side by side; `step` is that of the recipe's end for measuring."""
 
     @abstractmethod
-    def losses(self, loss: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
-        """Returns losses of the next step's batch."""
-
-    @abstractmethod
-    def measurement(self) -> Measurement:
-        """Returns an empty one."""
+    def hits(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns which greedy drafts of each length begin in a batch, and which of them the target
+        would accept as a whole, `[..., depth]` bool.
+        """
 
     @abstractmethod
     def write_head(self, folder: Path, record: dict[str, Any]) -> None:
@@ -142,9 +140,12 @@ class Trainer(ABC):
         """Yields samples that are kept for measuring."""
         size = self.settings.batch
         for start in range(0, len(self.holdout), size):
-            yield self.batch(self.holdout[start : start + size], self.settings.steps)
+            yield self._batch(self.holdout[start : start + size], self.settings.steps)
 
-    def run(self, log: TrainingLog, stop_after: int | None) -> Any:
+    def _batch(self, places: Sequence[Place], step: int) -> Any:
+        return self.batch([data[index] for data, index in places], step)
+
+    def run(self, progress: bool, on_step: OnStep | None, stop_after: int | None) -> Any:
         """Go on to the last step, or for `stop_after` steps, measuring and saving as the recipe
         says; returns the head.
 
@@ -158,22 +159,27 @@ class Trainer(ABC):
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SoonerError(f"folder '{self.out}' can't be written: {error.strerror}") from error
-        with ProgressLine(log.visible and self.accelerator.is_main_process) as line:
+        is_main = self.accelerator.is_main_process
+        with Progress(disable=not (progress and is_main)) as bar:
+            task = bar.add_task("", total=self.settings.steps)
             while self.step < last:
-                self._report(self._train_step(loss, optimizer), log, line)
+                entry = self._train_step(loss, optimizer)
+                text = f"loss {entry['loss']:.3g}"
+                bar.update(task, completed=self.step, description=text)
+                self._report(entry, on_step if is_main else None)
         self.acceptance = self.measure()
         self.save()
         return self.head.eval()
 
     def _train_step(self, loss: nn.Module, optimizer: Any) -> dict[str, Any]:
-        """Returns one optimiser step."""
+        """Returns what is logged of one optimiser step."""
         begun, rate = time.perf_counter(), self.settings.rate(self.step)
         for group in optimizer.param_groups:
             group["lr"] = rate
         self.head.train()
         share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
-        batch = self.batch([self.samples[n] for n in self.order.at(self.step)[share]], self.step)
-        parts = self.losses(loss, batch)
+        places = [self.samples[number] for number in self.order.at(self.step)[share]]
+        parts = loss(self._batch(places, self.step))
         optimizer.zero_grad(set_to_none=True)
         self.accelerator.backward(parts["loss"])
         nn.utils.clip_grad_norm_(self.head.parameters(), self.settings.clip)
@@ -181,28 +187,31 @@ class Trainer(ABC):
         self.step += 1
         values = {name: float(value.detach()) for name, value in parts.items()}
         self.seconds += time.perf_counter() - begun
-        return {**values, "lr": rate}
+        seconds = round(self.seconds, 1)
+        return {"step": self.step, "seconds": seconds, **values, "lr": rate}
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Returns acceptance by depth on held-out samples."""
+        """Returns the share of held-out drafts whose first `d` tokens are all accepted, wherever in
+        an answer they begin, for each depth `d`: `chain`.
+        """
         self.head.eval()
-        results = self.measurement()
-        for batch in self.holdout_batches():
-            results.add(self.head, self.adapter, batch)
-        return results.as_dict()
+        counts = [
+            torch.stack([part.flatten(0, -2).sum(0).cpu() for part in self.hits(batch)])
+            for batch in self.holdout_batches()
+        ]
+        begun, holding = torch.stack(counts).sum(0)
+        return {"chain": [round(share, 4) for share in (holding / begun.clamp(min=1)).tolist()]}
 
-    def _report(self, parts: dict[str, Any], log: TrainingLog, line: ProgressLine) -> None:
-        entry: dict[str, Any] = {
-            "step": self.step,
-            "steps": self.settings.steps,
-            "seconds": round(self.seconds, 1),
-            **parts,
-        }
+    def _report(self, entry: dict[str, Any], on_step: OnStep | None) -> None:
+        """Measure and save where it is time to, and pass on what a step gave."""
         if self.step % self.settings.check_every == 0:
             entry["check"] = self.acceptance = self.measure()
-        if self.accelerator.is_main_process:
-            log.tell(entry, line)
+        if on_step is not None:
+            on_step(entry)
+        if self.accelerator.is_main_process and (self.step % EVERY == 0 or "check" in entry):
+            with (self.out / "log.jsonl").open("a") as file:
+                file.write(json.dumps(entry) + "\n")
         if self.step % self.settings.save_every == 0:
             self.save()
 
@@ -211,8 +220,19 @@ class Trainer(ABC):
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return
-        record = describe(self.data, self.settings, self.seconds, self.acceptance)
-        self.write_head(self.out / "head", {**record, "step": self.step})
+        tree = revision()
+        versions = {name: str(metadata.version(name)) for name in ("torch", "transformers")}
+        record = {
+            "settings": self.settings.as_dict(),
+            "data": [{"samples": len(data), "sha256": data.digest} for data in self.data],
+            "seconds": round(self.seconds, 1),
+            "acceptance": self.acceptance,
+            "git": tree.commit and tree.commit[:8] + "+" * tree.is_dirty,
+            "versions": {"sooner": __version__, **versions},
+            "threads": torch.get_num_threads(),
+            "step": self.step,
+        }
+        self.write_head(self.out / "head", record)
         with replacing(self.out / "state.pt") as part:
             torch.save(self.state_dict(), part)
 

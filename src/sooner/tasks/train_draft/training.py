@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SoonerError
+from ...methods.dflash import loader
+from ...methods.dflash.denoiser import DFlashModel
 from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
 from ...methods.threads import torch_threads
-from .block_training import BlockTrainer, layers_to_read
-from .dataset import DataSet, PaddedBatch, collate, state_noise
-from .log import TrainingLog, frozen
-from .losses import DepthAcceptance, HeadLoss, TokenLoss, fit_temperature
+from .blocks import (
+    BlockBatch,
+    BlockLoss,
+    block_hits,
+    collate_blocks,
+    drafter_config,
+    layers_to_read,
+)
+from .dataset import DataSet, PaddedBatch, TrainingSample, collate, state_noise
+from .losses import HeadLoss, chain_hits, fit_temperature
 from .settings import BlockTraining, HeadTraining, Recipe
-from .trainer import Place, Trainer
-
-OnStep = Callable[[dict[str, Any]], None]
+from .trainer import OnStep, Trainer
 
 
 def train(
@@ -61,7 +69,23 @@ def train(
     if resume:
         trainer.resume()
     with torch_threads(threads), frozen(model):
-        return trainer.run(TrainingLog(trainer.out, progress, on_step), stop_after)
+        return trainer.run(progress, on_step, stop_after)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """While it lasts, no weight of `model` gets a gradient, and it is in eval mode."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    was_training = model.training
+    for weight in trained:
+        weight.requires_grad_(False)
+    model.eval()
+    try:
+        yield
+    finally:
+        for weight in trained:
+            weight.requires_grad_(True)
+        model.train(was_training)
 
 
 class HeadTrainer(Trainer):
@@ -85,28 +109,21 @@ class HeadTrainer(Trainer):
         return head
 
     def loss(self) -> nn.Module:
-        if isinstance(self.head, EagleHead):
-            return HeadLoss(self.head, self.adapter, self.settings)
-        return TokenLoss(self.head, self.adapter, self.settings)
+        return HeadLoss(self.head, self.adapter, self.settings)
 
-    def losses(self, loss: nn.Module, batch: PaddedBatch) -> dict[str, Tensor]:
-        noise, settings = None, self.settings
-        if settings.noise and settings.format == "eagle":
-            key = (settings.seed, self.step, self.accelerator.process_index)
-            noise = state_noise(batch.states.shape, batch.lengths, settings.noise, key)
-        parts: dict[str, Tensor] = loss(batch, noise)
-        return parts
+    def batch(self, samples: Sequence[TrainingSample], step: int) -> PaddedBatch:
+        settings, adapter = self.settings, self.adapter
+        batch = collate(samples, adapter.embed_tokens, adapter.device, settings.span == "all")
+        if settings.noise and settings.format == "eagle" and step < settings.steps:
+            key = (settings.seed, step, self.accelerator.process_index)
+            batch.states.add_(state_noise(batch.states.shape, batch.lengths, settings.noise, key))
+        return batch
 
-    def batch(self, where: Sequence[Place], step: int) -> PaddedBatch:
-        samples = [data[index] for data, index in where]
-        is_whole = self.settings.span == "all"
-        return collate(samples, self.adapter.embed_tokens, self.adapter.device, is_whole)
+    def hits(self, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
+        return chain_hits(self.head, self.adapter, batch, self.settings.depth)
 
-    def measurement(self) -> DepthAcceptance:
-        return DepthAcceptance(self.settings.depth)
-
-    def run(self, log: TrainingLog, stop_after: int | None) -> Any:
-        super().run(log, stop_after)
+    def run(self, progress: bool, on_step: OnStep | None, stop_after: int | None) -> Any:
+        super().run(progress, on_step, stop_after)
         self.temperature = fit_temperature(
             self.head, self.adapter, self.holdout_batches(), self.settings.depth
         )
@@ -116,6 +133,38 @@ class HeadTrainer(Trainer):
     def write_head(self, folder: Path, record: dict[str, Any]) -> None:
         self.head.with_provenance(record, self.temperature)
         self.head.save_pretrained(folder)
+
+
+class BlockTrainer(Trainer):
+    """One training of a DFlash drafter; anchors follow from the step, as the order does."""
+
+    head: DFlashModel
+    settings: BlockTraining
+    measured = 128
+
+    def layers(self) -> tuple[int, ...]:
+        return layers_to_read(self.adapter.layers, self.settings.layers)
+
+    def first_head(self) -> DFlashModel:
+        return DFlashModel(drafter_config(self.settings, self.adapter))
+
+    def loss(self) -> nn.Module:
+        return BlockLoss(self.head, self.adapter, self.settings.decay)
+
+    def batch(self, samples: Sequence[TrainingSample], step: int) -> BlockBatch:
+        settings, workers = self.settings, self.accelerator
+        key = (settings.seed, step * workers.num_processes + workers.process_index)
+        return collate_blocks(
+            samples, settings.block_size, self.adapter.device, settings.anchors, key
+        )
+
+    def hits(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
+        return block_hits(self.head, self.adapter, batch)
+
+    def write_head(self, folder: Path, record: dict[str, Any]) -> None:
+        record = {**record, "target": self.data[0].index["target"]}
+        self.head.config = replace(self.head.config, provenance=record)
+        loader.save(self.head, folder)
 
 
 def recorded_layers(adapter: Any, settings: Recipe) -> tuple[int, ...]:

@@ -145,7 +145,7 @@ def draft_head(kind: str, model: Any) -> Any:
     import sooner
     from sooner.methods.eagle import Eagle3Config, Eagle3Head
     from sooner.models import adapt
-    from sooner.tasks.train_draft.block_training import drafter_config
+    from sooner.tasks.train_draft.blocks import drafter_config
     from sooner.tasks.train_draft.settings import BlockTraining
 
     adapter = adapt(model)

@@ -28,7 +28,7 @@ from sooner.methods.context import Context
 from sooner.methods.eagle import Eagle3Config, Eagle3Head
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
-from sooner.tasks.train_draft.block_training import drafter_config
+from sooner.tasks.train_draft.blocks import drafter_config
 from sooner.tasks.train_draft.settings import BlockTraining
 
 from .guard import Waits
