@@ -12,14 +12,20 @@ import tiny
 from sooner import MMInference
 from sooner.models import adapt
 from sooner.sparse.attention import States
+from sooner.sparse.modality import PromptLayout
+from sooner.sparse.pairs import causal
 from sooner.sparse.patterns import (
     AShape,
+    Boundary,
     Dense,
     Grid,
     HeadPattern,
     QBoundary,
     Strided,
 )
+from sooner.sparse.patterns.base import build
+from sooner.sparse.plane import whole
+from sooner.sparse.probe import LAST, probe
 from sooner.sparse.table import HeadEntry, PatternTable
 
 WORDS = 90  # behind the pixels, so that prompts are longer than a block
@@ -76,3 +82,33 @@ def states(
         for count in (heads, kv_heads, kv_heads)
     )
     return States(query, key, value, scale)
+
+
+def mask_of(
+    pattern: HeadPattern,
+    layout: PromptLayout,
+    queries: torch.Tensor | None = None,
+    keys: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Which keys each token sees by a pattern, `[tokens, tokens]` bool.
+
+    Args:
+        queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
+    """
+    full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
+    parts = [(whole(layout), pattern)]
+    if isinstance(pattern, Boundary):
+        parts = [(pattern.plane(layout, name), inner) for name, inner in pattern.parts(layout)]
+    for plane, inner in parts:
+        if inner.kind == "dense":
+            inside = causal(plane, slice(None))[2]
+        else:
+            seen = None
+            if inner.dynamic and queries is not None and keys is not None:
+                factor = queries.shape[-1] ** -0.5 if scale is None else scale
+                last = getattr(inner, "last_q", LAST)
+                seen = probe(queries[None], keys[None], plane, factor, last=last)
+            inside = build([inner], plane, seen).seen(0, plane)
+        full[plane.queries[:, None], plane.keys] = inside
+    return full

@@ -25,6 +25,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
 )
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
+from sparse_attention.contexts import mask_of
 
 NAMES = ("text", "image", "video", "padding")
 BLOCK = 64
@@ -109,10 +110,10 @@ def permuted(pattern: TwoDBoundary, layout: PromptLayout, states: States) -> Ten
         if alone is not None:  # inside one modality the block is the pattern on its tokens alone
             slots = torch.tensor([order[i] for i in rows])
             part = PromptLayout(layout.modality[slots], layout.frames[slots])
-            block = inner.mask(part, states.queries[0, slots], states.keys[0, slots], 0.7)
+            block = mask_of(inner, part, states.queries[0, slots], states.keys[0, slots], 0.7)
         else:
-            block = TwoDBoundary({region: inner}).mask(
-                layout, states.queries[0], states.keys[0], 0.7
+            block = mask_of(
+                TwoDBoundary({region: inner}), layout, states.queries[0], states.keys[0], 0.7
             )[plane.queries][:, plane.keys]
         grouped[torch.tensor(rows)[:, None], torch.tensor(columns)] = block
     full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
@@ -124,7 +125,7 @@ def permuted(pattern: TwoDBoundary, layout: PromptLayout, states: States) -> Ten
 @given(layouts, bounded.filter(lambda candidate: isinstance(candidate, TwoDBoundary)))
 def test_permute_mask_unpermute_is_the_mask(layout: PromptLayout, pattern: TwoDBoundary) -> None:
     states = row(layout)
-    made = pattern.mask(layout, states.queries[0], states.keys[0], 0.7)
+    made = mask_of(pattern, layout, states.queries[0], states.keys[0], 0.7)
     assert torch.equal(made, permuted(pattern, layout, states))
 
 
@@ -136,8 +137,8 @@ def test_a_query_boundary_masks_as_the_pattern_of_the_whole(
     if getattr(inner, "dynamic", False) or isinstance(inner, TriShape):
         return  # another estimate, and other last queries
     rows = layout.where("video")
-    made = QBoundary({"video": inner}).mask(layout)[rows]
-    assert torch.equal(made, inner.mask(layout)[rows])
+    made = mask_of(QBoundary({"video": inner}), layout)[rows]
+    assert torch.equal(made, mask_of(inner, layout)[rows])
 
 
 @settings(deadline=None)

@@ -57,7 +57,7 @@ def notes_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
 def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds of each sparse layer on a made-up clock; the dense one before them takes 1."""
     times = itertools.chain([1.0], itertools.repeat(request.param))
-    monkeypatch.setattr(auto, "_clock", lambda run, device: (next(times), run()))
+    monkeypatch.setattr(auto, "clock", lambda run, device: (next(times), run()))
     return float(request.param)
 
 
@@ -76,7 +76,7 @@ def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster(seconds: 
 def test_auto_keeps_what_is_short_and_what_has_no_lines_dense(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(auto, "_clock", lambda run, device: (1.0, run()))
+    monkeypatch.setattr(auto, "clock", lambda run, device: (1.0, run()))
     short = notes_of(local_model(), 500)
     assert short.is_exact
     assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)

@@ -25,7 +25,7 @@ from sooner.sparse.patterns import (
     pattern_from_dict,
 )
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
-from sparse_attention.contexts import states
+from sparse_attention.contexts import mask_of, states
 
 LAYOUTS = {
     "text": PromptLayout.text(150),
@@ -66,7 +66,7 @@ def test_parts_add_up_to_a_softmax_under_the_pattern_s_mask(layout: PromptLayout
     made = sparse_attention(row, layout, patterns, Reference())
     for head, pattern in enumerate(patterns):
         queries, keys = row.queries[head], row.keys[head // row.group]
-        mask = pattern.mask(layout, queries, keys, row.scale)
+        mask = mask_of(pattern, layout, queries, keys, row.scale)
         scores = (queries @ keys.T * row.scale).masked_fill(~mask, -torch.inf)
         expected = scores.softmax(1).nan_to_num(0) @ row.values[head // row.group]
         torch.testing.assert_close(made.output[head], expected, rtol=1e-5, atol=1e-5)
@@ -201,7 +201,7 @@ def test_half_precision_errs_no_more_than_twice_as_much_as_torch(
 ) -> None:
     layout = PromptLayout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)
     row = states(len(layout), 2, 1, width=64, dtype=dtype, scale=64**-0.5)
-    mask = torch.stack([pattern.mask(layout, q, row.keys[0], row.scale) for q in row.queries])
+    mask = torch.stack([mask_of(pattern, layout, q, row.keys[0], row.scale) for q in row.queries])
     queries, keys, values = (x.double() for x in (row.queries, row.keys, row.values))
     scores = (queries @ keys.mT * row.scale).masked_fill(~mask, -torch.inf)
     expected = scores.softmax(-1) @ values

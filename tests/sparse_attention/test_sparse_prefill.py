@@ -27,7 +27,7 @@ from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, TriShape
 from sooner.sparse.prefill.forward_context import of_call, recall
-from sparse_attention.contexts import FAMILIES, STATIC, decode, prompt_of, sparse
+from sparse_attention.contexts import FAMILIES, STATIC, decode, mask_of, prompt_of, sparse
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def test_logits_are_those_of_eager_attention_under_the_patterns_masks(family: st
     assert layouts is not None
     anything = torch.zeros(len(layouts[0]), 4)  # grids ask for states, even with a given stride
     masks = torch.stack(
-        [torch.stack([p.mask(row, anything, anything) for p in STATIC]) for row in layouts]
+        [torch.stack([mask_of(p, row, anything, anything) for p in STATIC]) for row in layouts]
     )
     with torch.no_grad():
         with masked(tiny.eager(family), masks):
@@ -132,8 +132,8 @@ def test_recall_is_the_attention_under_the_mask() -> None:
     expected = []
     for head, pattern in enumerate(patterns):
         scores = states.queries[head] @ states.keys[0].T * 0.5
-        weights = scores.masked_fill(~Dense().mask(layout), -torch.inf)[5:65].softmax(1)
-        expected.append((weights * pattern.mask(layout)[5:65]).sum(1).mean())
+        weights = scores.masked_fill(~mask_of(Dense(), layout), -torch.inf)[5:65].softmax(1)
+        expected.append((weights * mask_of(pattern, layout)[5:65]).sum(1).mean())
     actual = recall(states, layout.where(), made)
     torch.testing.assert_close(actual, torch.stack(expected), rtol=1e-5, atol=1e-5)
 

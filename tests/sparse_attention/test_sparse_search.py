@@ -26,9 +26,10 @@ from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search import run as price
 from sooner.sparse.search.capture import capture
 from sooner.sparse.search.heads import alone, decide, shortlist
-from sooner.sparse.search.score import WHOLE, Survey, Tally, Trial, trial
+from sooner.sparse.search.score import WHOLE, Survey, Tally, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import HeadEntry, PatternTable
+from sparse_attention.contexts import mask_of
 
 LAYOUT = PromptLayout.spans(
     ("text", 20), ("video", 96), ("text", 31), ("video", 64), ("text", 40), frame=16
@@ -111,7 +112,9 @@ def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPa
         dim=1
     )
     recall = (made.lse - dense.lse).exp().mean(1)
-    masks = [pattern.mask(LAYOUT, row.queries[h], row.keys[h // 2], row.scale) for h in range(4)]
+    masks = [
+        mask_of(pattern, LAYOUT, row.queries[h], row.keys[h // 2], row.scale) for h in range(4)
+    ]
     cost = torch.stack([mask.sum() for mask in masks]) / whole(LAYOUT).pairs
     torch.testing.assert_close(outcome.error.float(), error, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(outcome.recall.float(), recall, rtol=1e-3, atol=1e-5)
@@ -126,9 +129,9 @@ def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
     assert alone(error, cost, 0.001).tolist() == [3]
 
 
-def _trial(error: float, cost: float) -> Trial:
+def _trial(error: float, cost: float) -> Survey:
     sums = (torch.tensor([value]).double() for value in (error**2, 0.9, cost))
-    return Trial(Tally(*sums), torch.ones(1).double(), 1.0, 1.0)
+    return Survey({WHOLE: Tally(*sums)}, torch.ones(1).double(), 1.0, 1.0)
 
 
 @pytest.mark.parametrize(

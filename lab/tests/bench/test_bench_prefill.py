@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from sooner.cli.main import app
 from sooner.sparse.attention import Reference
 from sooner.sparse.patterns import AShape, Grid
+from sooner.sparse.patterns.base import build
+from sooner.sparse.plane import whole
 from sooner_lab.bench import report
 from sooner_lab.bench.prefill import arms, layer
 from sooner_lab.bench.prefill.run import goals
@@ -81,7 +83,8 @@ def test_share_is_that_of_the_mask() -> None:
     layout = video_layout(400, 20)
     states = grid_states(layout, 20, 1, 1, 16, seed=0)
     pattern = Grid(20, 3)
-    seen = pattern.mask(layout)
+    plane = whole(layout)
+    seen = build([pattern], plane, None).seen(0, plane)
     expected = float(seen.sum()) / (400 * 401 / 2)
     assert layer.pair_share([pattern], states, layout) == pytest.approx(expected, rel=1e-9)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from .attention import Backend, States, sparse_attention
 from .attention.run import jobs
 from .modality import PromptLayout
 from .patterns import HeadPattern
+
+T = TypeVar("T")
 
 CLOSE = 1.125  # a break-even length is known when it is between two whose ratio is this
 STEP = 64  # tokens; lengths are multiples of it
@@ -98,11 +101,12 @@ def measure(
         SoonerError: fewer than one repeat.
     """
     check_whole("repeats", repeats)
-    arms = (
+    arms: tuple[Callable[[], Any], ...] = (
         lambda: sparse_attention(states, layout, patterns, backend),
         lambda: dense(states),
     )
-    timed = [[_seconds(arm, states) for arm in arms] for _ in range(repeats + 1)][1:]
+    device = states.queries.device
+    timed = [[clock(arm, device)[0] for arm in arms] for _ in range(repeats + 1)][1:]
     seconds, whole = (median(column) for column in zip(*timed, strict=True))
     return Cost(seconds, whole, flops(patterns, states, layout))
 
@@ -132,17 +136,15 @@ def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout)
     return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
 
 
-def _seconds(run: Callable[[], object], states: States) -> float:
-    _wait(states)
+def clock(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Returns seconds and result of one call, the device synchronised before and after."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     start = time.perf_counter()
-    run()
-    _wait(states)
-    return time.perf_counter() - start
-
-
-def _wait(states: States) -> None:
-    if states.queries.is_cuda:
-        torch.cuda.synchronize(states.queries.device)
+    result = run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start, result
 
 
 def break_even(

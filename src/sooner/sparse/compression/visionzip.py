@@ -13,8 +13,7 @@ from torch.nn.functional import normalize
 
 from ...checks import check_whole
 from ...models import adapt
-from ..pruning.base import Pruner
-from ..pruning.stage import PruningStage, Selection
+from ..pruning.stage import Pruner, PruningStage, Selection
 from .families import Gaze, TowerHooks, watch
 
 

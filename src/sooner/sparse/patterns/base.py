@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ...checks import check_whole
 from ...errors import unknown
-from ..modality import PromptLayout
-from ..pairs import GridIndex, Index, LineIndex, causal
-from ..plane import Plane, whole
-from ..probe import LAST, Probe, probe
+from ..pairs import GridIndex, Index, LineIndex
+from ..plane import Plane
+from ..probe import Probe
 
 Kind = Literal["dense", "lines", "grid"]
 
@@ -42,44 +41,8 @@ class Spacing:
     local: int = 1
 
 
-class Masked:
-    """What has a mask, and is drawn by it: a pattern, or several behind a boundary."""
-
-    name: ClassVar[str] = ""
-
-    def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
-        """Returns planes that cover this prompt without overlap, and the pattern of each."""
-        raise NotImplementedError
-
-    def mask(
-        self,
-        layout: PromptLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Returns which keys each token sees, `[tokens, tokens]` bool; padding sees and is seen by
-        nothing.
-
-        Args:
-            queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
-
-        Raises:
-            SoonerError: a pattern that has to look for its lines, without states.
-        """
-        full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=layout.frames.device)
-        for plane, pattern in self.planes(layout):
-            if pattern.kind == "dense":
-                inside = causal(plane, slice(None))[2]
-            else:
-                estimate = estimated(pattern, plane, queries, keys, scale)
-                inside = build([pattern], plane, estimate).seen(0, plane)
-            full[plane.queries[:, None], plane.keys] = inside
-        return full
-
-
 @dataclass(frozen=True)
-class Pattern(Masked):
+class Pattern:
     """Which keys a head sees inside a plane; the mode is *approximate*, save for `Dense`.
 
     Attributes:
@@ -105,9 +68,6 @@ class Pattern(Masked):
         """Returns the spacing of one head, for patterns of kind `grid`."""
         raise NotImplementedError
 
-    def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
-        return [(whole(layout), self)]
-
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""
         return {"pattern": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
@@ -128,21 +88,6 @@ class Pattern(Masked):
     def __str__(self) -> str:
         values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
         return f"{self.name}({values})"
-
-
-def estimated(
-    pattern: Pattern,
-    plane: Plane,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    scale: float | None = None,
-) -> Probe | None:
-    """Returns the probe that single-head states give, if the pattern needs one."""
-    if not pattern.dynamic or queries is None or keys is None:
-        return None  # fine for a grid whose stride and phase are given; the others say so
-    factor = queries.shape[-1] ** -0.5 if scale is None else scale
-    last = getattr(pattern, "last_q", LAST)
-    return probe(queries[None], keys[None], plane, factor, last=last)
 
 
 def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:

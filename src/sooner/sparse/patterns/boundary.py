@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 from ...errors import SoonerError, unknown
 from ..modality import MODALITIES, PromptLayout
 from ..plane import Plane, by_pair, by_query
-from .base import Masked, Pattern
+from .base import Pattern
 from .static import Dense
 
 
 @dataclass(frozen=True)
-class Boundary(Masked):
+class Boundary:
     """Inner patterns behind a boundary; what is not named is dense.
 
     Args:
@@ -52,9 +52,6 @@ class Boundary(Masked):
         patterns.
         """
         return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
-
-    def planes(self, layout: PromptLayout) -> list[tuple[Plane, Pattern]]:
-        return [(self.plane(layout, name), pattern) for name, pattern in self.parts(layout)]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ...models import Adapter
-from ..attention import States
-from ..cost import flops
+from ...models.hooks import AttentionCall
+from ..cost import clock, flops
 from ..modality import MODALITIES
 from ..patterns import HeadPattern, QBoundary, VerticalSlash
-from .forward_context import DenseCall, SparsePrefill
+from .forward_context import DenseCall, SparsePrefill, states_of
 
 T = TypeVar("T")
 
@@ -83,24 +82,16 @@ class TimedPrefill(SparsePrefill):
         return super().reason(layer) or ("" if self._tries(layer) else self.verdict)
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        fallback: DenseCall,
+        self, layer: int, call: AttentionCall, fallback: DenseCall
     ) -> tuple[Tensor, Tensor | None]:
         if self._tries(layer):
             self.tried.add(layer)
-            result, self.verdict = self._try(layer, queries, keys, values, scale, fallback)
+            result, self.verdict = self._try(layer, call, fallback)
             return result
         if self.is_measured:  # which takes time of its own
-            return super().attend(layer, queries, keys, values, scale, fallback)
-        seconds, result = _clock(
-            lambda: super(TimedPrefill, self).attend(layer, queries, keys, values, scale, fallback),
-            queries.device,
-        )
+            return super().attend(layer, call, fallback)
+        attend = super().attend
+        seconds, result = clock(lambda: attend(layer, call, fallback), call.queries.device)
         self.spent, self.count = self.spent + seconds, self.count + 1
         assert self.dense_seconds is not None
         if self.spent > self.count * self.dense_seconds:
@@ -118,55 +109,33 @@ class TimedPrefill(SparsePrefill):
         return middle and len(self.tried) == 1 and bool(self.verdict) and not self.count
 
     def _try(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        fallback: DenseCall,
+        self, layer: int, call: AttentionCall, fallback: DenseCall
     ) -> tuple[tuple[Tensor, Tensor | None], str]:
         """Returns the model's own result, and why the layers behind shall have it too, if so."""
-        share = self._share(layer, queries, keys, values, scale)
+        share = self._share(layer, call)
         if share > MAX_SHARE:
             reason = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
             self.leave(layer, reason)
             return fallback(), reason
-        dense, result = _best(fallback, queries.device)
-        sparse, _ = _best(
-            lambda: self.sparse(layer, queries, keys, values, scale, []), queries.device
-        )
+        dense, result = _best(fallback, call.queries.device)
+        sparse, _ = _best(lambda: self.sparse(layer, call, []), call.queries.device)
         self.dense_seconds = dense
         self.leave(layer, f"timed: {dense:.3g} s dense, {sparse:.3g} s sparse")
         slower = f"layer {layer} took {dense:.3g} s dense, {sparse:.3g} s sparse"
         return result, "" if sparse < GAIN * dense else slower
 
-    def _share(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
-    ) -> float:
+    def _share(self, layer: int, call: AttentionCall) -> float:
         """Returns FLOPs of the longest row's patterns, of those of dense attention."""
         row = max(range(len(self.lengths)), key=lambda number: self.lengths[number])
-        states = States(queries[row], keys[row], values[row], scale)
-        layout = self.layout(row, queries.device)
-        return flops(self.patterns(layer, len(layout.where())), states, layout)
+        layout = self.layout(row, call.queries.device)
+        return flops(self.patterns(layer, len(layout.where())), states_of(call, row), layout)
 
 
 def _best(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
     """Returns seconds and result of a call; the better of two if it is brief, or has to be
     compiled.
     """
-    seconds, result = _clock(run, device)
+    seconds, result = clock(run, device)
     if seconds < BRIEF or device.type == "cuda":
-        seconds = min(seconds, _clock(run, device)[0])
+        seconds = min(seconds, clock(run, device)[0])
     return seconds, result
-
-
-def _clock(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """Returns seconds and result of one call, the device synchronised before and after."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    result = run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start, result

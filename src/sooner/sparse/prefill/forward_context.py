@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ...engine.interface import Prompt
 from ...models import Adapter
-from ...models.hooks import prompt_attention
+from ...models.hooks import AttentionCall, prompt_attention
 from ..attention import Backend, Partial, States
 from ..attention.run import jobs, run
 from ..modality import IMAGE, PADDING, TEXT, VIDEO, PromptLayout
@@ -47,6 +46,11 @@ def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[PromptLayout] |
     modality[~real] = PADDING
     frames = frames.masked_fill(~real, -1)
     return [PromptLayout(*row) for row in zip(modality, frames, strict=True)]
+
+
+def states_of(call: AttentionCall, row: int) -> States:
+    """Returns the states of one row of a call."""
+    return States(call.queries[row], call.keys[row], call.values[row], call.scale)
 
 
 SAMPLE_QUERIES = 64
@@ -146,37 +150,30 @@ class SparsePrefill:
         return not self.is_dense
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        fallback: DenseCall,
+        self, layer: int, call: AttentionCall, fallback: DenseCall
     ) -> tuple[Tensor, Tensor | None]:
         """Returns attention of one layer, `[rows, tokens, heads, head_dim]`, and its weights if
         they exist.
 
         Args:
-            queries: rotated, `[rows, heads, tokens, head_dim]`.
-            keys, values: `[rows, kv_heads, tokens, head_dim]`.
+            call: the layer's states.
             fallback: the model's own attention.
         """
         measured: list[RowMeasurement] = []
-        execute = partial(self.sparse, layer, measured=measured)
-        output = prompt_attention(queries, keys, values, scale=scale, execute=execute)
+
+        def execute(*states: Any) -> Tensor:
+            return self.sparse(layer, AttentionCall(*states), measured)
+
+        *states, scale = call
+        output = prompt_attention(*states, scale=scale, execute=execute)
         self.reports[layer] = _summary(layer, measured)
         return output, None
 
-    def sparse(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float,
-        measured: list[RowMeasurement],
-    ) -> Tensor:  # fmt: skip
+    def sparse(self, layer: int, call: AttentionCall, measured: list[RowMeasurement]) -> Tensor:
         """Runs sparse attention of one layer; arguments and output are as of `attend`."""
-        output = queries.new_empty(queries.shape)
-        for row in range(queries.shape[0]):
-            states = States(queries[row], keys[row], values[row], scale)
-            output[row] = self._row(layer, row, states, measured).output
+        output = call.queries.new_empty(call.queries.shape)
+        for row in range(len(output)):
+            output[row] = self._row(layer, row, states_of(call, row), measured).output
         return output.transpose(1, 2)
 
     def _row(self, layer: int, row: int, states: States, measured: list[RowMeasurement]) -> Partial:

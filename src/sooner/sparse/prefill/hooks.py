@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ...engine.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
-from ...models.hooks import ForwardHooks
+from ...models.hooks import AttentionCall, ForwardHooks
 from ...models.prompt_masks import has_masks, refuse_ahead
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
@@ -214,7 +214,7 @@ def _attend(
         reason = state.reason(layer) or _obstacle(state, layer, query, key, kwargs)
         if not reason:
             scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            return state.attend(layer, query, key, value, scale, fallback)
+            return state.attend(layer, AttentionCall(query, key, value, scale), fallback)
         state.leave(layer, reason)
     return fallback()
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..patterns import Dense, HeadPattern, Pattern, QBoundary, TwoDBoundary
 from ..settings import SearchSettings
-from .score import WHOLE, Survey, Trial
+from .score import WHOLE, Survey
 
 WORTHS = 10.0 ** torch.linspace(-7, 2, 73, dtype=torch.double)
 """What a unit of cost is worth in units of squared relative error, from little to all."""
@@ -102,7 +102,7 @@ def together(error: list[Tensor], cost: list[Tensor], budget: float) -> Tensor:
 
 
 def decide(
-    types: Sequence[Sequence[HeadPattern]], trials: Sequence[Trial], settings: SearchSettings
+    types: Sequence[Sequence[HeadPattern]], trials: Sequence[Survey], settings: SearchSettings
 ) -> tuple[list[HeadPattern], Tensor]:
     """Returns the simplest type that no other clearly beats; dense where none is good enough.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ..settings import SearchSettings
 from ..table import HeadEntry, PatternTable, fingerprint, model_name
 from .capture import capture
 from .heads import decide, shortlist
-from .score import Survey, Trial, survey, trial
+from .score import Survey, survey, trial
 from .sidecar import Sidecar
 from .space import Space
 
@@ -107,6 +107,8 @@ OnStep = Callable[[str, int, int], None]
 
 """Told `(stage, layers done, layers in all)`; the stages are `survey` and `trial`."""
 
+Measure = Callable[[int, States, PromptLayout], list[Survey]]
+
 CHECK_TURN = 0.5
 
 """Finished patterns are measured on queries halfway between those that chose them."""
@@ -162,18 +164,15 @@ class Search:
 
     def run(self) -> PatternTable:
         """Returns search; takes two prefills of each sample, and the candidates' scores."""
-        surveys: list[list[Survey]] = [[] for _ in range(self.adapter.layers)]
-        for number in range(len(self.samples)):
-            self._survey(number, surveys)
+        surveys = self._measure("survey", self._candidates, [1] * self.adapter.layers)
         options = [
             shortlist(
-                reduce(add, entry), self.candidates, self.prices, self._target(), self.settings
+                reduce(add, (survey for (survey,) in entry)), self.candidates, self.prices,
+                self._target(), self.settings,
             )
             for entry in surveys
-        ]
-        trials: list[list[list[Trial]]] = [[] for _ in range(self.adapter.layers)]
-        for number in range(len(self.samples)):
-            self._trial(number, options, trials)
+        ]  # fmt: skip
+        trials = self._measure("trial", partial(self._finished, options), list(map(len, options)))
         layers = [
             self._layer(types, [reduce(add, each) for each in zip(*entry, strict=True)])
             for types, entry in zip(options, trials, strict=True)
@@ -184,38 +183,47 @@ class Search:
         """Remove what was kept for going on."""
         self.notes.remove()
 
-    def _survey(self, number: int, into: list[list[Survey]]) -> None:
-        def look(layer: int, states: States) -> None:
-            if number == 0 and layer == 0 and self.is_measured:
-                self.prices = prices(self.candidates, states, self.samples[0].layout)
-            result = self.notes.survey(number, layer)
-            if result is None:
+    def _measure(
+        self, stage: str, measure: Measure, counts: Sequence[int]
+    ) -> list[list[list[Survey]]]:
+        """Runs a dense prefill of every sample.
+
+        Args:
+            counts: how many surveys each layer has.
+
+        Returns:
+            What was measured, or kept of an earlier search, of each layer and sample.
+        """
+        results: list[list[list[Survey]]] = [[] for _ in range(self.adapter.layers)]
+        for number, sample in enumerate(self.samples):
+
+            def look(layer: int, states: States, number: int = number) -> None:
                 layout = self.samples[number].layout.to(states.queries.device)
-                result = survey(states, layout, self.candidates, self.settings.queries)
-                self.notes.keep_survey(number, layer, result)
-            into[layer].append(result)
-            self._step("survey")
+                if self.is_measured and (stage, number, layer) == ("survey", 0, 0):
+                    self.prices = prices(self.candidates, states, layout)
+                name = f"{stage}-{number}-{layer}"
+                result = self.notes.get(name)
+                if result is None or len(result) != counts[layer]:
+                    result = measure(layer, states, layout)
+                    self.notes.keep(name, result)
+                results[layer].append(result)
+                self._step(stage)
 
-        self._listen(number, look)
+            capture(self.adapter, sample.embed(), look)
+        return results
 
-    def _trial(
+    def _candidates(self, layer: int, states: States, layout: PromptLayout) -> list[Survey]:
+        return [survey(states, layout, self.candidates, self.settings.queries)]
+
+    def _finished(
         self,
-        number: int,
         options: list[list[list[HeadPattern]]],
-        into: list[list[list[Trial]]],
-    ) -> None:
-        def look(layer: int, states: States) -> None:
-            types = options[layer]
-            result = self.notes.trial(number, layer, len(types))
-            if result is None:
-                layout = self.samples[number].layout.to(states.queries.device)
-                queries = self.settings.queries
-                result = [trial(states, layout, kind, queries, CHECK_TURN) for kind in types]
-                self.notes.keep_trial(number, layer, result)
-            into[layer].append(result)
-            self._step("trial")
-
-        self._listen(number, look)
+        layer: int,
+        states: States,
+        layout: PromptLayout,
+    ) -> list[Survey]:
+        queries = self.settings.queries
+        return [trial(states, layout, kind, queries, CHECK_TURN) for kind in options[layer]]
 
     @property
     def is_measured(self) -> bool:
@@ -230,9 +238,6 @@ class Search:
             return self.budget
         return self.budget * float(self.prices[self.candidates.index(self.space.target_shape)])
 
-    def _listen(self, number: int, look: Callable[[int, States], None]) -> None:
-        capture(self.adapter, self.samples[number].embed(), look)
-
     def _step(self, stage: str) -> None:
         total = self.adapter.layers * len(self.samples)
         self.done = self.done % total + 1
@@ -240,7 +245,7 @@ class Search:
             self.on_step(stage, self.done, total)
 
     def _layer(
-        self, types: Sequence[Sequence[HeadPattern]], trials: Sequence[Trial]
+        self, types: Sequence[Sequence[HeadPattern]], trials: Sequence[Survey]
     ) -> tuple[HeadEntry, ...]:
         patterns, figures = decide(types, trials, self.settings)
         return tuple(

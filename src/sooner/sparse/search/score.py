@@ -52,7 +52,9 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What candidates do in each region of a sample, or of several, while the rest stays dense.
+    """What patterns do in each region of a sample, or of several, while the rest stays dense.
+
+    Finished patterns of heads have the one region `WHOLE`, of which the properties tell.
 
     Attributes:
         regions: by name: `WHOLE`, `"video"`, `"text:video"`, ...
@@ -73,33 +75,19 @@ class Survey:
         total = self.tokens + other.tokens, self.pairs + other.pairs
         return Survey(regions, self.norm + other.norm, *total)
 
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """What finished patterns do, summed as in `Survey`; one `Tally` of `[heads]`."""
-
-    tally: Tally
-    norm: Tensor
-    tokens: float
-    pairs: float
-
-    def __add__(self, other: Trial) -> Trial:
-        total = self.tokens + other.tokens, self.pairs + other.pairs
-        return Trial(self.tally + other.tally, self.norm + other.norm, *total)
-
     @property
     def error(self) -> Tensor:
         """Returns the relative error `|sparse - dense| / |dense|`, `[heads]`."""
-        return (self.tally.error / self.norm.clamp(min=1e-30)).sqrt()
+        return (self.regions[WHOLE].error / self.norm.clamp(min=1e-30)).sqrt()
 
     @property
     def recall(self) -> Tensor:
-        return self.tally.recall / self.tokens
+        return self.regions[WHOLE].recall / self.tokens
 
     @property
     def cost(self) -> Tensor:
         """Returns the share of dense attention's pairs."""
-        return self.tally.pairs / self.pairs
+        return self.regions[WHOLE].pairs / self.pairs
 
 
 SMALL = 1e-3
@@ -154,7 +142,7 @@ def trial(
     patterns: Sequence[HeadPattern],
     queries: int,
     turn: float = 0.0,
-) -> Trial:
+) -> Survey:
     """Measure one finished pattern of each head on sampled queries.
 
     Args:
@@ -172,7 +160,7 @@ def trial(
         for job in work:
             _add(total, dense, picked, job, reading.place(job.plane))
         tally.note((picked.cpu(),), _figures(total, dense.output, reading.weight))
-    return Trial(tally, norm, float(reading.weight.sum()), float(reading.plane.pairs))
+    return Survey({WHOLE: tally}, norm, float(reading.weight.sum()), float(reading.plane.pairs))
 
 
 def _add(
