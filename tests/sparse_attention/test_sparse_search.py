@@ -24,8 +24,8 @@ from sooner.sparse.patterns import (
 from sooner.sparse.plane import whole
 from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search import run as price
-from sooner.sparse.search.capture import capture
 from sooner.sparse.search.heads import alone, decide, shortlist
+from sooner.sparse.search.run import capture
 from sooner.sparse.search.score import WHOLE, Survey, Tally, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import HeadEntry, PatternTable

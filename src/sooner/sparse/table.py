@@ -170,11 +170,6 @@ class PatternTable:
                 f"{difference(ours, self.fingerprint)}; search patterns for this model"
             )
 
-    @property
-    def is_dense(self) -> bool:
-        """Nothing would be left out."""
-        return all(isinstance(head.pattern, Dense) for layer in self.layers for head in layer)
-
 
 def read_json(path: Path | str) -> Any:
     """Returns a file's content.

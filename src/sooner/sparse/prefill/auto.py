@@ -57,7 +57,7 @@ class TimedPrefill(SparsePrefill):
 
     Attributes:
         verdict: why layers run the model's own attention; empty while they may be sparse.
-        own_seconds: of the model's own attention in one layer; `None` before it was timed.
+        dense_seconds: of the model's own attention in one layer; `None` before it was timed.
         spent: seconds of the sparse layers so far.
         count: how many these were.
     """

@@ -131,11 +131,6 @@ class SparsePrefill:
         return f"{longest} tokens, sparse from {minimum} on" if longest < minimum else ""
 
     @property
-    def is_dense(self) -> bool:
-        """Whether every layer runs the model's own attention."""
-        return all(self.reason(layer) for layer in range(len(self.table.layers)))
-
-    @property
     def is_sparse(self) -> bool:
         """No layer does."""
         return not any(self.reason(layer) for layer in range(len(self.table.layers)))
@@ -146,8 +141,8 @@ class SparsePrefill:
 
     @property
     def needs_whole(self) -> bool:
-        """Whether a prompt that comes in chunks is to be refused."""
-        return not self.is_dense
+        """Whether a prompt that comes in chunks is to be refused: some layer is sparse."""
+        return not all(self.reason(layer) for layer in range(len(self.table.layers)))
 
     def attend(
         self, layer: int, call: AttentionCall, fallback: DenseCall

@@ -10,7 +10,7 @@ from ..modality import PromptLayout
 from ..pairs import share
 from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
 from ..patterns.base import build
-from ..patterns.static import FIRST, NEAR
+from ..patterns.kinds import FIRST, NEAR
 from ..plane import whole
 
 PAPER_TOKENS = 25_000
