@@ -50,6 +50,9 @@ class CosmosARConfig(PreTrainedConfig):
     yarn_beta_fast: float = 4.0
     yarn_beta_slow: float = 1.0
     original_latent_shape: tuple[int, int, int] = (3, 40, 64)
+    hidden_act: str = "silu"
+    attention_bias: bool = False
+    attention_dropout: float = 0.0
     initializer_range: float = 0.02
     use_cache: bool = True
     tie_word_embeddings: bool = False

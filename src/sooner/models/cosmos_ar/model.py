@@ -1,7 +1,7 @@
-"""Cosmos-1.0's autoregressive video model: a Llama-like decoder whose positions lie in a box.
+"""Cosmos-1.0's autoregressive video model: layers of Qwen3 whose positions lie in a box.
 
-What differs from Llama: RoPE over frame, row and column, RMS-normalised queries and keys, and,
-where the config asks for it, absolute sinusoids added to the input of every layer.
+What differs from Qwen3: RoPE over frame, row and column and, where the config asks for it, absolute
+sinusoids added to the input of every layer.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
 
 from ...engine.cache import CACHE, CACHE_NAMES, takes_either_name
-from ...errors import SoonerError, UnsupportedError
+from ...errors import SoonerError
 from .config import CosmosARConfig
 
 ABSOLUTE_THETA = 10_000.0
@@ -64,18 +64,6 @@ def rotation(config: CosmosARConfig, positions: Tensor) -> tuple[Tensor, Tensor]
     return angles.cos(), angles.sin()
 
 
-def rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Turn queries or keys.
-
-    Args:
-        states: `[rows, heads, entries, head_dim]`.
-        cosines, sines: from `rotation`, in the dtype of `states`.
-    """
-    first, second = states.chunk(2, -1)
-    turned = torch.cat([-second, first], -1)
-    return states * cosines[:, None] + turned * sines[:, None]
-
-
 def absolute(config: CosmosARConfig, positions: Tensor) -> Tensor:
     """Returns sinusoids of frame, height and width for `positions [rows, entries]`.
 
@@ -111,105 +99,17 @@ def _stretched(config: CosmosARConfig, frequencies: Tensor, original: int) -> Te
     return frequencies * ((1 - ramp) / config.yarn_scale + ramp)
 
 
-class CosmosRMSNorm(nn.Module):
-    """Normalises the last axis by its root mean square in fp32; scales in the states' dtype."""
+class CosmosLayer(Qwen3DecoderLayer):
+    """Qwen3's layer, whose queries and keys are normalised head by head only if the config says so.
 
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, states: Tensor) -> Tensor:
-        normed = functional.rms_norm(states, states.shape[-1:], eps=self.eps)
-        return normed * self.weight.to(states.dtype)
-
-
-class CosmosAttention(nn.Module):
-    """Runs grouped-query attention with normalised, rotated queries and keys."""
+    Entries that continue a cache need a mask, unless there is only one.
+    """
 
     def __init__(self, config: CosmosARConfig, layer_idx: int) -> None:
-        super().__init__()
-        assert config.head_dim is not None
-        assert config.num_key_value_heads is not None
-        self.layer_idx = layer_idx
-        self.head_dim = config.head_dim
-        self.groups = config.num_attention_heads // config.num_key_value_heads
-        queries = config.num_attention_heads * self.head_dim
-        keys = config.num_key_value_heads * self.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
-        norm = CosmosRMSNorm if config.use_qk_norm else _no_norm
-        self.q_norm = norm(self.head_dim, config.rms_norm_eps)
-        self.k_norm = norm(self.head_dim, config.rms_norm_eps)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        position_embeddings: tuple[Tensor, Tensor],
-        attention_mask: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
-        """`[rows, entries, hidden]` to the same; the mask is bool or additive, or causal if `None`.
-
-        Entries that continue a cache need a mask, unless there is only one.
-        """
-        heads = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query = self.q_norm(self.q_proj(hidden_states).view(heads)).transpose(1, 2)
-        key = self.k_norm(self.k_proj(hidden_states).view(heads)).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
-        turn = [part.to(query.dtype) for part in position_embeddings]
-        query, key = rotate(query, *turn), rotate(key, *turn)  # [rows, heads, entries, head_dim]
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
-        if attention_mask is not None and key.is_cuda:
-            # No fast CUDA kernel takes grouped heads together with a mask.
-            key, value = (part.repeat_interleave(self.groups, 1) for part in (key, value))
-        attended = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=attention_mask,
-            is_causal=attention_mask is None and query.shape[2] > 1,
-            enable_gqa=key.shape[1] < query.shape[1],
-        )
-        return self.o_proj(attended.transpose(1, 2).flatten(2))
-
-
-class CosmosMLP(nn.Module):
-    """An MLP that is a SwiGLU."""
-
-    def __init__(self, config: CosmosARConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states))
-
-
-class CosmosLayer(nn.Module):
-    """Runs attention and MLP, each after a norm and with a residual."""
-
-    def __init__(self, config: CosmosARConfig, layer_idx: int) -> None:
-        super().__init__()
-        self.self_attn = CosmosAttention(config, layer_idx)
-        self.mlp = CosmosMLP(config)
-        self.input_layernorm = CosmosRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = CosmosRMSNorm(config.hidden_size, config.rms_norm_eps)
-
-    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
-        """Maps `[rows, entries, hidden]` to the same; keywords go to the attention."""
-        hidden_states = hidden_states + self.self_attn(
-            hidden_states=self.input_layernorm(hidden_states), **kwargs
-        )
-        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
-
-
-def _no_norm(size: int, eps: float) -> nn.Module:
-    return nn.Identity()
+        kind: Any = config
+        super().__init__(kind, layer_idx)
+        if not config.use_qk_norm:
+            self.self_attn.q_norm = self.self_attn.k_norm = nn.Identity()
 
 
 class CosmosARPreTrainedModel(PreTrainedModel):
@@ -222,14 +122,6 @@ class CosmosARPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = list(CACHE_NAMES)  # noqa: RUF012
     _supports_sdpa = True
 
-    def __init__(self, config: CosmosARConfig) -> None:
-        super().__init__(config)
-        if config._attn_implementation != "sdpa":
-            raise UnsupportedError(
-                f"CosmosAR has no attention '{config._attn_implementation}'; "
-                "load it with attn_implementation='sdpa'"
-            )
-
 
 class CosmosARModel(CosmosARPreTrainedModel):
     """The decoder, which is embedding, layers and final norm."""
@@ -240,7 +132,7 @@ class CosmosARModel(CosmosARPreTrainedModel):
         self.layers = nn.ModuleList(
             CosmosLayer(config, number) for number in range(config.num_hidden_layers)
         )
-        self.norm = CosmosRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_init()
 
     @takes_either_name
@@ -287,14 +179,14 @@ class CosmosARModel(CosmosARPreTrainedModel):
         place = None
         if self.config.apply_abs_pos_emb:
             place = absolute(self.config, position_ids).to(states.dtype)
+        options: dict[str, Any] = {CACHE: cache}
         for layer in self.layers:
             states = layer(
                 states if place is None else states + place,
                 position_embeddings=(cosines, sines),
                 attention_mask=mask,
-                cache=cache,
+                **options,
             )
-        options: dict[str, Any] = {CACHE: cache}
         return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **options)
 
 
