@@ -175,6 +175,12 @@ class StepGraphs:
             memory = store.take(self._key, lambda other: cache.can_take(other, rows))
             if memory is not None:
                 cache.take(memory.cache, rows)
+        elif memory is None:  # or its rows lie among those of a batch that has ended
+            memory = store.take(self._key, lambda other: other.borrower is cache)
+            if memory is not None:
+                memory.cache.prefix = cache.prefix
+                memory.cache.merge(cache)
+                target.cache = memory.cache
         if memory is not None:
             memory.receive(target, state)
             self._steps = memory.graphs
