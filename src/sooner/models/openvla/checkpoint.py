@@ -256,16 +256,16 @@ def _renamed(
     folder: Path, state: Published, config: OpenVLAConfig, dtype: Any
 ) -> dict[str, Tensor]:
     """Our tensors by name, checked against the model that the config describes."""
-    depths = {tower: depth(list(state), tower) for tower in (DINO, SIGLIP)}
-    expected = moves(depths, config.dino_config.hidden_size, config.text_config.num_hidden_layers)
-    _complain(folder, "lacks", [name for name in expected if name not in state])
-    extra = [name for name in state if name not in expected and not is_unused(name, depths)]
-    _complain(folder, "has unknown", extra)
     with torch.device("meta"):
         shapes = {
             name: tensor.shape
             for name, tensor in OpenVLAForActionPrediction(config).state_dict().items()
         }
+    expected = moves(shapes)
+    depths = {tower: depth(list(state), tower) for tower in (DINO, SIGLIP)}
+    _complain(folder, "lacks", [name for name in expected if name not in state])
+    extra = [name for name in state if name not in expected and not is_unused(name, depths)]
+    _complain(folder, "has unknown", extra)
     ours: dict[str, Tensor] = {}
     for name, targets in expected.items():
         tensor = state[name]

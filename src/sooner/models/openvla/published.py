@@ -16,7 +16,7 @@ OpenVLA's code accepts) and OpenVLA's `modeling_prismatic.py`:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -30,36 +30,33 @@ HEADS = {
     "vit_so400m_patch14_siglip_384": 16,
 }
 """Attention heads by timm id, which no tensor tells."""
-DINO_TOP = {
-    "patch_embed.proj.weight": "embeddings.patch_embeddings.projection.weight",
-    "patch_embed.proj.bias": "embeddings.patch_embeddings.projection.bias",
-    "cls_token": "embeddings.cls_token",
-    "reg_token": "embeddings.register_tokens",
-    "pos_embed": "embeddings.position_embeddings",
-}
-SIGLIP_TOP = {
-    "patch_embed.proj.weight": "embeddings.patch_embedding.weight",
-    "patch_embed.proj.bias": "embeddings.patch_embedding.bias",
-    "pos_embed": "embeddings.position_embedding.weight",
-}
-DINO_BLOCK = {
-    "norm1": "norm1",
-    "norm2": "norm2",
-    "attn.proj": f"attention.{DINO_PROJECTIONS[3]}",
-    "mlp.fc1": "mlp.fc1",
-    "mlp.fc2": "mlp.fc2",
-}
-SIGLIP_BLOCK = {
-    "norm1": "layer_norm1",
-    "norm2": "layer_norm2",
-    "attn.proj": "self_attn.out_proj",
-    "mlp.fc1": "mlp.fc1",
-    "mlp.fc2": "mlp.fc2",
-}
-SPLIT = {
-    DINO: tuple(f"attention.{name}" for name in DINO_PROJECTIONS[:3]),
-    SIGLIP: ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-}
+PARTS = tuple(dict.fromkeys((*DINO_PROJECTIONS[:3], "q_proj", "k_proj", "v_proj")))
+"""Queries, keys and values of DINOv2, then of SigLIP."""
+NAMES = tuple(
+    (re.compile(ours), published)
+    for ours, published in (
+        (r"^model\.language_model\.", "language_model.model."),
+        (r"^lm_head\.", "language_model.lm_head."),
+        (r"^model\.", ""),
+    )
+)
+"""Our names, and what stands in their places in a published checkpoint."""
+TOWER_NAMES = tuple(
+    (re.compile(ours), published)
+    for ours, published in (
+        (r"embeddings\.patch_embeddings?(\.projection)?\.", "patch_embed.proj."),
+        (r"embeddings\.(position_embeddings|position_embedding\.weight)$", "pos_embed"),
+        (r"embeddings\.register_tokens$", "reg_token"),
+        # Only its own pretraining masks patches; transformers has the token nevertheless.
+        (r"embeddings\.(cls|mask)_token$", "cls_token"),
+        (r"encoder\.layers?\.", "blocks."),
+        (r"layer_norm(\d)\.", r"norm\1."),
+        (r"layer_scale(\d)\.lambda1$", r"ls\1.scale_factor"),
+        (rf"(self_attn\.out_proj|attention\.{re.escape(DINO_PROJECTIONS[3])})\.", "attn.proj."),
+        (rf"(self_attn|attention)\.({'|'.join(map(re.escape, PARTS))})\.", "attn.qkv."),
+    )
+)
+"""The same within a tower."""
 # Older Llama checkpoints hold RoPE's frequencies, which follow from the config.
 NO_USE = re.compile(r"language_model\.model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
@@ -67,23 +64,39 @@ Move = tuple[str, Callable[[Tensor], Tensor]]
 """The name of one of our tensors, and how it is made of a published one."""
 
 
-def moves(depths: dict[str, int], hidden: int, text_layers: int) -> dict[str, list[Move]]:
+def moves(names: Iterable[str]) -> dict[str, list[Move]]:
     """Returns every published tensor that is used, by name, and what becomes of it.
 
     Args:
-        depths: published blocks of each tower, by `DINO` and `SIGLIP`.
-        hidden: width of DINOv2.
-        text_layers: of the decoder.
+        names: of all of our tensors.
     """
-    made = {
-        **_dino(depths[DINO], hidden),
-        **_siglip(depths[SIGLIP]),
-        **_language(text_layers),
-    }
-    for layer in ("fc1", "fc2", "fc3"):
-        for kind in ("weight", "bias"):
-            made[f"projector.{layer}.{kind}"] = [(f"model.projector.{layer}.{kind}", _same)]
+    made: dict[str, list[Move]] = {}
+    for name in names:
+        source = _renamed(name, NAMES)
+        if source.startswith((DINO, SIGLIP)):
+            source = _renamed(source, TOWER_NAMES)
+        made.setdefault(source, []).append((name, _maker(name)))
     return made
+
+
+def _renamed(name: str, rules: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    for ours, published in rules:
+        name = ours.sub(published, name)
+    return name
+
+
+def _maker(name: str) -> Callable[[Tensor], Tensor]:
+    """Returns what makes our tensor of the published one."""
+    if "language_model" in name:
+        return _same
+    if name.endswith("position_embeddings"):
+        return _with_class_place
+    if name.endswith("position_embedding.weight"):
+        return lambda positions: positions[0]  # [1, patches, width] to [patches, width]
+    if name.endswith("mask_token"):
+        return lambda token: torch.zeros_like(token[0])
+    part = next((at % 3 for at, part in enumerate(PARTS) if f".{part}." in name), None)
+    return _same if part is None else lambda stacked: stacked.chunk(3)[part]
 
 
 def is_unused(name: str, depths: dict[str, int]) -> bool:
@@ -108,73 +121,10 @@ def depth(names: list[str], tower: str) -> int:
     return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
 
-def _dino(blocks: int, hidden: int) -> dict[str, list[Move]]:
-    made: dict[str, list[Move]] = {}
-    for name, ours in DINO_TOP.items():
-        make = _with_class_place if name == "pos_embed" else _same
-        made[DINO + name] = [(f"model.{DINO}{ours}", make)]
-    for block in range(blocks - 1):
-        source, ours = f"{DINO}blocks.{block}.", f"model.{DINO}encoder.layer.{block}."
-        made |= dict(_block(source, ours, DINO_BLOCK, SPLIT[DINO]))
-        for scale in "12":
-            name = f"{source}ls{scale}.scale_factor"
-            made[name] = [(f"{ours}layer_scale{scale}.lambda1", _same)]
-    # Only its own pretraining masks patches; transformers has the token nevertheless.
-    made[DINO + "cls_token"].append(
-        (f"model.{DINO}embeddings.mask_token", lambda token: token.new_zeros(1, hidden))
-    )
-    return made
-
-
-def _siglip(blocks: int) -> dict[str, list[Move]]:
-    made: dict[str, list[Move]] = {}
-    for name, ours in SIGLIP_TOP.items():
-        make = _table if name == "pos_embed" else _same
-        made[SIGLIP + name] = [(f"model.{SIGLIP}{ours}", make)]
-    for block in range(blocks - 1):
-        source, ours = f"{SIGLIP}blocks.{block}.", f"model.{SIGLIP}encoder.layers.{block}."
-        made |= dict(_block(source, ours, SIGLIP_BLOCK, SPLIT[SIGLIP]))
-    return made
-
-
-def _block(
-    source: str, ours: str, names: dict[str, str], split: tuple[str, ...]
-) -> Iterator[tuple[str, list[Move]]]:
-    for kind in ("weight", "bias"):
-        for name, target in names.items():
-            yield f"{source}{name}.{kind}", [(f"{ours}{target}.{kind}", _same)]
-        yield (
-            f"{source}attn.qkv.{kind}",
-            [(f"{ours}{part}.{kind}", _third(place)) for place, part in enumerate(split)],
-        )
-
-
-def _language(layers: int) -> dict[str, list[Move]]:
-    kinds = [f"self_attn.{name}_proj" for name in "qkvo"]
-    kinds += [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
-    kinds += ["input_layernorm", "post_attention_layernorm"]
-    names = ["embed_tokens", "norm"]
-    names += [f"layers.{layer}.{kind}" for layer in range(layers) for kind in kinds]
-    made: dict[str, list[Move]] = {
-        f"language_model.model.{name}.weight": [(f"model.language_model.{name}.weight", _same)]
-        for name in names
-    }
-    made["language_model.lm_head.weight"] = [("lm_head.weight", _same)]
-    return made
-
-
 def _same(tensor: Tensor) -> Tensor:
     return tensor
-
-
-def _table(positions: Tensor) -> Tensor:
-    return positions[0]  # [1, patches, width] to [patches, width]
 
 
 def _with_class_place(positions: Tensor) -> Tensor:
     """`[1, patches, width]` and a place of zeros in front, which transformers adds to the class."""
     return torch.cat([torch.zeros_like(positions[:, :1]), positions], dim=1)
-
-
-def _third(place: int) -> Callable[[Tensor], Tensor]:
-    return lambda stacked: stacked.chunk(3)[place]
