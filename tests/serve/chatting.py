@@ -15,16 +15,12 @@ import torch
 
 from serve.robots import WAIT
 from serve.spoken import byte_level, ids_of
+from sooner import Autoregressive
 from sooner.engine.request import TokenLogprobs
-from sooner.serve.jobs import (
-    Finished,
-    GenerationJob,
-    JobUsage,
-    Reason,
-    ServiceLoad,
-    ServiceState,
-    Tokens,
-)
+from sooner.engine.rows import Reason
+from sooner.engine.stats.run import DraftCount
+from sooner.serve.engine_loop import ServedRequest, Tokens
+from sooner.serve.engine_thread import ServiceLoad, ServiceState
 from sooner.serve.openai.app import create_app
 from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest
@@ -40,24 +36,24 @@ HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 
 
 class ScriptedService:
-    """Says what it is told to, in a thread of its own; of each job a block a round.
+    """Says what it is told to, in a thread of its own; of each request a block a round.
 
     Args:
-        script: text of a job; an end token follows where it fits.
+        script: text of a request; an end token follows where it fits.
         blocks: tokens a round commits, by turns; all but the last of each are drafted.
         pause: seconds that a round takes.
 
     Attributes:
         go: rounds wait for it.
-        failure: a job ends with it, after one round.
-        rows: jobs that have not ended.
-        jobs: all that were submitted.
+        failure: a request ends with it, after one round.
+        rows: requests that have not ended.
+        requests: all that were submitted.
         refusal: raised by `submit`.
     """
 
     def __init__(
         self,
-        script: str | Callable[[GenerationJob], str] = "hello",
+        script: str | Callable[[ServedRequest], str] = "hello",
         blocks: Sequence[int] = (3,),
         pause: float = 0.0,
     ) -> None:
@@ -69,11 +65,11 @@ class ScriptedService:
         self.failure: Exception | None = None
         self.failed_reason: Reason = "error"
         self.refusal: Exception | None = None
-        self.rows: dict[GenerationJob, list[int]] = {}
-        self.jobs: list[GenerationJob] = []
+        self.rows: dict[ServedRequest, list[int]] = {}
+        self.requests: list[ServedRequest] = []
         self.rounds = 0
         self.ticked = time.monotonic()
-        self._emitted: dict[GenerationJob, int] = {}
+        self._emitted: dict[ServedRequest, int] = {}
         self._lock = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -83,20 +79,21 @@ class ScriptedService:
     def last_tick(self) -> float:
         return self.ticked
 
-    def submit(self, job: GenerationJob) -> None:
+    def submit(self, request: ServedRequest) -> None:
         if self.refusal is not None:
             raise self.refusal
-        text = self.script if isinstance(self.script, str) else self.script(job)
+        text = self.script if isinstance(self.script, str) else self.script(request)
         ids = [*ids_of(text), byte_level().eos_token_id]
         with self._lock:
-            self.jobs.append(job)
-            self.rows[job], self._emitted[job] = ids[: job.max_tokens], 0
+            self.requests.append(request)
+            limit = request.options.sampling["max_new_tokens"]
+            self.rows[request], self._emitted[request] = ids[:limit], 0
             self._lock.notify_all()
 
-    def cancel(self, job: GenerationJob) -> None:
+    def cancel(self, request: ServedRequest) -> None:
         with self._lock:
-            if job in self.rows:
-                self._end(job, "cancelled")
+            if request in self.rows:
+                self._end(request, "cancelled")
 
     def load(self) -> ServiceLoad:
         return ServiceLoad(len(self.rows), 0)
@@ -104,8 +101,8 @@ class ScriptedService:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            for job in list(self.rows):
-                self._end(job, "cancelled")
+            for request in list(self.rows):
+                self._end(request, "cancelled")
             self._lock.notify_all()
         self._thread.join(WAIT)
 
@@ -121,42 +118,40 @@ class ScriptedService:
                 if not self.go.is_set():
                     continue
                 self.rounds += 1
-                for job in list(self.rows):
-                    self._round(job)
+                for request in list(self.rows):
+                    self._round(request)
 
-    def _round(self, job: GenerationJob) -> None:
-        size = self.blocks[self._emitted[job] % len(self.blocks)]
-        block, self.rows[job] = self.rows[job][:size], self.rows[job][size:]
-        self._emitted[job] += len(block)
+    def _round(self, request: ServedRequest) -> None:
+        size = self.blocks[self._emitted[request] % len(self.blocks)]
+        block, self.rows[request] = self.rows[request][:size], self.rows[request][size:]
+        self._emitted[request] += len(block)
         logprobs = None
-        if (many := job.sampling.get("logprobs")) is not None:
+        if (many := request.options.logprobs) is not None:
             top = [(1 + token, -0.5 * token) for token in range(many)]
             logprobs = [
                 TokenLogprobs(token, -float("inf") if token == 7 else -0.25, top) for token in block
             ]
-        self._tell(job, Tokens(block, len(block) - 1, logprobs))
+        self._tell(request, Tokens(block, len(block) - 1, logprobs))
         if self.failure is not None:
-            self._end(job, self.failed_reason, self.failure)
-        elif not self.rows[job]:
-            self._end(job, "stop" if block[-1] in job.stop_token_ids else "length")
+            self._end(request, self.failed_reason, self.failure)
+        elif not self.rows[request]:
+            self._end(request, "stop" if block[-1] in request.stop_token_ids else "length")
 
-    def _end(self, job: GenerationJob, reason: Reason, error: Exception | None = None) -> None:
-        del self.rows[job]
-        num_tokens = self._emitted[job]
-        steps = -(-num_tokens // self.blocks[0])
-        right = min(num_tokens, len(job.prediction or ()))
-        wrong = len(job.prediction or ()) - right
-        usage = JobUsage(
-            job.prompt_tokens, num_tokens, 2, right, wrong, "exact", steps, 2 * steps,
-            {self.blocks[0] - 1: steps},
-        )  # fmt: skip
-        self._tell(job, Finished(reason, usage, error))
+    def _end(self, request: ServedRequest, reason: Reason, error: Exception | None = None) -> None:
+        del self.rows[request]
+        request.completion_tokens = self._emitted[request]
+        steps = -(-request.completion_tokens // self.blocks[0])
+        request.acceptance.update({self.blocks[0] - 1: steps})
+        request.drafts = DraftCount(steps, 2 * steps)
+        request.cached_tokens = 2
+        request.finish([[]], reason, error)
+        self._tell(request, None)
 
-    def _tell(self, job: GenerationJob, event: Any) -> None:
+    def _tell(self, request: ServedRequest, event: Tokens | None) -> None:
         try:
-            job.events(event)
+            request.sink(event)
         except RuntimeError:  # the client's loop is closed
-            self.rows.pop(job, None)
+            self.rows.pop(request, None)
 
 
 class CountedMetrics:
@@ -194,7 +189,8 @@ def served(**fields: Any) -> ServedModel:
 
 def handler_of(service: Any, model: ServedModel | None = None, **options: Any) -> OpenAIHandler:
     settings = ChatSettings(**options.pop("settings", {}))
-    return OpenAIHandler(model or served(), service, settings, CountedMetrics(), **options)
+    model = model or served(method=getattr(service, "method", Autoregressive()))
+    return OpenAIHandler(model, service, settings, CountedMetrics(), **options)
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from serve.stub_engine import StubEngine, job_options
+from serve.stub_engine import StubEngine, request_of
+from sooner.serve.engine_loop import ServedRequest, Tokens
 from sooner.serve.engine_thread import EngineThread
-from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens
 
 WAIT = 60
 """Seconds after which a test gives up; none depends on how long things take."""
@@ -21,29 +21,28 @@ class Listener:
     """A client that keeps its events and can wait for them."""
 
     def __init__(self, limit: int = 20, *, seed: int = 1, due: float | None = None) -> None:
-        self.events: list[Event] = []
+        self.events: list[Tokens | None] = []
         self.ended, self.began = threading.Event(), threading.Event()
         now = time.monotonic()
-        self.job = GenerationJob(
-            f"request {seed}", {"input_ids": [PROMPT]}, len(PROMPT), limit, self.record, now,
-            None if due is None else now + due, seed=seed,
+        self.request = request_of(
+            f"request {seed}", PROMPT, limit, sink=self.record, arrived=now,
+            deadline=None if due is None else now + due, seed=seed,
         )  # fmt: skip
 
-    def record(self, event: Event) -> None:
+    def record(self, event: Tokens | None) -> None:
         self.events.append(event)
         self.began.set()
-        if isinstance(event, Finished):
+        if event is None:
             self.ended.set()
 
     @property
     def ids(self) -> list[int]:
-        return [token for event in self.events if isinstance(event, Tokens) for token in event.ids]
+        return [token for event in self.events if event is not None for token in event.ids]
 
-    def wait(self) -> Finished:
+    def wait(self) -> ServedRequest:
         assert self.ended.wait(WAIT)
-        end = self.events[-1]
-        assert isinstance(end, Finished)
-        return end
+        assert self.events[-1] is None
+        return self.request
 
 
 class Gate:
@@ -62,7 +61,7 @@ class Gate:
 def running(
     engine: Callable[[], StubEngine] = StubEngine, **options: Any
 ) -> Iterator[EngineThread]:
-    service = EngineThread(engine, job_options, **options)
+    service = EngineThread(engine, **options)
     service.start()
     until(lambda: service.state != "warming")
     try:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers import LogitsProcessorList
 
 import tiny
-from serve.chatting import VOCAB
+from serve.chatting import VOCAB, served
 from serve.job_listener import until
-from sooner import Autoregressive, Method
-from sooner.serve.engine_options import JobOptions, ModelEngine
+from sooner import Autoregressive, Engine, Method
+from sooner.engine.request import RequestOptions
+from sooner.serve.engine_loop import ServedRequest
 from sooner.serve.engine_thread import EngineThread
+from sooner.serve.openai.grammar import GrammarProcessor
+from sooner.serve.openai.planning import Planner
 
 
 def target() -> Any:
@@ -34,15 +38,46 @@ def shaken(noise: float = 0.1) -> Any:
     return draft
 
 
+def planned(
+    method: Method,
+    ids: list[int],
+    limit: int,
+    *,
+    sampling: dict[str, Any],
+    prediction: list[int] | None = None,
+    grammar: Any = None,
+    stops: Sequence[int] = (),
+    seed: int | None = None,
+    logprobs: int | None = None,
+    num_draft_tokens: int | None = None,
+    **fields: Any,
+) -> ServedRequest:
+    """A request as a server by `method` makes it of a client's."""
+    tokens = torch.tensor([ids])
+    options = {**sampling, "max_new_tokens": limit, "eos_token_id": sorted(stops) or [-1]}
+    masks = None if grammar is None else GrammarProcessor(grammar, len(ids))
+    if masks is not None:
+        options["logits_processor"] = LogitsProcessorList([masks])
+    return ServedRequest(
+        inputs={"input_ids": tokens, "attention_mask": torch.ones_like(tokens)},
+        options=RequestOptions(
+            options, seed, logprobs=logprobs, num_draft_tokens=num_draft_tokens
+        ),
+        method=Planner(served(method=method))._method(prediction, len(ids) + limit),
+        rows=1, id="a", prompt_tokens=len(ids), stop_token_ids=frozenset(stops), grammar=masks,
+        **fields,
+    )  # fmt: skip
+
+
 @contextmanager
 def serving(method: Method | None = None, max_rows: int = 4, **options: Any) -> Iterator[Any]:
     """The engine's thread over that model; `options` are the thread's."""
     method = method or Autoregressive()
     service = EngineThread(
-        lambda: ModelEngine(target(), method, max_rows=max_rows),
-        JobOptions(method),
+        lambda: Engine(target(), method, max_rows=max_rows),
         **options,
     )
+    service.method = method  # type: ignore[attr-defined]
     service.start()
     until(lambda: service.state != "warming")
     try:

@@ -7,13 +7,16 @@ counted as `sooner.Engine`'s is.
 
 from __future__ import annotations
 
+import time
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sooner.engine.request import TokenLogprobs
-from sooner.serve.jobs import GenerationJob
+from sooner import Autoregressive
+from sooner.engine.request import Request, RequestOptions, TokenLogprobs
+from sooner.engine.rows import Reason
+from sooner.serve.engine_loop import ServedRequest
 
 WORDS = range(1000)
 
@@ -56,38 +59,36 @@ def logprob(token: int) -> TokenLogprobs:
     return TokenLogprobs(token, -token / 8, [(token, -token / 8), (token + 1, -9.0)])
 
 
-def job_options(job: GenerationJob) -> dict[str, Any]:
-    """The options of a job that the stub knows."""
-    stops, logprobs = sorted(job.stop_token_ids), job.sampling.get("logprobs")
-    return {"max_new_tokens": job.max_tokens, "eos_token_id": stops, "logprobs": logprobs}
+def request_of(name: str, prompt: list[int], limit: int, **fields: Any) -> ServedRequest:
+    """A request that the stub understands.
+
+    Args:
+        fields: of the request; `seed` and `logprobs` are its options'.
+    """
+    stops = frozenset(fields.pop("stop_token_ids", ()))
+    options = RequestOptions(
+        {"max_new_tokens": limit, "eos_token_id": sorted(stops)},
+        fields.pop("seed", 1),
+        logprobs=fields.pop("logprobs", None),
+    )
+    return ServedRequest(
+        inputs={"input_ids": [prompt]}, options=options, method=Autoregressive(), rows=1, id=name,
+        prompt_tokens=len(prompt), stop_token_ids=stops, **fields,
+    )  # fmt: skip
 
 
 @dataclass(eq=False)
-class StubRequest:
-    """One row."""
+class StubRow:
+    """What the stub knows of a request."""
 
+    request: Request
     prompt: list[int]
     seed: int
     max_tokens: int
     stop_ids: frozenset[int]
-    tell: Callable[[int, list[int], int], None]
     order: tuple[float, int]
-    options: dict[str, Any] = field(default_factory=dict)
     output: list[int] = field(default_factory=list)
     to_prefill: int = 0
-    is_waiting: bool = True
-    num_preemptions: int = 0
-    tokens: list[list[int]] | None = None
-    error: Exception | None = None
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    cached_tokens: int = 0
-    mode: str = "exact"
-    logprobs: list[list[TokenLogprobs]] = field(default_factory=lambda: [[]])
-
-    @property
-    def finish_reason(self) -> str:
-        return "stop" if self.output and self.output[-1] in self.stop_ids else "length"
 
     @property
     def is_prefilling(self) -> bool:
@@ -99,24 +100,29 @@ class StubRequest:
             len(self.output) >= self.max_tokens or self.output[-1] in self.stop_ids
         )
 
+    def end(self, reason: Reason | None = None, error: Exception | None = None) -> None:
+        stop: Reason = "stop" if self.output and self.output[-1] in self.stop_ids else "length"
+        self.request.finish([self.output], reason or stop, error)
+
 
 class StubEngine:
     """Continuous batching of rows that say hashes; one prefill chunk and one round a step.
 
     Args:
-        max_rows: requests that it holds; one more is a mistake of its caller.
+        max_rows: requests that decode at once; others wait.
         prefill_chunk: prompt tokens that a step prefills, of one request after the other.
         blocks: how many tokens a row commits at once, chosen by its place.
         pages, page: key-value memory; `None` is any amount. A request begins when its prompt fits,
             and where no page is left the last in order loses its row and waits for another.
         words: token ids that it says.
         spend: called with the cost of a step: `prefill_cost` a token, `round_cost` a round.
+        clock: seconds by which deadlines pass.
 
     Attributes:
         failures: `(where, error)`, raised once each: in "admit", in "step" half-way through a
             round, in "cancel", or for one request alone in its "prefill".
         waiting: requests without a row, in order.
-        admitted: every request, in the order of their admission.
+        admitted: every request's row, in the order of their admission.
         is_broken: a failure in "step" or "cancel" was raised; it must not be asked again.
     """
 
@@ -132,13 +138,15 @@ class StubEngine:
         spend: Callable[[float], None] = lambda seconds: None,
         prefill_cost: float = 0.01,
         round_cost: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self.max_rows, self.prefill_chunk, self.blocks = max_rows, prefill_chunk, tuple(blocks)
         self.pages, self.page, self.words = pages, page, words
         self.spend, self.prefill_cost, self.round_cost = spend, prefill_cost, round_cost
-        self.rows: list[StubRequest] = []
-        self.waiting: list[StubRequest] = []
-        self.admitted: list[StubRequest] = []
+        self.rows: list[StubRow] = []
+        self.waiting: list[StubRow] = []
+        self.admitted: list[StubRow] = []
         self.failures: list[tuple[str, Exception]] = []
         self.is_broken = self.is_closed = self.used_when_broken = False
         self.steps = 0
@@ -161,36 +169,26 @@ class StubEngine:
         """Tokens that a request can have, prompt and answer."""
         return None if self.pages is None else self.pages * self.page - self.block
 
-    def _pages_of(self, row: StubRequest) -> int:
+    def _pages_of(self, row: StubRow) -> int:
         return -(-(len(row.prompt) + len(row.output) + self.block) // self.page)
 
-    def add_request(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        seed: int | None = None,
-        on_tokens: Callable[[int, list[int], int], None] | None = None,
-        priority: float = 0.0,
-        max_new_tokens: int = 16,
-        eos_token_id: Iterable[int] = (),
-        **options: Any,
-    ) -> StubRequest:
+    def add(self, request: Request) -> None:
         self._fail("admit")
         self._check_whole()
-        assert seed is not None
-        assert len(self.rows) < self.max_rows, "more requests than rows"
-        (prompt,) = [[int(token_id) for token_id in row] for row in inputs["input_ids"]]
-        request = StubRequest(
-            prompt, seed, max_new_tokens, frozenset(eos_token_id),
-            on_tokens or (lambda row, ids, drafted: None), (priority, len(self.admitted)), options,
+        options = request.options
+        assert options.seed is not None
+        (prompt,) = [[int(token_id) for token_id in row] for row in request.inputs["input_ids"]]
+        request.tokens, request.finish_reasons = None, []
+        row = StubRow(
+            request, prompt, options.seed, options.sampling["max_new_tokens"],
+            frozenset(options.sampling["eos_token_id"]), (request.priority, len(self.admitted)),
         )  # fmt: skip
-        self.admitted.append(request)
-        self._wait(request)
-        return request
+        self.admitted.append(row)
+        self._wait(row)
 
-    def _wait(self, request: StubRequest) -> None:
-        request.is_waiting = True
-        insort(self.waiting, request, key=lambda queued: queued.order)
+    def _wait(self, row: StubRow) -> None:
+        row.request.is_waiting = True
+        insort(self.waiting, row, key=lambda queued: queued.order)
 
     def _begin(self) -> None:
         """Give rows to those that wait, in order, as far as there is memory."""
@@ -198,52 +196,55 @@ class StubEngine:
             pages = self.pages_used + self._pages_of(self.waiting[0]) + len(self.rows)
             if self.rows and self.pages is not None and pages > self.pages:
                 return
-            request = self.waiting.pop(0)
-            request.is_waiting = False
-            request.to_prefill = len(request.prompt) + len(request.output)
-            self.rows.append(request)
+            row = self.waiting.pop(0)
+            row.request.is_waiting = False
+            row.to_prefill = len(row.prompt) + len(row.output)
+            self.rows.append(row)
 
     def _make_room(self) -> None:
         while self.pages is not None and self.pages_used > self.pages:
             last = max(self.rows, key=lambda row: row.order)
             self.rows.remove(last)
-            last.num_preemptions += 1
+            last.request.num_preemptions += 1
             last.to_prefill = 0
             self._wait(last)
 
-    def step(self) -> list[StubRequest]:
+    def step(self) -> None:
         self._check_whole()
         self.steps += 1
+        for row in [*self.rows, *self.waiting]:
+            if row.request.deadline is not None and row.request.deadline <= self.clock():
+                self._drop(row, "deadline")
         self._make_room()
         self._begin()
         decoding = [row for row in self.rows if not row.is_prefilling]
         self.spend(self.round_cost if decoding else 0)
-        ended = self._prefill()
+        self._prefill()
         for number, row in enumerate(decoding):
             if number == len(decoding) // 2:
                 self._break("step")
             self._round(row)
         if not decoding:
             self._break("step")
-        ended += [row for row in self.rows if row.has_ended]
-        for row in ended:
+        for row in [row for row in self.rows if row.has_ended]:
             self.rows.remove(row)
-            row.tokens = [row.output]
-        return ended
+            row.end()
 
-    def cancel(self, request: StubRequest) -> None:
+    def cancel(self, request: Request) -> None:
         self._check_whole()
-        line = self.waiting if request.is_waiting else self.rows
-        assert request in line, "cancelled twice"
+        [row] = [row for row in [*self.rows, *self.waiting] if row.request is request]
         self._break("cancel")
-        line.remove(request)
-        request.tokens = [request.output]
+        self._drop(row, "cancelled")
+
+    def _drop(self, row: StubRow, reason: Reason) -> None:
+        (self.waiting if row in self.waiting else self.rows).remove(row)
+        row.end(reason)
 
     def close(self) -> None:
         self.rows, self.waiting, self.is_closed = [], [], True
 
-    def _prefill(self) -> list[StubRequest]:
-        left, failed = self.prefill_chunk, []
+    def _prefill(self) -> None:
+        left = self.prefill_chunk
         for row in [row for row in self.rows if row.is_prefilling]:
             tokens = min(left, row.to_prefill)
             left -= tokens
@@ -253,28 +254,29 @@ class StubEngine:
                 if tokens:
                     self._fail("prefill")
             except Exception as error:
-                row.error, row.to_prefill = error, 0
-                failed.append(row)
+                self.rows.remove(row)
+                row.end("error", error)
                 continue
             if tokens and not row.is_prefilling:
+                row.request.prefill = self  # type: ignore[assignment]
                 self._emit(row, 1)
-        for row in failed:
-            row.output = []
-        return failed
+                row.request.prefill = None
 
-    def _round(self, row: StubRequest) -> None:
+    def _round(self, row: StubRow) -> None:
         size = self.blocks[(len(row.prompt) + len(row.output)) % len(self.blocks)]
-        row.num_drafts += self.block > 1
-        row.num_draft_tokens += self.block - 1
+        row.request.drafts.note(self.block - 1)
         self._emit(row, size)
 
-    def _emit(self, row: StubRequest, limit: int) -> None:
+    def _emit(self, row: StubRow, limit: int) -> None:
         new: list[int] = []
         while len(new) < limit and not row.has_ended:
             new.append(token(row.prompt, row.seed, len(row.output), self.words))
             row.output.append(new[-1])
-        row.logprobs[0] += map(logprob, new)
-        row.tell(0, new, min(len(new), limit - 1))
+        row.request.logprobs = row.request.logprobs or [[]]
+        row.request.logprobs[0] += map(logprob, new)
+        on_tokens = row.request.options.on_tokens
+        assert on_tokens is not None
+        on_tokens(0, new, min(len(new), limit - 1))
 
     def _check_whole(self) -> None:
         if self.is_broken:

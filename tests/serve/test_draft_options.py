@@ -11,8 +11,8 @@ from serve.job_listener import until
 from serve.real_service import serving, shaken
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.serve.engine_options import Following
 from sooner.serve.metrics import ChatMetrics
+from sooner.serve.openai.planning import Following
 
 NEW = 40
 BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,
@@ -31,8 +31,9 @@ def drafts_of(response: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_request_may_limit_its_drafts(name: str) -> None:
-    model = served(max_draft_tokens=50)
-    with serving(METHODS[name]()) as service:
+    method = METHODS[name]()
+    model = served(method=method)
+    with serving(method) as service:
         body = dict(BODY)
         if name == "hsd":
             text = ask_sync(service, body, TEXT, model=model).json()["choices"][0]["text"]
@@ -59,11 +60,18 @@ WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
 def test_wrong_lengths_are_refused_with_their_field(value: Any, path: str) -> None:
     body = {**(HELLO if path == CHAT else {"prompt": "a"}), "num_draft_tokens": value}
     with scripted() as service:
-        answer = ask_sync(service, body, path, model=served(max_draft_tokens=5))
-        assert not service.jobs
+        answer = ask_sync(
+            service, body, path, model=served(method=PromptLookup(num_draft_tokens=5))
+        )
+        assert not service.requests
         assert (answer.status_code, error_of(answer)["param"]) == (400, "num_draft_tokens")
-        ask_sync(service, {**body, "num_draft_tokens": 5}, path, model=served(max_draft_tokens=5))
-        assert service.jobs[0].num_draft_tokens == 5
+        ask_sync(
+            service,
+            {**body, "num_draft_tokens": 5},
+            path,
+            model=served(method=PromptLookup(num_draft_tokens=5)),
+        )
+        assert service.requests[0].options.num_draft_tokens == 5
 
 
 @pytest.mark.parametrize("name", ["prompt-lookup", "speculative", "sd-tree"])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
-from serve.stub_engine import StubEngine, job_options, solo_output
+from serve.stub_engine import StubEngine, solo_output
+from sooner.serve.engine_loop import seed_of
 from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread
 from sooner.serve.refusal import RefusedError
 
@@ -18,24 +19,24 @@ def test_jobs_of_many_threads_get_the_output_of_jobs_alone() -> None:
     with running(lambda: StubEngine(max_rows=3, blocks=(1, 2, 4))) as service:
         clients = [Listener(30, seed=seed) for seed in range(20)]
         threads = [
-            threading.Thread(target=service.submit, args=[listener.job]) for listener in clients
+            threading.Thread(target=service.submit, args=[listener.request]) for listener in clients
         ]
         for thread in threads:
             thread.start()
         for seed, client in enumerate(clients):
-            assert client.wait().reason == "length"
+            assert client.wait().finish_reason == "length"
             assert client.ids == solo_output(PROMPT, seed, 30)
         assert service.load().running == service.load().waiting == 0
 
 
 def test_more_jobs_than_it_takes_are_refused_until_there_is_room() -> None:
     gate = Gate()
-    with running(lambda: StubEngine(max_rows=1, spend=gate), max_jobs=3) as service:
+    with running(lambda: StubEngine(max_rows=1, spend=gate), max_requests=3) as service:
         clients = [Listener() for _ in range(3)]
         for client in clients:
-            service.submit(client.job)
+            service.submit(client.request)
         with pytest.raises(RefusedError, match="3 requests are under way") as refused:
-            service.submit(Listener().job)
+            service.submit(Listener().request)
         assert refused.value.status == 429
         assert int(refused.value.headers["Retry-After"]) >= 1
         assert service.load().running + service.load().waiting == 3
@@ -43,8 +44,8 @@ def test_more_jobs_than_it_takes_are_refused_until_there_is_room() -> None:
         for client in clients:
             client.wait()
         again = Listener()
-        service.submit(again.job)
-        assert again.wait().reason == "length"
+        service.submit(again.request)
+        assert again.wait().finish_reason == "length"
 
 
 def test_it_takes_nothing_before_it_is_warm() -> None:
@@ -55,15 +56,15 @@ def test_it_takes_nothing_before_it_is_warm() -> None:
         seen.append(engine)
         assert warm.wait(WAIT)
 
-    service = EngineThread(StubEngine, job_options, warm_up=warm_up)
+    service = EngineThread(StubEngine, warm_up=warm_up)
     service.start()
     with pytest.raises(RefusedError, match="warming up") as refused:
-        service.submit(Listener().job)
+        service.submit(Listener().request)
     assert refused.value.status == 503
     warm.set()
     until(lambda: service.state == "ready")
     client = Listener()
-    service.submit(client.job)
+    service.submit(client.request)
     client.wait()
     assert len(seen) == 1
     assert service.close()
@@ -74,7 +75,7 @@ def test_it_does_not_tick_while_a_step_hangs() -> None:
     gate = Gate()
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
-        service.submit(client.job)
+        service.submit(client.request)
         assert gate.is_reached.wait(WAIT)
         before = service.last_tick
         time.sleep(0.05)
@@ -89,50 +90,44 @@ def test_draining_lets_running_jobs_end() -> None:
     with running(lambda: StubEngine(max_rows=1, spend=gate)) as service:
         clients = [Listener(seed=seed) for seed in range(3)]
         for client in clients:
-            service.submit(client.job)
+            service.submit(client.request)
         service.drain()
         with pytest.raises(RefusedError, match="stopping") as refused:
-            service.submit(Listener().job)
+            service.submit(Listener().request)
         assert refused.value.status == 503
         assert service.state == "draining"
         gate.is_open.set()
         assert service.close(WAIT)
-        assert [client.wait().reason for client in clients] == ["length"] * 3
+        assert [client.wait().finish_reason for client in clients] == ["length"] * 3
 
 
 def test_jobs_that_outlive_the_grace_end_because_the_server_stops() -> None:
     with running(lambda: StubEngine(spend=lambda seconds: time.sleep(1e-3))) as service:
         client = Listener(10**9)
-        service.submit(client.job)
+        service.submit(client.request)
         assert client.began.wait(WAIT)
         assert service.close(0.01)
         end = client.wait()
-    assert end.reason == "error"
+    assert end.finish_reason == "error"
     assert isinstance(end.error, RefusedError)
     assert end.error.status == 503
 
 
-def test_the_usage_tells_what_was_drafted() -> None:
+def test_the_request_tells_what_was_drafted() -> None:
     with running(lambda: StubEngine(blocks=(3,))) as service:
         client = Listener(10)
-        service.submit(client.job)
-        usage = client.wait().usage
-    assert (usage.prompt_tokens, usage.completion_tokens) == (3, 10)
-    assert usage.acceptance_histogram == {2: 3}
-    assert (usage.num_drafts, usage.num_draft_tokens) == (3, 6)
-    assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
+        service.submit(client.request)
+        end = client.wait()
+    assert (end.prompt_tokens, end.completion_tokens) == (3, 10)
+    assert end.acceptance == {2: 3}
+    assert (end.num_drafts, end.num_draft_tokens) == (3, 6)
+    assert end.accepted_predictions == end.predicted_tokens == 0
 
 
-def test_a_job_without_a_seed_draws_one() -> None:
-    engine = StubEngine()
-    with running(lambda: engine) as service:
-        clients = [Listener() for _ in range(2)]
-        for client in clients:
-            client.job.seed = None
-            service.submit(client.job)
-            client.wait()
-    assert clients[0].ids != clients[1].ids
-    assert [request.seed for request in engine.admitted] != [1, 1]
+def test_without_a_seed_one_is_drawn() -> None:
+    assert seed_of(None, 0) != seed_of(None, 0)
+    assert seed_of(7, 0) == 7
+    assert len({seed_of(7, choice) for choice in range(5)}) == 5
 
 
 def test_a_step_that_raises_ends_only_its_jobs() -> None:
@@ -146,13 +141,13 @@ def test_a_step_that_raises_ends_only_its_jobs() -> None:
     with running(build) as service:
         hit, waits = Listener(seed=1), Listener(seed=2)
         engines[0].failures.append(("step", RuntimeError("made up")))
-        service.submit(hit.job)
-        service.submit(waits.job)
+        service.submit(hit.request)
+        service.submit(waits.request)
         gate.is_open.set()
         end = hit.wait()
-        assert end.reason == "error"
+        assert end.finish_reason == "error"
         assert str(end.error) == "made up"
-        assert waits.wait().reason == "length"
+        assert waits.wait().finish_reason == "length"
         assert waits.ids == solo_output(PROMPT, 2, 20)
         assert service.state == "ready"
     assert len(engines) == 2
@@ -172,13 +167,13 @@ def test_an_engine_that_can_not_be_made_again_is_reported_to_all() -> None:
     with running(build) as service:
         hit, waits = Listener(seed=1), Listener(seed=2)
         engine.failures.append(("step", RuntimeError("made up")))
-        service.submit(hit.job)
-        service.submit(waits.job)
+        service.submit(hit.request)
+        service.submit(waits.request)
         gate.is_open.set()
-        assert hit.wait().reason == waits.wait().reason == "error"
+        assert hit.wait().finish_reason == waits.wait().finish_reason == "error"
         until(lambda: service.state == "failed")
         with pytest.raises(RefusedError, match="IndexError") as refused:
-            service.submit(Listener().job)
+            service.submit(Listener().request)
         assert refused.value.status == 503
 
 
@@ -190,14 +185,14 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
     with running(lambda: engine, end_process=statuses.append) as service:
         engine.failures.append((where, RuntimeError("CUDA error: device-side assert triggered")))
         hit, waits = Listener(seed=1), Listener(seed=2)
-        service.submit(hit.job)
-        service.submit(waits.job)
+        service.submit(hit.request)
+        service.submit(waits.request)
         if where == "cancel":
             assert gate.is_reached.wait(WAIT)
-            service.cancel(hit.job)
+            service.cancel(hit.request)
         gate.is_open.set()
         for client in (hit, waits):
-            assert client.wait().reason in ("error", "cancelled")
+            assert client.wait().finish_reason in ("error", "cancelled")
         until(lambda: bool(statuses))
         assert service.state == "failed"
     assert statuses == [DEVICE_FAULT]
@@ -215,7 +210,7 @@ def test_an_engine_that_loses_requests_is_made_again() -> None:
     engine.spend = forget
     with running(engines.pop) as service:
         client, other = Listener(), Listener()
-        service.submit(client.job)
+        service.submit(client.request)
         assert "lost" in str(client.wait().error)
-        service.submit(other.job)
-        assert other.wait().reason == "length"
+        service.submit(other.request)
+        assert other.wait().finish_reason == "length"

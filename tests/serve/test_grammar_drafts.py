@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from page_prompts import SLOTS
-from serve.real_service import shaken, target
+from serve.real_service import planned, shaken, target
 from serve.spoken import byte_level, ids_of
 from serve.stub_engine import StubClock
 from serve.test_openai_grammar import PERSON, matcher_of
-from sooner import HSD, Autoregressive, Eagle, EagleHead, PromptLookup, SDTree, Speculative
+from sooner import HSD, Autoregressive, Eagle, EagleHead, Engine, PromptLookup, SDTree, Speculative
 from sooner.engine import loop as decoding_loop
 from sooner.engine.memory import manager
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.engine_options import Following, JobOptions, ModelEngine, sampling_options
-from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens
+from sooner.serve.engine_loop import EngineLoop, ServedRequest, Tokens
+from sooner.serve.openai.planning import Following, sampling_options
 
 pytest.importorskip("llguidance")
 
@@ -51,23 +50,25 @@ METHODS: dict[str, Any] = {
 class Ear:
     """A client."""
 
-    def __init__(self, sampling: str, grammar: Any = None, **more: Any) -> None:
+    def __init__(self, sampling: str, grammar: Any = None, **fields: Any) -> None:
         self.ids: list[int] = []
         self.logprobs: list[float] = []
-        self.end: Finished | None = None
-        inputs = {"input_ids": torch.tensor([PROMPT])}
-        self.job = GenerationJob(
-            "a", inputs, len(PROMPT), NEW, self.record,
-            sampling=sampling_options(SAMPLING[sampling]), seed=5,
-            stop_token_ids=frozenset([END]), grammar=grammar, prediction=WRONG, **more,
-        )  # fmt: skip
+        self.end: ServedRequest | None = None
+        self.fields = {
+            "sampling": sampling_options(SAMPLING[sampling]), "seed": 5, "grammar": grammar,
+            "prediction": WRONG, "sink": self.record, **fields,
+        }  # fmt: skip
 
-    def record(self, event: Event) -> None:
-        if isinstance(event, Tokens):
+    def request(self, method: Any) -> ServedRequest:
+        self.made = planned(method, PROMPT, NEW, stops=[END], **self.fields)
+        return self.made
+
+    def record(self, event: Tokens | None) -> None:
+        if event is not None:
             self.ids += event.ids
             self.logprobs += [entry.logprob for entry in event.logprobs or ()]
         else:
-            self.end = event
+            self.end = self.made
 
 
 class Preemptions:
@@ -76,7 +77,7 @@ class Preemptions:
     def __init__(self) -> None:
         self.count = 0
 
-    def preempted(self, job: GenerationJob) -> None:
+    def preempted(self, request: ServedRequest) -> None:
         self.count += 1
 
     def __getattr__(self, hook: str) -> Any:
@@ -86,13 +87,13 @@ class Preemptions:
 def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
     """Decode together; returns how often a row made room, if there are so few pages."""
     method, preemptions = METHODS[name](), Preemptions()
-    engine = ModelEngine(target(), method, max_rows=4, pages=pages)
-    loop = EngineLoop(lambda: engine, JobOptions(method), StubClock(), preemptions)
+    engine = Engine(target(), method, max_rows=4, pages=pages)
+    loop = EngineLoop(lambda: engine, StubClock(), preemptions)
     loop.open()
     for ear in ears:
         if name == "plain":
-            ear.job.prediction = None  # which any method would draft from
-        loop.add(ear.job)
+            ear.fields["prediction"] = None  # which any method would draft from
+        loop.add(ear.request(method))
     while not loop.is_idle:
         loop.turn()
     loop.close(RuntimeError())
@@ -171,14 +172,12 @@ def test_a_row_that_makes_room_goes_on_under_its_grammar(
     block = METHODS[name]().largest_block()
     each = -(-(len(PROMPT) + NEW + block) // SLOTS)
     ears = [
-        Ear(sampling, matcher_of(PERSON), num_draft_tokens=3) for sampling in ("greedy", "drawn")
+        Ear(sampling, matcher_of(PERSON), num_draft_tokens=3, logprobs=0)
+        for sampling in ("greedy", "drawn")
     ]
-    ears.append(Ear("greedy"))
-    for ear in ears:
-        ear.job.sampling = {**ear.job.sampling, "logprobs": 0}
+    ears.append(Ear("greedy", logprobs=0))
     assert decode(name, *ears, pages=each + -(-NEW // SLOTS)) > 0
-    free = Ear("drawn", matcher_of(PERSON))
-    free.job.sampling = {**free.job.sampling, "logprobs": 0}
+    free = Ear("drawn", matcher_of(PERSON), logprobs=0)
     decode("plain", free)
     assert [ear.ids for ear in ears] == [
         plainly("greedy", True), plainly("drawn", True), plainly("greedy", False),
@@ -218,7 +217,7 @@ def test_a_grammar_that_breaks_down_ends_its_request_alone(name: str, where: str
     decode(name, *ears)
     good, bad, bound = ears
     assert bad.end is not None
-    assert (bad.end.reason, str(bad.end.error)) == ("error", "the grammar is broken")
+    assert (bad.end.finish_reason, str(bad.end.error)) == ("error", "the grammar is broken")
     assert len(bad.ids) < 10
     assert good.ids == plainly("greedy", False)
     assert bound.ids == plainly("drawn", True)

@@ -1,4 +1,4 @@
-"""The engine of a loaded model, asked as the engine's thread asks it."""
+"""The engine of a loaded model, asked as a server asks it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import tiny
-from sooner import HSD, Autoregressive, Method, PromptLookup, SDTree, Speculative, generate
-from sooner.serve.engine_options import Following, JobOptions, ModelEngine, sampling_options
-from sooner.serve.jobs import GenerationJob
+from serve.real_service import planned
+from sooner import HSD, Autoregressive, Engine, Method, PromptLookup, SDTree, Speculative, generate
+from sooner.serve.openai.planning import Following, sampling_options
 
 PROMPT = [7, 8, 9, 10, 7, 8, 9, 10, 7, 8]
 NEW = 24
@@ -20,10 +20,6 @@ NEW = 24
 def inputs(ids: list[int] = PROMPT) -> dict[str, torch.Tensor]:
     tokens = torch.tensor([ids])
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-
-
-def job(ids: list[int] = PROMPT, **more: Any) -> GenerationJob:
-    return GenerationJob("a", inputs(ids), len(ids), more.pop("max_tokens", NEW), **more)
 
 
 def model() -> Any:
@@ -35,9 +31,10 @@ def plain(ids: list[int] = PROMPT, **options: Any) -> list[int]:
     return generate(model(), inputs(ids), **arguments).tokens[0]
 
 
-def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
-    options = JobOptions(engine.method)
-    requests = [engine.add_request(job.inputs, seed=job.seed, **options(job)) for job in jobs]
+def run(engine: Engine, *wanted: dict[str, Any]) -> list[Any]:
+    requests = [planned(engine.method, PROMPT, NEW, **fields) for fields in wanted]
+    for request in requests:
+        engine.add(request)
     engine.run()
     for request in requests:
         if request.error is not None:
@@ -45,10 +42,15 @@ def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
     return requests
 
 
+GREEDY = sampling_options(temperature=0.0)
+
+
 def test_predictions_are_drafted_from_and_counted() -> None:
     expected = plain()
-    engine = ModelEngine(model(), HSD(drafts=[[]], nodes=8), max_rows=4)
-    predicted, without = run(engine, job(prediction=expected), job())
+    engine = Engine(model(), HSD(drafts=[[]], nodes=8), max_rows=4)
+    predicted, without = run(
+        engine, {"prediction": expected, "sampling": GREEDY}, {"sampling": GREEDY}
+    )
     assert predicted.tokens[0] == without.tokens[0] == expected
     assert predicted.num_draft_tokens >= NEW // 2
     assert 0 < predicted.num_drafts < NEW // 2
@@ -72,13 +74,15 @@ def shaken() -> Any:
 @pytest.mark.parametrize("drawn", [False, True])
 def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -> None:
     sampling = sampling_options(temperature=1.5 if drawn else 0.0)
-    [alone] = run(ModelEngine(model()), job(sampling=sampling, seed=3))
+    [alone] = run(Engine(model()), {"sampling": sampling, "seed": 3})
     expected = alone.tokens[0]
     assert len(set(expected)) > NEW // 2 or not drawn  # it does not draft itself
     # A wrong token in the middle: what follows is found again.
     guess = [*expected[: NEW // 2], 5, *expected[NEW // 2 + 1 :]]
-    engine = ModelEngine(model(), PREDICTED[name](), max_rows=4)
-    predicted, other = run(engine, job(prediction=guess, sampling=sampling, seed=3), job())
+    engine = Engine(model(), PREDICTED[name](), max_rows=4)
+    predicted, other = run(
+        engine, {"prediction": guess, "sampling": sampling, "seed": 3}, {"sampling": GREEDY}
+    )
     assert predicted.tokens[0] == expected
     assert other.tokens[0] == plain()
     assert 0 < predicted.num_drafts < NEW // 2  # rounds
@@ -87,37 +91,57 @@ def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -
     assert (predicted.first == 0 and other.first == 1) == together
 
 
-LIMITED = {
-    "min_tokens": 6,
-    "bad_words": [[token] for token in range(20, 40)],
-    "allowed_token_ids": frozenset(range(30, 60)) | {tiny.EOS},
-}
+FIRST = 6
+"""Tokens before which nothing ends."""
 
 
 @pytest.mark.parametrize("name", PREDICTED)
 @pytest.mark.parametrize("drawn", [False, True])
-def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> None:
-    """Each alone, and the same as HF's own processors give where it has one."""
-    base = sampling_options(temperature=1.2 if drawn else 0.0)
+def test_an_end_is_not_drawn_too_early(name: str, drawn: bool) -> None:
     bias = {(tiny.EOS,): 20.0}  # it would end at once
-    [early, forbidden, allowed] = run(
-        ModelEngine(model(), PREDICTED[name](), max_rows=4),
-        job(
-            stop_token_ids=frozenset([tiny.EOS]),
-            sampling={**base, "sequence_bias": bias, "min_new_tokens": LIMITED["min_tokens"]},
-            seed=3,
-        ),
-        job(sampling={**base, "bad_words_ids": LIMITED["bad_words"]}, seed=3),
-        job(sampling=base, allowed_token_ids=LIMITED["allowed_token_ids"], seed=3),
+    sampling = sampling_options(temperature=1.2 if drawn else 0.0)
+    limited = {**sampling, "sequence_bias": bias, "min_new_tokens": FIRST}
+    [early] = run(
+        Engine(model(), PREDICTED[name](), max_rows=4),
+        {"stops": [tiny.EOS], "sampling": limited, "seed": 3},
     )
-    assert len(early.tokens[0]) == LIMITED["min_tokens"] + 1
-    assert early.tokens[0].index(tiny.EOS) == LIMITED["min_tokens"]
+    assert early.tokens[0].index(tiny.EOS) == FIRST == len(early.tokens[0]) - 1
     assert early.finish_reason == "stop"
-    assert not set(forbidden.tokens[0]) & set(range(20, 40))
-    assert set(allowed.tokens[0]) <= LIMITED["allowed_token_ids"]
-    if not drawn:
-        assert forbidden.tokens[0] == plain(bad_words_ids=LIMITED["bad_words"])
-        suppressed = [
-            token for token in range(tiny.VOCAB) if token not in LIMITED["allowed_token_ids"]
-        ]
-        assert allowed.tokens[0] == plain(suppress_tokens=suppressed)
+
+
+def test_prompts_wait_where_they_are_and_pass_to_another_engine() -> None:
+    first, second = Engine(model(), max_rows=1), Engine(model(), max_rows=1)
+    runs, waits = (planned(first.method, PROMPT, NEW, sampling=GREEDY) for _ in range(2))
+    first.add(runs)
+    first.add(waits)
+    first.step()
+    assert waits.is_waiting
+    assert waits.call is None
+    first.close()
+    assert waits.finish_reason == runs.finish_reason == "cancelled"
+    second.add(waits)
+    second.run()
+    assert waits.tokens == [plain()]
+    assert waits.finish_reason == "length"
+
+
+def test_deadlines_end_requests_that_wait_and_that_decode() -> None:
+    now = 0.0
+    engine = Engine(model(), max_rows=1)
+    engine.clock = lambda: now
+    decodes, waits, last = (
+        engine.add_request(inputs(), deadline=due, max_new_tokens=NEW, do_sample=False)
+        for due in (5.0, 3.0, None)
+    )
+    for _ in range(4):
+        engine.step()
+    now = 3.0
+    assert engine.step() == [waits]
+    assert (waits.finish_reason, waits.tokens) == ("deadline", [[]])
+    now = 5.0
+    assert engine.step() == [decodes]
+    assert decodes.finish_reason == "deadline"
+    assert decodes.tokens is not None
+    assert decodes.tokens[0] == plain()[: len(decodes.tokens[0])] != []
+    engine.run()
+    assert last.finish_reason == "length"

@@ -10,6 +10,7 @@ import pytest
 
 from serve.chatting import HELLO, TEXT, ask_sync, chunks, scripted
 from serve.spoken import byte_level, ids_of
+from sooner import HSD
 
 
 def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
@@ -27,7 +28,7 @@ def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
     }  # fmt: skip
     assert choice["finish_reason"] == "stop"
     num_tokens = len(ids_of("the quick brown fox")) + 1
-    prompt = service.jobs[0].prompt_tokens
+    prompt = service.requests[0].prompt_tokens
     assert body["usage"] == {
         "prompt_tokens": prompt, "completion_tokens": num_tokens,
         "total_tokens": prompt + num_tokens,
@@ -104,7 +105,7 @@ def test_a_stream_has_the_content_of_an_answer(name: str, blocks: tuple[int, ...
     assert "�" not in json.dumps(events, ensure_ascii=False)
 
 
-def test_a_job_gets_the_options_of_its_request() -> None:
+def test_the_engine_gets_the_options_of_a_request() -> None:
     end = byte_level().eos_token_id
     body = {
         **HELLO, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1, "seed": -3,
@@ -116,14 +117,18 @@ def test_a_job_gets_the_options_of_its_request() -> None:
     with scripted() as service:
         answer = ask_sync(service, body)
         assert answer.status_code == 200
-        [job] = service.jobs
-    assert job.sampling == {
+        [request] = service.requests
+    options = request.options
+    assert options.sampling == {
         "do_sample": True, "temperature": 0.5, "top_p": 0.9, "top_k": 0, "min_p": 0.1,
         "repetition_penalty": 1.1, "presence_penalty": -1, "frequency_penalty": 0.5,
-        "sequence_bias": {(5,): -100.0, (6,): 1.5}, "logprobs": 3,
+        "sequence_bias": {(5,): -100.0, (6,): 1.5}, "max_new_tokens": 4,
+        "eos_token_id": sorted({77, end}),
     }  # fmt: skip
-    assert (job.seed, job.max_tokens, job.stop_token_ids) == (-3, 4, {77, end})
-    assert job.prediction == ids_of("the fox")
+    assert (options.seed, options.logprobs) == ((1 << 63) - 3, 3)
+    assert request.stop_token_ids == {77, end}
+    assert isinstance(request.method, HSD)
+    assert request.method.drafts == [[ids_of("the fox")]]
     assert answer.json()["usage"]["completion_tokens_details"] == {
         "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),
         "rejected_prediction_tokens": max(len(ids_of("the fox")) - 4, 0),
@@ -136,7 +141,9 @@ def test_completions_take_texts_and_tokens() -> None:
         assert [choice["index"] for choice in response["choices"]] == [0, 1, 2, 3]
         assert [choice["text"] for choice in response["choices"]] == ["the fox"] * 4
         prompts = [ids_of("a b"), ids_of("a b"), ids_of("c"), ids_of("c")]
-        assert [job.inputs["input_ids"].tolist() for job in service.jobs] == [[p] for p in prompts]
+        assert [request.inputs["input_ids"].tolist() for request in service.requests] == [
+            [ids] for ids in prompts
+        ]
         assert response["usage"]["prompt_tokens"] == len(prompts[0]) + len(prompts[2])
         logprobs = response["choices"][0]["logprobs"]
         assert "".join(logprobs["tokens"]) == "the fox"
@@ -150,7 +157,7 @@ def test_completions_take_texts_and_tokens() -> None:
             for choice in chunk["choices"]:
                 texts[choice["index"]] += choice["text"]
         assert texts == {0: "the fox", 1: "the fox"}
-        assert service.jobs[-1].inputs["input_ids"].tolist() == [[3]]
+        assert service.requests[-1].inputs["input_ids"].tolist() == [[3]]
 
 
 def test_usage_is_told_to_those_who_ask() -> None:

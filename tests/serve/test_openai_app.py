@@ -65,7 +65,7 @@ def test_silence_is_filled_with_pings() -> None:
     async def run(service: ScriptedService) -> str:
         async with talking(service, settings={"ping_seconds": 0.02}) as client:
             asking = asyncio.ensure_future(client.post(CHAT, json={**HELLO, "stream": True}))
-            await until(lambda: service.jobs)
+            await until(lambda: service.requests)
             await asyncio.sleep(0.2)
             service.go.set()
             return (await asking).text
@@ -84,7 +84,11 @@ def test_deadlines_come_from_header_body_and_settings() -> None:
         ask_sync(service, {**HELLO, "deadline_ms": 5000})
         ask_sync(service, {**HELLO, "deadline_ms": 5000}, headers={"X-Deadline-Ms": "70000"})
         ask_sync(service, HELLO, settings={"deadline": 9.0})
-        left = [round(job.deadline - job.arrived) for job in service.jobs if job.deadline]
+        left = [
+            round(request.deadline - request.arrived)
+            for request in service.requests
+            if request.deadline
+        ]
         assert left == [5, 70, 9]
         answer = ask_sync(service, HELLO, headers={"X-Deadline-Ms": "soon"})
         assert (answer.status_code, error_of(answer)["param"]) == (400, "deadline_ms")
@@ -127,7 +131,7 @@ def got(method: str, path: str, settings: Any = None, **headers: str) -> httpx.R
 
     with scripted() as service:
         answer = asyncio.run(run(service))
-        assert bool(service.jobs) == (answer.status_code == 200 and method == "POST")
+        assert bool(service.requests) == (answer.status_code == 200 and method == "POST")
         return answer
 
 

@@ -17,7 +17,7 @@ import pytest
 from serve.chatting import CHAT, HELLO, ScriptedService, handler_of, listening, scripted, served
 from serve.robots import WAIT
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
-from serve.stub_engine import StubEngine, job_options, solo_output
+from serve.stub_engine import StubEngine, solo_output
 from serve.test_openai_tools import CALL, WEATHER
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.openai.app import create_app
@@ -42,11 +42,10 @@ def ask(client: Any, text: str = "hello", **options: Any) -> Any:
 @contextmanager
 def stub_thread(kind: type[StubEngine] = StubEngine, **options: Any) -> Iterator[EngineThread]:
     """The real thread and scheduler around an engine without a model."""
-    jobs = options.pop("max_jobs", 72)
+    limit = options.pop("max_requests", 72)
     thread = EngineThread(
         lambda: kind(**{"words": WORDS, "blocks": (1, 3, 2), **options}),
-        job_options,
-        max_jobs=jobs,
+        max_requests=limit,
     )
     thread.start()
     deadline = time.monotonic() + WAIT

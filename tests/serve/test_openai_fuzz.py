@@ -22,6 +22,7 @@ from serve.chatting import CHAT, HELLO, TEXT, VOCAB, listening, served
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine
 from serve.test_openai_clients import http_status, stub_thread
+from sooner import PromptLookup
 from sooner.serve.openai.grammar import GuidanceGrammars
 from sooner.serve.openai.protocol import MAX_DRAFT
 
@@ -134,9 +135,9 @@ class CompiledOnly(GuidanceGrammars):
 class Forgetful(StubEngine):
     """Keeps no list of all that it has ever answered."""
 
-    def add_request(self, *args: Any, **options: Any) -> Any:
+    def add(self, request: Any) -> None:
         self.admitted.clear()
-        return super().add_request(*args, **options)
+        super().add(request)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,9 @@ def address() -> Iterator[str]:
     tokenizer = byte_level()
     grammars = CompiledOnly(tokenizer, VOCAB, [tokenizer.eos_token_id])
     model = served(
-        response_template=RESPONSE_TEMPLATE, default_max_tokens=20, max_draft_tokens=MAX_DRAFT
+        response_template=RESPONSE_TEMPLATE,
+        default_max_tokens=20,
+        method=PromptLookup(num_draft_tokens=MAX_DRAFT),
     )
     with (
         stub_thread(Forgetful, max_rows=8) as thread,

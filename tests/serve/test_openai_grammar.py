@@ -252,7 +252,7 @@ def test_a_schema_that_takes_too_long_is_refused_and_others_compile() -> None:
     asyncio.run(run())
 
 
-def test_jobs_get_a_matcher_each() -> None:
+def test_choices_get_a_matcher_each() -> None:
     named = {"type": "function", "function": {"name": "call"}}
 
     async def run(service: Any) -> Any:
@@ -260,7 +260,7 @@ def test_jobs_get_a_matcher_each() -> None:
             body = {**HELLO, "n": 2, **as_schema(PERSON)}
             answer = await client.post(CHAT, json=body)
             assert json.loads(answer.json()["choices"][1]["message"]["content"])["city"] == "Bern"
-            first, second = (job.grammar for job in service.jobs)
+            first, second = (request.grammar.grammar for request in service.requests)
             assert first is not second
             assert isinstance(first, GuidanceMatcher)
             bad = await client.post(CHAT, json={**HELLO, **as_schema({"type": "x"})})

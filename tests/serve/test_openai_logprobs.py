@@ -14,9 +14,9 @@ from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative
 from sooner.engine.request import TokenLogprobs
-from sooner.serve.engine_options import Following
 from sooner.serve.openai.choice import OutputToken
 from sooner.serve.openai.logprobs import TokenTexts
+from sooner.serve.openai.planning import Following
 
 NEW, TOP = 40, 4
 CLOSE = {"rtol": 0.0, "atol": 2e-4}

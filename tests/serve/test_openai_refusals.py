@@ -54,7 +54,7 @@ REFUSED: list[tuple[Any, str | None, str]] = [
 def test_bad_requests_are_refused_with_their_field(body: Any, field: str | None, text: str) -> None:
     with scripted() as service:
         answer = ask_sync(service, body)
-        assert not service.jobs
+        assert not service.requests
     assert answer.status_code == 400
     error = error_of(answer)
     assert error["type"] == "invalid_request_error"
@@ -75,7 +75,7 @@ def test_completions_that_can_not_be_are_refused() -> None:
             answer = ask_sync(service, body, TEXT)
             assert answer.status_code == 400, body
             assert error_of(answer)["param"] in {"echo", "suffix", "prompt", "best_of"}
-        assert not service.jobs
+        assert not service.requests
 
 
 def test_prompts_that_can_not_be_prepared_are_refused() -> None:
@@ -131,7 +131,7 @@ FAILURES: list[tuple[Any, Exception | None, int, str | None]] = [
 
 
 @pytest.mark.parametrize(("reason", "error", "status", "code"), FAILURES)
-def test_a_job_that_fails_has_a_status(
+def test_a_request_that_fails_has_a_status(
     reason: Any,
     error: Exception | None,
     status: int,
@@ -152,8 +152,8 @@ def test_a_job_that_fails_has_a_status(
 
 def test_an_early_error_of_a_stream_has_its_status() -> None:
     class Failing(ScriptedService):
-        def _round(self, job: Any) -> None:
-            self._end(job, "deadline")
+        def _round(self, request: Any) -> None:
+            self._end(request, "deadline")
 
     service = Failing()
     answer = ask_sync(service, {**HELLO, "stream": True})
@@ -166,7 +166,7 @@ def test_a_full_server_refuses_before_it_reads() -> None:
         settings = {"max_rows": 1, "max_queue": 1}
         async with talking(service, settings=settings) as client:
             first = [asyncio.ensure_future(client.post(CHAT, json=HELLO)) for _ in range(2)]
-            await until(lambda: len(service.jobs) == 2)
+            await until(lambda: len(service.requests) == 2)
             answer = await client.post(CHAT, content=b"nonsense")
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
             service.go.set()

@@ -11,8 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
 from serve.spoken import byte_fallback, byte_level, ids_of
+from serve.stub_engine import request_of
 from sooner.engine.request import TokenLogprobs
-from sooner.serve.jobs import Finished, GenerationJob, JobUsage, Tokens
+from sooner.serve.engine_loop import Tokens
 from sooner.serve.openai.choice import (
     BROKEN,
     MAX_PENDING,
@@ -141,16 +142,17 @@ def run(
     parser: AnswerParser | None = None,
     reason: Any = "length",
 ) -> tuple[Choice, list[Update]]:
-    """A choice whose job says `ids` in blocks of these sizes; half of each block is drafted."""
+    """A choice whose request says `ids` in blocks of these sizes; half of each block is drafted."""
     tokenizer = byte_level()
-    job = GenerationJob("a", {}, 1, 99, stop_token_ids=frozenset([tokenizer.eos_token_id]))
+    request = request_of("a", [1], 99, stop_token_ids=[tokenizer.eos_token_id])
     text = Detokenizer(tokenizer, special_ids(tokenizer))
-    choice = Choice(0, job, text, parser or PlainAnswer(), list(stops))
+    choice = Choice(0, request, text, parser or PlainAnswer(), list(stops))
     updates = []
     for block in in_blocks(ids, sizes):
         logprobs = [TokenLogprobs(token, -float(token), []) for token in block]
         updates.append(choice.add(Tokens(block, len(block) // 2, logprobs)))
-    updates.append(choice.end(Finished(reason, JobUsage(1, len(ids)))))
+    request.finish([list(ids)], reason)
+    updates.append(choice.end())
     return choice, updates
 
 

@@ -109,7 +109,7 @@ def test_calls_have_the_form_of_openai(blocks: tuple[int, ...]) -> None:
     with scripted(f"<think>hm</think>Wait.\n{CALL}\n{OTHER}", blocks=blocks) as service:
         [choice] = ask_sync(service, {}).json()["choices"]
         events = chunks(ask_sync(service, {"stream": True}))
-        prompt = byte_level().decode(service.jobs[0].inputs["input_ids"][0])
+        prompt = byte_level().decode(service.requests[0].inputs["input_ids"][0])
     assert choice["finish_reason"] == "tool_calls"
     message = choice["message"]
     assert (message["content"], message["reasoning_content"]) == ("Wait.", "hm")
@@ -149,4 +149,4 @@ def test_tools_that_can_not_be_are_refused() -> None:
             answer = ask_sync(service, body)
             assert answer.status_code == 400
             assert answer.json()["error"]["param"] == field
-        assert not service.jobs
+        assert not service.requests

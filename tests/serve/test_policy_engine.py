@@ -10,8 +10,7 @@ import pytest
 from serve.robots import SlowPolicy
 from serve.stub_engine import StubClock
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.jobs import Finished, GenerationJob
-from sooner.serve.policy_engine import PolicyEngine, act_options
+from sooner.serve.policy_engine import PolicyEngine, PolicyRequest
 from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
 
@@ -23,26 +22,26 @@ class Robots:
 
     def __init__(self, policy: SlowPolicy | None = None, **settings: Any) -> None:
         self.policy, self.clock = policy or SlowPolicy(), StubClock()
-        self.ends: dict[str, Finished] = {}
-        self.loop = EngineLoop(self.build, act_options, self.clock, patience=10.0)
+        self.ends: dict[str, PolicyRequest] = {}
+        self.loop = EngineLoop(self.build, self.clock, patience=10.0)
         self.settings = ServeSettings(**settings)
         self.loop.open()
 
     def build(self) -> PolicyEngine:
-        num_jobs = lambda: len(self.loop.waiting) + len(self.loop.running)  # noqa: E731
+        count = lambda: len(self.loop.requests)  # noqa: E731
         sample = Observation(PICTURE, "sample")
-        self.engine = PolicyEngine(self.policy, self.settings, sample, num_jobs, clock=self.clock)
+        self.engine = PolicyEngine(self.policy, self.settings, sample, count, clock=self.clock)
         return self.engine
 
-    def ask(self, text: str, due: float | None = None) -> GenerationJob:
-        inputs = {"observation": Observation(PICTURE, text)}
+    def ask(self, text: str, due: float | None = None) -> PolicyRequest:
+        request = PolicyRequest.of(text, Observation(PICTURE, text), self.clock(), due)
 
-        def tell(event: Any) -> None:
-            self.ends[text] = event
+        def sink(event: Any) -> None:
+            self.ends[text] = request
 
-        job = GenerationJob(text, inputs, 0, 1, tell, self.clock(), due)
-        self.loop.add(job)
-        return job
+        request.sink = sink
+        self.loop.add(request)
+        return request
 
     def run(self) -> list[list[str]]:
         while not self.loop.is_idle:
@@ -83,7 +82,7 @@ def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
     robots.ask("2")
     robots.clock.advance(1.0)
     assert robots.run() == [["2"]]
-    assert robots.ends["1"].reason == "deadline"
+    assert robots.ends["1"].finish_reason == "deadline"
     assert robots.ends["2"].result.rows == 1
 
 

@@ -1,7 +1,7 @@
 """Random arrivals, hang-ups, deadlines, failures and too few pages, on a made-up clock.
 
-Whatever happens, every job ends exactly once, its ids are those that it says alone, the order is
-the scheduler's, and no row and no page is left behind.
+Whatever happens, every request ends exactly once, its ids are those that it says alone, and no row
+and no page is left behind.
 """
 
 from __future__ import annotations
@@ -12,66 +12,64 @@ from typing import Any
 
 import pytest
 
-from serve.stub_engine import StubClock, StubEngine, StubRequest, job_options, solo_output
-from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.jobs import Event, Finished, GenerationJob, Tokens
+from serve.stub_engine import StubClock, StubEngine, request_of, solo_output
+from sooner.serve.engine_loop import EngineLoop, Tokens
 
 WORDS = range(12)
 STOPS = frozenset({3})
 
 
 class Client:
-    """Keeps what a job is told; may be one that can't be told anything any more."""
+    """Keeps what a request is told; may be one that can't be told anything any more."""
 
-    def __init__(self, world: World, name: str, prompt: list[int], **options: Any) -> None:
+    def __init__(
+        self, world: World, name: str, prompt: list[int], limit: int, seed: int, **options: Any
+    ) -> None:
         self.world, self.prompt, self.is_deaf = world, prompt, False
         self.ids: list[int] = []
-        self.end: Finished | None = None
-        self.hung_up = False
-        self.job = GenerationJob(
-            name, {"input_ids": [prompt]}, len(prompt), events=self.record,
-            arrived=world.clock(), stop_token_ids=STOPS, **options,
+        self.has_ended = self.hung_up = False
+        self.alone = solo_output(prompt, seed, limit, STOPS, WORDS)
+        self.request = request_of(
+            name, prompt, limit, sink=self.record, arrived=world.clock(), seed=seed,
+            stop_token_ids=STOPS, **options,
         )  # fmt: skip
 
-    def record(self, event: Event) -> None:
+    def record(self, event: Tokens | None) -> None:
         if self.is_deaf:
             raise RuntimeError("the event loop is closed")
-        assert self.end is None, "told something behind its end"
-        if isinstance(event, Tokens):
+        assert not self.has_ended, "told something behind its end"
+        if event is not None:
             assert event.ids
             assert 0 <= event.drafted <= len(event.ids)
-            deadline = self.job.deadline
+            deadline = self.request.deadline
             assert deadline is None or self.world.turn_began < deadline
             self.ids += event.ids
             return
-        self.end = event
+        self.has_ended = True
         engine = self.world.engine
         rows = [row.prompt for row in engine.rows if not engine.is_broken]
-        assert event.reason == "error" or self.prompt not in rows, "told before its row was free"
-
-    @property
-    def alone(self) -> list[int]:
-        seed = self.job.seed
-        assert seed is not None
-        return solo_output(self.prompt, seed, self.job.max_tokens, STOPS, WORDS)
+        is_error = self.request.finish_reason == "error"
+        assert is_error or self.prompt not in rows, "told before its row was free"
 
     def check(self) -> None:
         """After the end: it ended once, as it should have."""
         if self.is_deaf:
             return
-        assert self.end is not None, f"{self.job.id} never ended"
+        request = self.request
+        reason = request.finish_reason
+        assert self.has_ended, f"{request.id} never ended"
         assert self.ids == self.alone[: len(self.ids)]
-        if self.end.reason in ("stop", "length"):
+        if reason in ("stop", "length"):
             assert self.ids == self.alone
-            assert (self.end.reason == "stop") == (self.ids[-1] in STOPS)
-        if self.end.reason == "cancelled":
+            assert (reason == "stop") == (self.ids[-1] in STOPS)
+        if reason == "cancelled":
             assert self.hung_up
-        if self.end.reason == "deadline":
-            assert self.job.deadline is not None
-            assert self.job.deadline <= self.world.clock()
-        assert (self.end.error is None) == (self.end.reason != "error")
-        usage = self.end.usage
-        assert (usage.prompt_tokens, usage.completion_tokens) == (len(self.prompt), len(self.ids))
+        if reason == "deadline":
+            assert request.deadline is not None
+            assert request.deadline <= self.world.clock()
+        assert (request.error is None) == (reason != "error")
+        assert request.completion_tokens == len(self.ids)
+        assert not request.inputs
 
 
 class World:
@@ -81,14 +79,13 @@ class World:
         self.clock = StubClock()
         self.engines: list[StubEngine] = []
         self.clients: list[Client] = []
-        self.overtaken: Counter[str] = Counter()
-        self.preempted: set[StubRequest] = set()
         self.turn_began = 0.0
         self.shape: dict[str, Any] = {
             "max_rows": rows, "prefill_chunk": chunk, "blocks": range(1, block + 1),
             "pages": pages, "page": page, "words": WORDS, "spend": self.clock.advance,
+            "clock": self.clock,
         }  # fmt: skip
-        self.loop = EngineLoop(self.build, job_options, self.clock, patience=20)
+        self.loop = EngineLoop(self.build, self.clock, patience=20)
         self.loop.open()
 
     def build(self) -> StubEngine:
@@ -101,26 +98,23 @@ class World:
 
     @property
     def pending(self) -> list[Client]:
-        return [client for client in self.clients if client.end is None and not client.is_deaf]
+        return [client for client in self.clients if not (client.has_ended or client.is_deaf)]
 
     def arrive(self, size: int, limit: int, patience: float | None, seed: int) -> None:
         number = len(self.clients)
         prompt = [number, *range(size - 1)]
         due = None if patience is None else self.clock() + patience
-        client = Client(
-            self, f"job {number}", prompt, max_tokens=limit, deadline=due,
-            seed=seed,
-        )  # fmt: skip
+        client = Client(self, f"request {number}", prompt, limit, seed, deadline=due)
         if (longest := self.engine.longest) is None or size + limit <= longest:
             self.clients.append(client)
-            self.loop.add(client.job)
+            self.loop.add(client.request)
 
     def hang_up(self, number: int) -> None:
         if self.clients:
             client = self.clients[number % len(self.clients)]
-            client.hung_up = client.hung_up or client.end is None
-            self.loop.cancel(client.job)
-            assert client.is_deaf or client.end is not None
+            client.hung_up = client.hung_up or not client.has_ended
+            self.loop.cancel(client.request)
+            assert client.is_deaf or client.has_ended
             assert client.prompt not in [row.prompt for row in self.engine.rows]
 
     def go_deaf(self, number: int) -> None:
@@ -132,30 +126,15 @@ class World:
 
     def turn(self) -> None:
         self.turn_began = self.clock()
-        first = list(self.loop.waiting)
-        engine, before = self.engine, len(self.engine.admitted)
         self.loop.turn()
-        if engine is self.engine:
-            self.watch_order(first, engine.admitted[before:])
         self.check()
-
-    def watch_order(self, waiting: list[GenerationJob], admitted: list[StubRequest]) -> None:
-        """Count who began while a more urgent one waited."""
-        by_prompt = {client.prompt[0]: client.job for client in self.clients}
-        for request in admitted:
-            began = by_prompt[request.prompt[0]]
-            for other in waiting:
-                is_urgent = other.order < began.order
-                self.overtaken[other.id] += is_urgent and other in self.loop.waiting
 
     def check(self) -> None:
         """What holds after every turn."""
         loop, engine = self.loop, self.engine
-        assert not self.overtaken.total()
         assert loop.rows == len(engine.rows) <= engine.max_rows
-        assert len(loop.running) == len(engine.rows) + len(engine.waiting)
-        assert {client.job for client in self.pending} <= {*loop.running, *loop.waiting}
-        self.preempted |= {row for row in engine.admitted if row.num_preemptions}
+        assert len(loop.requests) == len(engine.rows) + len(engine.waiting)
+        assert {client.request for client in self.pending} <= set(loop.requests)
         assert not any(stub.is_broken and not stub.is_closed for stub in self.engines)
         assert not any(stub.used_when_broken for stub in self.engines)
 
@@ -201,7 +180,7 @@ def random_world(seed: int) -> World:
     return world
 
 
-def test_a_job_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() -> None:
+def test_a_request_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() -> None:
     world = World(rows=1, pages=None, page=4, chunk=64, block=1)
     world.arrive(1, 1, None, 0)
     first = world.clients[0]
@@ -209,35 +188,19 @@ def test_a_job_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() 
         world.arrive(1, 1, 5, 0)
         world.clock.advance(1.0)
         world.turn()
-        if first.end is not None:
+        if first.has_ended:
             break
     assert 13 <= world.clock.now <= 17  # due after 20 s, as the one that came 5 s before
-
-
-def test_a_job_that_waits_in_the_engine_is_passed_by_more_urgent_jobs_only() -> None:
-    world = World(rows=3, pages=4, page=4, chunk=64, block=1)
-    for size in (7, 7, 7):
-        world.arrive(size, 8, None, 0)
-    world.turn()
-    assert any(job.is_waiting for job in world.loop.running)
-    world.arrive(2, 1, None, 0)
-    world.turn()
-    assert len(world.loop.waiting) == 1  # as many as rows, and the other came first
-    world.arrive(2, 1, 6, 0)
-    world.turn()
-    assert world.clients[-1].job not in world.loop.waiting
-    assert world.clients[-2].job in world.loop.waiting
-    world.finish()
 
 
 @pytest.mark.parametrize(
     "block", [0, 1, *(pytest.param(block, marks=pytest.mark.soak) for block in range(2, 10))]
 )
-def test_in_random_schedules_each_job_has_the_output_of_a_job_alone(block: int) -> None:
+def test_in_random_schedules_each_request_has_the_output_of_one_alone(block: int) -> None:
     """Two hundred of them; `make soak` runs a thousand."""
-    ends: Counter[str] = Counter()
+    ends: Counter[str | None] = Counter()
     for seed in range(100 * block, 100 * (block + 1)):
         world = random_world(seed)
-        ends.update(client.end.reason for client in world.clients if client.end is not None)
+        ends.update(client.request.finish_reason for client in world.clients if client.has_ended)
     assert min(ends[reason] for reason in ("stop", "length", "deadline", "error")) > 10
     assert ends["cancelled"] > 10

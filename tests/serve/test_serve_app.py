@@ -74,7 +74,7 @@ def test_who_hangs_up_is_not_computed() -> None:
             left = asyncio.Event()
             gone = asyncio.ensure_future(_leave(client.app, left))  # type: ignore[attr-defined]
             thread = client.handler.thread  # type: ignore[attr-defined]
-            await until(lambda: thread.num_jobs == 2)
+            await until(lambda: thread.num_requests == 2)
             left.set()
             await gone
             slow.go.set()

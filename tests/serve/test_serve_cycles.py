@@ -87,7 +87,7 @@ def ask(address: str, hang_up: float | None = None, **fields: Any) -> bytes:
 def server(pixels: Pixels, seconds: float = 0.0) -> Iterator[str]:
     """A server whose rounds take `seconds`; within, no cycle is collected."""
     with (
-        stub_thread(spend=lambda cost: time.sleep(seconds), max_rows=2, max_jobs=3) as thread,
+        stub_thread(spend=lambda cost: time.sleep(seconds), max_rows=2, max_requests=3) as thread,
         listening(thread, served(prepare=pixels)) as address,
         no_collection(),
     ):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from stub_engine import StubClock, StubEngine, job_options
+from stub_engine import StubClock, StubEngine, request_of
 
-from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.jobs import GenerationJob, ServiceLoad
+from sooner.serve.engine_loop import EngineLoop, ServedRequest
+from sooner.serve.engine_thread import ServiceLoad
 from sooner.serve.metrics import PREFIX, ChatMetrics
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
@@ -42,23 +42,20 @@ class Server:
         self.clock = StubClock()
         self.engine = StubEngine(
             max_rows=rows, blocks=blocks, pages=pages, page=8, spend=self.clock.advance,
-            prefill_cost=0.125, round_cost=0.5,
+            prefill_cost=0.125, round_cost=0.5, clock=self.clock,
         )  # fmt: skip
         self.metrics = ChatMetrics("toy", self.load, self.clock)
-        self.loop = EngineLoop(lambda: self.engine, job_options, self.clock, self.metrics)
+        self.loop = EngineLoop(lambda: self.engine, self.clock, self.metrics)
         self.loop.open()
 
     def load(self) -> ServiceLoad:
-        counts = len(self.engine.rows), len(self.engine.waiting) + len(self.loop.waiting)
+        counts = len(self.engine.rows), len(self.engine.waiting)
         return ServiceLoad(*counts, self.engine.pages_used, self.engine.pages or 0)
 
-    def add(self, limit: int, due: float | None = None) -> GenerationJob:
-        job = GenerationJob(
-            "job", {"input_ids": [[1, 2, 3, 4]]}, 4, limit, arrived=self.clock(), deadline=due,
-            seed=1,
-        )  # fmt: skip
-        self.loop.add(job)
-        return job
+    def add(self, limit: int, due: float | None = None) -> ServedRequest:
+        request = request_of("a", [1, 2, 3, 4], limit, arrived=self.clock(), deadline=due)
+        self.loop.add(request)
+        return request
 
     def run(self) -> None:
         while not self.loop.is_idle:
@@ -87,7 +84,6 @@ def test_names_and_types_are_those_of_vllm() -> None:
     extra = {name for name in types if name not in VLLM and not name.endswith("_created")}
     assert extra == {
         "pages", "pages_used", "engine_tick_age_seconds", "http_requests",
-        "request_params_num_draft_tokens",
     }  # fmt: skip
 
 
@@ -134,7 +130,7 @@ def test_preempted_rows_are_counted_and_their_prompts_only_once() -> None:
     for _ in range(3):
         server.add(40)
     server.run()
-    lost = [request.num_preemptions for request in server.engine.admitted]
+    lost = [row.request.num_preemptions for row in server.engine.admitted]
     assert server.value("num_preemptions_total") == sum(lost) > 0
     assert len(lost) == 3
     assert server.value("prompt_tokens_total") == 12

@@ -16,13 +16,13 @@ from sooner.errors import SoonerError
 from sooner.serve import model as module
 from sooner.serve.adapters import merged, miniature_of, refuse_unmerged
 from sooner.serve.chat_run import build_engine
-from sooner.serve.engine_options import Following
 from sooner.serve.model import (
     check_servable,
     kv_memory,
     merged_pair,
     serving_method,
 )
+from sooner.serve.openai.planning import Following
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 

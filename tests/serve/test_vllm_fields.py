@@ -44,7 +44,7 @@ TEXTS = SHARED | {"prompt_embeds", "suffix"}
 WORDS = ids_of("the quick")
 DRAWN = {"temperature": 1.0, "seed": 3}
 EXAMPLES: dict[str, Any] = {
-    "add_generation_prompt": False, "add_special_tokens": False, "allowed_token_ids": WORDS,
+    "add_generation_prompt": False, "add_special_tokens": True, "allowed_token_ids": WORDS,
     "bad_words": ["fox"], "best_of": 3, "cache_salt": "abc", "chat_template": "{{ messages }}",
     "chat_template_kwargs": {"enable_thinking": True}, "continue_final_message": True,
     "documents": [{"title": "a", "text": "b"}], "echo": True, "guided_choice": ["the", "fox"],
@@ -72,11 +72,10 @@ SCRIPT = "<think>the</think>the quick <think> brown fox"
 
 
 def model(**fields: Any) -> Any:
-    """A served model whose template reads documents, and whose tokenizer begins texts with one."""
+    """A served model whose template reads variables, and whose tokenizer begins texts with one."""
     tokenizer = copy.deepcopy(byte_level())
     tokenizer.chat_template = (
-        "{% for one in documents or [] %}{{ one['text'] }}{% endfor %}{{ reasoning_effort or '' }}"
-        "{{ 'T' if enable_thinking else '' }}"
+        "{{ reasoning_effort or '' }}{{ 'T' if enable_thinking else '' }}"
     ) + tokenizer.chat_template
     tokenizer._tokenizer.post_processor = byte_level_begin(tokenizer)
     target = Loaded("tiny", SimpleNamespace(dtype=torch.float32), tokenizer, True)  # type: ignore[arg-type]
@@ -93,19 +92,20 @@ def byte_level_begin(tokenizer: Any) -> Any:
 
 
 def signature(service: ScriptedService) -> Any:
-    """What the engine is told of the last job, but for times and ids."""
-    job = service.jobs[-1]
+    """What the engine gets of the last request, but for times and ids."""
+    request = service.requests[-1]
+    options = dict(request.options.sampling)
+    masks = options.pop("logits_processor", None)
     return (
-        job.inputs["input_ids"].tolist(), job.max_tokens, job.sampling, job.seed, job.choice,
-        job.stop_token_ids, job.allowed_token_ids, job.prediction,
-        None if job.grammar is None else "grammar",
+        request.inputs["input_ids"].tolist(), options, request.stop_token_ids, request.method,
+        None if masks is None else "grammar",
     )  # fmt: skip
 
 
 def compare(path: str, name: str) -> tuple[Any, Any, Any]:
     """The answer to a request with a field, and what the engine and the client were told of it and
     of the same request without."""
-    value = True if (path, name) == (CHAT, "add_special_tokens") else EXAMPLES[name]
+    value = EXAMPLES[name]
     companions = dict(COMPANIONS.get(name, {}))
     if path == CHAT:
         messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "so"}]
@@ -123,7 +123,7 @@ def compare(path: str, name: str) -> tuple[Any, Any, Any]:
                 without = signature(service), plain.json()["choices"]
                 answer = await client.post(path, json={**body, **companions, name: value})
                 if answer.status_code != 200:
-                    assert len(service.jobs) == 1
+                    assert len(service.requests) == 1
                     return answer, None, without
                 return answer, (signature(service), answer.json()["choices"]), without
 

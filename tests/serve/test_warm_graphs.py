@@ -9,8 +9,8 @@ import pytest
 import tiny
 from method_matrix import METHODS
 from recorders import StandIn
+from sooner import Engine
 from sooner.engine.graphs.warming import warm_graphs
-from sooner.serve.engine_options import ModelEngine
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup-short", "noisy-4"])
 def test_requests_of_a_warm_engine_capture_nothing(name: str) -> None:
     recorder, family = StandIn(), "llama"
-    engine = ModelEngine(
+    engine = Engine(
         tiny.model(family), METHODS[name](family), max_rows=2, graphs=recorder, pages=24, paged=True
     )
     assert engine.launches_graphs

@@ -59,7 +59,7 @@ class RequestOptions:
 
     Attributes:
         sampling: arguments of `generate`.
-        seed, on_tokens, logprobs, num_draft_tokens: see `Engine.add_request`.
+        seed, on_tokens, logprobs, num_draft_tokens, media_keys: see `Engine.add_request`.
         generated: ids that its one row generated before; it continues behind them.
     """
 
@@ -68,26 +68,30 @@ class RequestOptions:
     on_tokens: OnTokens | None = None
     logprobs: int | None = None
     num_draft_tokens: int | None = None
+    media_keys: Sequence[str] = ()
     generated: Sequence[int] = ()
 
 
 @dataclass(eq=False)
 class Request:
-    """A request that `Engine.add_request` has made, from its arrival to its last token.
+    """A request, from its arrival to its last token.
 
     It waits, its prompt is prefilled chunk by chunk, its rows join those that decode, and it ends.
-    An engine that counts pages may preempt it; then it waits again.
+    An engine that counts pages may preempt it; then it waits again. Its inputs stay where they are
+    until it begins, so requests that wait take no memory of a device.
 
     Attributes:
         inputs, options: as they were given.
         method: decodes it.
         rows: number of its rows.
-        call: what transformers makes of inputs and options, once it has begun.
+        call: what transformers makes of inputs and options, once it has begun; its tensors are on
+            the model's device.
         tokens: the new tokens of each row, once the request has ended.
         finish_reasons: why each row ended, then.
         error: the error that ended it, if one did; `tokens` are those generated before.
         cached_tokens: prompt tokens whose keys and values were in the cache already.
         priority: requests with a lower number go first.
+        deadline: when it ends at the latest, in seconds of `Engine.clock`; `None` is never.
         is_waiting: it has not begun, or was preempted and has not begun again.
         num_preemptions: how often it was preempted.
         prefill_seconds: time of its prefills, pictures included.
@@ -98,12 +102,12 @@ class Request:
         drafts: what was verified so far, over all its rows; counted before `on_tokens` is called.
         deviations: of each row from its target's choices, where a tolerance accepts others.
         first: number of its first row in the batch, once it decodes.
-        is_cancelled: its end was asked for.
+        is_cancelled: its end was asked for, for the reason `cancelled_by`.
         needs_own_batch: its rows can't join those that decode now.
         number: its place in the order of arrival.
         prompt_info: its prompt, to an engine that counts pages.
         preempted: its row as it was when it was preempted.
-        arrived, began: times of its arrival and of its first token, by an engine's pace.
+        arrived, began: times of its arrival and of its first token, in seconds of `Engine.clock`.
         prefill: its rows while its prompt is prefilled, and until they join those that decode.
     """
 
@@ -117,6 +121,7 @@ class Request:
     error: Exception | None = None
     cached_tokens: int = 0
     priority: float = 0.0
+    deadline: float | None = None
     is_waiting: bool = True
     num_preemptions: int = 0
     prefill_seconds: float = 0.0
@@ -127,6 +132,7 @@ class Request:
     deviations: list[Deviation] = field(default_factory=list, repr=False)
     first: int = field(default=0, repr=False)
     is_cancelled: bool = field(default=False, repr=False)
+    cancelled_by: Reason = field(default="cancelled", repr=False)
     needs_own_batch: bool = field(default=False, repr=False)
     number: int = field(default=0, repr=False)
     prompt_info: PromptInfo | None = field(default=None, repr=False)
@@ -150,6 +156,16 @@ class Request:
     def order(self) -> tuple[float, int]:
         """The key that requests are sorted by: the first begins first, the last is preempted."""
         return self.priority, self.number
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.tokens is not None
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether its prompt is being prefilled, or waits to join the rows that decode."""
+        return self.prefill is not None
 
     @property
     def finish_reason(self) -> Reason | None:
@@ -217,7 +233,10 @@ class Request:
         if self.preempted is not None:
             tokens = [[*self.preempted.output, *new] for new in tokens]
         self.tokens, self.error = tokens, error
-        self.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
+        every = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
+        self.finish_reasons = [
+            self.cancelled_by if reason == "cancelled" else reason for reason in every
+        ]
 
 
 Ending = tuple[Request, list[list[int]], Reason | list[Reason], Exception | None]

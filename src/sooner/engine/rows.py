@@ -15,9 +15,9 @@ T = TypeVar("T")
 NOTHING: list[int] = []
 """Tokens of a row that was let go of."""
 
-Reason = Literal["stop", "length", "cancelled", "error"]
+Reason = Literal["stop", "length", "cancelled", "deadline", "error"]
 """Why a row ended: an end-of-sequence id or another criterion, the limit of its tokens, its caller,
-or an error."""
+the deadline of its request, or an error."""
 
 
 class Parts(Generic[T]):

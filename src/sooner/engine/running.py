@@ -221,7 +221,12 @@ class Prefiller:
         method, preempted = request.method, request.preempted
         options = request.options
         if request.call is None:
-            request.call = prepare(self.model, request.inputs, options.sampling)
+            device = self.model.get_input_embeddings().weight.device
+            placed = {
+                name: value.to(device) if isinstance(value, Tensor) else value
+                for name, value in request.inputs.items()
+            }
+            request.call = prepare(self.model, placed, options.sampling)
         call = request.call
         generated = [*options.generated, *(() if preempted is None else preempted.output)]
         inputs, params, chunk = call.inputs, call.params, call.prefill_chunk

@@ -68,7 +68,7 @@ class Engine:
     Attributes:
         waiting: requests that have not begun, in order.
         prefilling: the request whose prompt is under way, or that waits to join the batch.
-        queued: requests that wait with the caller, beside those in `waiting`.
+        clock: seconds by which deadlines pass, of any origin; the pace's, if there is one.
 
     Raises:
         SoonerError: a number below 1.
@@ -92,11 +92,11 @@ class Engine:
         check_whole("max_rows", max_rows)
         check_model("model", model)
         self.pace = pace
+        self.clock = time.monotonic if pace is None else pace.clock
         self.model, self.method = model, as_method(method)
         self.max_rows, self.prefill_chunk = max_rows, prefill_chunk
         self.waiting: deque[Request] = deque()
         self.prefilling: Request | None = None
-        self.queued = 0
         self.memory: EngineMemory | None = None
         self._admitted = 0
         if pages is not None or memory is not None:
@@ -128,6 +128,7 @@ class Engine:
         num_draft_tokens: int | None = None,
         media_keys: Sequence[str] = (),
         priority: float = 0.0,
+        deadline: float | None = None,
         arrived: float | None = None,
         generated: Sequence[int] = (),
         **options: Unpack[GenerateOptions],
@@ -135,7 +136,8 @@ class Engine:
         """Queue a request; its pixels are encoded when its turn comes.
 
         Args:
-            inputs: what the model's processor returned.
+            inputs: what the model's processor returned, on any device; it is moved to the model's
+                when the request begins.
             method: another than the engine's, or the same with drafts of its own (`HSD`).
             seed: seeds every draw of this request.
             on_tokens: called with `(row, new tokens, how many were drafted)` after each commit. It
@@ -146,7 +148,9 @@ class Engine:
                 prompt, for an engine with pages; without them it takes hashes of the pixels.
             priority: requests with a lower number begin first, and are preempted last; equal ones
                 in the order of their arrival.
-            arrived: time of its arrival, in seconds of the pace's clock; now by default.
+            deadline: when it ends at the latest, in seconds of `clock`; the tokens that it has
+                generated until then are its answer, and its reason is `deadline`.
+            arrived: time of its arrival, in seconds of `clock`; now by default.
             generated: ids that its one row generated before, elsewhere: it continues as if it had
                 never stopped, and they count for limits, penalties and draws.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
@@ -156,21 +160,31 @@ class Engine:
             if number is not None:
                 check_whole(name, number, 0)
         arguments = RequestOptions(
-            options, seed, on_tokens, logprobs, num_draft_tokens, tuple(generated)
+            options, seed, on_tokens, logprobs, num_draft_tokens, media_keys, tuple(generated)
         )
         ids = inputs.get("input_ids")
         rows = (options.get("num_return_sequences") or 1) * (1 if ids is None else len(ids))
-        method = self.method if method is None else as_method(method)
-        request = Request(inputs, arguments, method, rows, priority=priority)
+        request = Request(
+            inputs, arguments, self.method if method is None else as_method(method), rows,
+            priority=priority, deadline=deadline,
+            arrived=self.clock() if arrived is None else arrived,
+        )  # fmt: skip
+        self.add(request)
+        return request
+
+    def add(self, request: Request) -> None:
+        """Queue a request that the caller has made, or one that waited with another engine.
+
+        Raises:
+            SoonerError: another number of `media_keys` than the inputs show.
+        """
+        request.tokens, request.finish_reasons, request.is_cancelled = None, [], False
         self._admitted += 1
         request.number = self._admitted
-        if self.pace is not None:
-            request.arrived = self.pace.clock() if arrived is None else arrived
         if self.memory is not None:
-            prompt_info = self.memory.describe(inputs, media_keys)
-            request.prompt_info = prompt_info.continued(generated)
+            prompt_info = self.memory.describe(request.inputs, request.options.media_keys)
+            request.prompt_info = prompt_info.continued(request.options.generated)
         self._wait(request)
-        return request
 
     def _wait(self, request: Request) -> None:
         """Puts a request into the queue, behind those that come before it in order."""
@@ -231,8 +245,9 @@ class Engine:
         if self._is_stepping:
             raise SoonerError("a callback can't call Engine.step; it may admit and cancel requests")
         self._is_stepping, self._ended = True, []
-        self._report_load()
         try:
+            self._finish_late()
+            self._report_load()
             left = self.prefill_chunk or 1
             while left > 0 and (tokens := self._timed_prefill()):
                 left -= tokens
@@ -254,7 +269,7 @@ class Engine:
         rows = self._running.active
         if self.prefilling is not None:
             rows += self.prefilling.rows
-        waiting = self.queued + sum(request.rows for request in self.waiting)
+        waiting = sum(request.rows for request in self.waiting)
         self.method.expect(rows, waiting, self.max_rows)
 
     def run(self) -> None:
@@ -262,20 +277,37 @@ class Engine:
         while not self.is_idle:
             self.step()
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: Request, reason: Reason = "cancelled") -> None:
         """Ends a request before its time; `request.tokens` are those that it has generated.
 
         In a callback it ends with the step under way, and generates nothing more.
         """
-        request.is_cancelled = True
+        request.is_cancelled, request.cancelled_by = True, reason
         if not self._is_stepping:
             self._finish_cancelled()
 
     def close(self) -> None:
         """Ends every request."""
-        prefilling = () if self.prefilling is None else (self.prefilling,)
-        for request in (*self.waiting, *self.running, *prefilling):
+        for request in self._requests():
             self.cancel(request)
+
+    def _requests(self) -> list[Request]:
+        """Returns every request that has not ended."""
+        prefilling = () if self.prefilling is None else (self.prefilling,)
+        return [*self.waiting, *self.running, *prefilling]
+
+    def _finish_late(self) -> None:
+        """End the requests whose deadline has passed."""
+        now = self.clock()
+        late = [
+            request
+            for request in self._requests()
+            if request.deadline is not None and request.deadline <= now
+        ]
+        for request in late:
+            self.cancel(request, "deadline")
+        if late:
+            self._finish_cancelled()
 
     def _finish_cancelled(self) -> None:
         for request in [entry for entry in self.waiting if entry.is_cancelled]:

@@ -1,6 +1,6 @@
 """The server of a robot policy: `POST /act` as OpenVLA's clients send it, `/health`, `/metrics`.
 
-Requests are jobs of `EngineThread`, as those of `sooner serve MODEL` are, over a `PolicyEngine`.
+Requests are those of `EngineThread`, as of `sooner serve MODEL`, over a `PolicyEngine`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fastapi.responses import JSONResponse, Response
 from ..errors import SoonerError
 from ..tasks.act.observation import FieldError, Observation
 from ..tasks.act.policy import Policy
+from .engine_loop import Tokens
 from .engine_thread import EngineThread
 from .http import Bodies, Guard, RequestIds, name_of, unless_gone
-from .jobs import Event, Finished, GenerationJob
 from .metrics import ActMetrics
-from .policy_engine import ActResult, PolicyEngine, act_options
+from .policy_engine import ActResult, PolicyEngine, PolicyRequest
 from .refusal import RefusedError, act_refused, refusal_of, stopping, too_many
 from .settings import ServeSettings
 from .wire import ActRequest, milliseconds, parse, write
@@ -61,19 +61,19 @@ class ActHandler:
         self.sample = Observation(grey, "wait", key)
         self.metrics = ActMetrics(lambda: self.thread.load())
         self.thread = EngineThread(
-            self._engine, act_options, max_jobs=settings.max_queue, warm_up=self._warm_up,
+            self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
             listener=self.metrics, patience=PATIENCE, recovers=True,
         )  # fmt: skip
         self.bodies = Bodies(settings)
         self.under_way = 0
-        self._futures: set[asyncio.Future[Finished]] = set()
+        self._futures: set[asyncio.Future[None]] = set()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
 
     def _engine(self) -> PolicyEngine:
         thread = self.thread
         engine = PolicyEngine(
-            self.policy, self.settings, self.sample, lambda: thread.num_jobs, self.metrics.batch,
-            thread.clock,
+            self.policy, self.settings, self.sample, lambda: thread.num_requests,
+            self.metrics.batch, thread.clock,
         )  # fmt: skip
         if thread.state != "warming":
             engine.check()  # after a failure
@@ -183,35 +183,33 @@ class ActHandler:
             Exception: what the policy raised.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Finished] = loop.create_future()
+        done: asyncio.Future[None] = loop.create_future()
 
-        def finish(end: Finished) -> None:
+        def finish() -> None:
             if not done.done():
-                done.set_result(end)
+                done.set_result(None)
 
-        def on_event(event: Event) -> None:
-            if isinstance(event, Finished):
-                loop.call_soon_threadsafe(finish, event)
+        def sink(event: Tokens | None) -> None:
+            loop.call_soon_threadsafe(finish)
 
-        inputs = {"observation": act_request.observation}
-        job = GenerationJob(name, inputs, 0, 1, on_event, began, deadline)
-        self.thread.submit(job)
+        request = PolicyRequest.of(name, act_request.observation, began, deadline)
+        request.sink = sink
+        self.thread.submit(request)
         self._futures.add(done)
         try:
             limit = None if deadline is None else max(deadline - self.thread.clock(), 0)
             await asyncio.wait({done}, timeout=limit)
-            if not done.done() and job.is_waiting and not job.ended_at:
+            if not done.done() and request.is_waiting and not request.has_ended:
                 raise self._too_late(began)
-            end = await done
+            await done
         finally:
             self._futures.discard(done)
-            self.thread.cancel(job)  # does nothing if it has ended
-        if end.reason == "deadline":
+            self.thread.cancel(request)  # does nothing if it has ended
+        if request.finish_reason == "deadline":
             raise self._too_late(began)
-        if end.result is None:
-            raise end.error or stopping()
-        result: ActResult = end.result
-        return result
+        if request.result is None:
+            raise request.error or stopping()
+        return request.result
 
     def _too_late(self, began: float) -> RefusedError:
         waited = 1e3 * (self.thread.clock() - began)

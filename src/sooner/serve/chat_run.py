@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from ..engine.pacing import TokenPace
+from ..engine.scheduler import Engine
 from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
-from .engine_options import JobOptions, ModelEngine
 from .engine_thread import EngineThread
 from .metrics import ChatMetrics
 from .model import chat_prompts, kv_memory, limit_to_row, served_model, serving_method
@@ -73,7 +73,7 @@ class ChatServer:
         self._standing = getattr(getattr(method, "method", method), "standing", None)
         memory = kv_memory(pair, method, settings)
         self.prompts = chat_prompts(pair, model_name, settings, memory.max_model_len)
-        served = served_model(pair, model_name, settings, self.prompts, method, memory.share)
+        served = served_model(pair, model_name, settings, self.prompts, method, memory)
         self.metrics = ChatMetrics(
             served.name,
             lambda: self.thread.load(),
@@ -81,8 +81,7 @@ class ChatServer:
         )
         self.thread = EngineThread(
             partial(build_engine, pair.target.model, method, settings, memory.pages),
-            JobOptions(method, memory.slots),
-            max_jobs=settings.max_rows + settings.max_queue,
+            max_requests=settings.max_rows + settings.max_queue,
             warm_up=self._warm_up,
             listener=self.metrics,
         )
@@ -101,7 +100,7 @@ class ChatServer:
             settings,
             log_level,
             self.handler.close,
-            self._is_lost,
+            lambda: self.thread.has_failed,
             refused,
             self.thread.hurry,
         )
@@ -147,9 +146,6 @@ class ChatServer:
         gc.freeze()
         gc.collect()
         self.on_ready()
-
-    def _is_lost(self) -> bool:
-        return self.thread.state == "failed"
 
     def _end_work(self) -> None:
         if self.handler.under_way:
@@ -199,7 +195,7 @@ def grammars_of(served: ServedModel) -> tuple[GuidanceGrammars | None, str]:
 def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:
     """The engine, as the thread that owns it makes it."""
     limit = settings.time_per_token_ms
-    return ModelEngine(
+    return Engine(
         model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk,
         pages=pages, prefix_caching=settings.prefix_caching, compile=settings.compile,
         pace=None if limit is None else TokenPace(limit / 1e3),
@@ -213,7 +209,7 @@ def warm_up(target: Loaded, engine: Any) -> None:
         Exception: that the request ended with; the engine is of no use then.
     """
     ids = target.tokenizer("1 2 3", add_special_tokens=False)["input_ids"] or [0]
-    tokens = torch.tensor([ids], device=target.device)  # [1, tokens]
+    tokens = torch.tensor([ids])  # [1, tokens]
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     request = engine.add_request(inputs, max_new_tokens=WARM_TOKENS)
     while not engine.is_idle:

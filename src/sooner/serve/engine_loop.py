@@ -1,40 +1,135 @@
-"""One turn of the engine after the other: deadlines, who begins, a step, what came of it.
+"""One turn of the engine after the other: a step, what came of it, and who is told.
 
-No thread and no waiting: `EngineThread` turns it, and tests do with a clock of their own. The
-engine schedules what it has: rows, prefill, pages, who makes room. Here is what it does not know:
-jobs are given to it earliest deadline first, and one without a deadline counts as due `PATIENCE`
-seconds after it came, so it is overtaken by urgent jobs for so long, and then by none that comes
-later. The engine goes by the same order (`GenerationJob.due` is `Request.priority`).
+The engine is the only scheduler, and has every request from its arrival on. No thread and no
+waiting here: `EngineThread` turns the loop, and tests do with a clock of their own. A request
+without a deadline counts as due `PATIENCE` seconds after it came: it is overtaken by urgent ones
+for so long, and then by none that comes later.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import insort
-from collections.abc import Callable, Mapping
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
+from ..engine.request import Request, RequestOptions, TokenLogprobs
+from ..engine.stats.run import DraftCount
 from ..errors import is_device_fault
-from .jobs import (
-    EngineLike,
-    Event,
-    Finished,
-    GenerationJob,
-    Reason,
-    Tokens,
-    nobody,
-    seed_of,
-)
 
 logger = logging.getLogger("sooner.serve")
 
 PATIENCE = 30.0
-"""Seconds after which a job without a deadline counts as due."""
+"""Seconds after which a request without a deadline counts as due."""
 
 Clock = Callable[[], float]
-OptionsOf = Callable[[GenerationJob], Mapping[str, Any]]
-"""The options of `Engine.add_request` for a job, but for its inputs, seed and priority."""
+
+
+class Tokens(NamedTuple):
+    """Holds new tokens of a request.
+
+    Attributes:
+        ids: committed together, one or more.
+        drafted: how many of them were drafted, from the first on.
+        logprobs: one for each of them, if the request asked.
+    """
+
+    ids: list[int]
+    drafted: int = 0
+    logprobs: Sequence[TokenLogprobs] | None = None
+
+
+Sink = Callable[[Tokens | None], None]
+"""Takes new tokens of a request; `None` once it has ended."""
+
+
+def nobody(event: Tokens | None) -> None:
+    """A sink that hears nothing."""
+
+
+@dataclass(eq=False, kw_only=True)
+class ServedRequest(Request):
+    """A request of the engine, with who is told of it and what is counted of it.
+
+    The engine's thread alone writes what stands behind `grammar`.
+
+    Attributes:
+        id: of the client's request, and the number of the choice, for the log.
+        prompt_tokens: ids of its prompt, placeholders of pixels among them.
+        stop_token_ids: ids that end it; the one that does is told, too.
+        predicted_tokens: ids of OpenAI's `prediction`.
+        sink: told its tokens and then, once, its end, in the engine's thread; must not block. If it
+            raises, the client is taken to have left.
+        grammar: what masks its tokens, if anything does; it accepts what is committed.
+        completion_tokens: that were told.
+        acceptance: accepted draft tokens of a round -> number of rounds, prefills not counted.
+        has_begun: it has had a row.
+        is_lost: its client can't be told anything.
+        counted: drafts and preemptions that metrics have.
+        first_at, last_at: when its first tokens and its last ones were told.
+    """
+
+    id: str
+    prompt_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    predicted_tokens: int = 0
+    sink: Sink = field(default=nobody, repr=False)
+    grammar: Any = field(default=None, repr=False)
+    completion_tokens: int = 0
+    acceptance: Counter[int] = field(default_factory=Counter, repr=False)
+    has_begun: bool = field(default=False, repr=False)
+    is_lost: bool = field(default=False, repr=False)
+    counted: DraftCount = field(default_factory=DraftCount, repr=False)
+    counted_preemptions: int = field(default=0, repr=False)
+    first_at: float | None = field(default=None, repr=False)
+    last_at: float = field(default=0.0, repr=False)
+
+    @property
+    def accepted_predictions(self) -> int:
+        """Returns how many tokens of its prediction were accepted."""
+        right = sum(size * rounds for size, rounds in self.acceptance.items())
+        return min(right, self.predicted_tokens)
+
+    def release(self) -> None:
+        """Let go of prompt, pixels and client: whoever awaited the request may hold it for long."""
+        self.inputs, self.options, self.sink = {}, RequestOptions({}), nobody
+        self.call = self.prompt_info = self.preempted = self.grammar = None
+
+
+def seed_of(seed: int | None, choice: int) -> int:
+    """Returns what keys the draws of a choice, 63 bits; without a seed it is drawn.
+
+    The first choice has the seed itself, so it says what `sooner.generate` says under it.
+    """
+    if seed is None:
+        return secrets.randbits(63)
+    mixed = (seed + choice * 0x9E3779B97F4A7C15) % (1 << 64)
+    if choice:
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = ((mixed ^ (mixed >> shift)) * factor) % (1 << 64)  # SplitMix64's finaliser
+        mixed ^= mixed >> 31
+    return mixed % (1 << 63)
+
+
+class EngineLike(Protocol):
+    """What `sooner.Engine` is to its thread; robot policies have another, tests a stub.
+
+    It ends requests that are late, failed or complete within `step`, by `Request.finish`. It may
+    have `pages` and `pages_used` of its memory, and `close`.
+    """
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def add(self, request: Any) -> None: ...
+
+    def step(self) -> Any: ...
+
+    def cancel(self, request: Any) -> None: ...
 
 
 class EngineDiedError(Exception):
@@ -42,171 +137,145 @@ class EngineDiedError(Exception):
 
 
 class EngineLoop:
-    """Takes jobs in, runs steps of the engine, events out; each job ends exactly once.
+    """Hands requests to the engine and tells their clients; each request ends exactly once.
 
     Args:
         build: makes the engine, and another one when a step failed.
-        options_of: a job's options of `Engine.add_request`.
-        clock: seconds, of any origin, the same as in `GenerationJob.arrived`.
+        clock: seconds, the same as in `Request.arrived` and `deadline`.
         listener: for metrics; called with what `ChatMetrics` has methods for, if it has them, too.
-            Its errors are logged and no job's.
-        on_end: called when a job has ended, before it is told.
-        patience: seconds after which a job without a deadline counts as due.
+            Its errors are logged and no request's.
+        on_end: called when a request has ended, before its client is told.
+        patience: seconds after which a request without a deadline counts as due.
 
     Attributes:
         engine: `None` until `open`, and after a failure that could not be repaired.
-        waiting: jobs that the engine does not have, most urgent first.
-        running: jobs that it has, in the order in which it got them.
+        requests: that have not ended, in the order of their arrival.
     """
 
     def __init__(
         self,
         build: Callable[[], EngineLike],
-        options_of: OptionsOf,
         clock: Clock,
         listener: Any = None,
         on_end: Callable[[], None] = lambda: None,
         patience: float = PATIENCE,
     ) -> None:
-        self.build, self.options_of, self.clock, self.listener = build, options_of, clock, listener
+        self.build, self.clock, self.listener = build, clock, listener
         self.on_end, self.patience = on_end, patience
         self.engine: EngineLike | None = None
-        self.waiting: list[GenerationJob] = []
-        self.running: list[GenerationJob] = []
-        self._fault: BaseException | None = None
+        self.requests: list[ServedRequest] = []
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job is held."""
-        return not (self.waiting or self.running)
+        """Whether no request is held."""
+        return not self.requests
 
     @property
     def rows(self) -> int:
-        """Jobs that have a row; read in any thread."""
-        return sum(not job.is_waiting for job in list(self.running))
+        """Requests that have a row; read in any thread."""
+        return sum(not request.is_waiting for request in list(self.requests))
 
     def open(self) -> None:
-        """Make the engine.
+        """Make the engine, and hand it the requests that are held.
 
         Raises:
             Exception: what its making raises.
         """
         self.engine = self.build()
+        for request in list(self.requests):
+            self._add(request)
 
-    def add(self, job: GenerationJob) -> None:
-        """Put a job in line."""
-        job.due = job.arrived + self.patience if job.deadline is None else job.deadline
-        job.reported_at = job.arrived
-        insort(self.waiting, job, key=lambda entry: entry.order)
+    def add(self, request: ServedRequest) -> None:
+        """Hand a request to the engine."""
+        due, deadline = request.arrived + self.patience, request.deadline
+        request.priority = due if deadline is None else deadline
+        request.last_at = request.arrived
+        request.options = replace(request.options, on_tokens=partial(self._commit, request))
+        self.requests.append(request)
+        self._add(request)
 
-    def cancel(self, job: GenerationJob) -> None:
-        """End a job before its time, unless it has ended; its row is free when this returns."""
-        if job in self.waiting or job in self.running:
-            self._end(job, "cancelled")
-        self._mend()
+    def _add(self, request: ServedRequest) -> None:
+        if self.engine is None:
+            return  # whoever makes one hands it over
+        try:
+            self.engine.add(request)
+        except Exception as error:
+            self._raise_if_dead(error)
+            self._end(request, error)
+
+    def cancel(self, request: ServedRequest) -> None:
+        """End a request before its time, unless it has ended; its row is free when this returns."""
+        if request not in self.requests:
+            return
+        failure: BaseException | None = None
+        try:
+            if self.engine is not None:
+                self.engine.cancel(request)
+        except BaseException as error:
+            failure = error
+        if not request.has_ended:
+            request.finish([[]], "cancelled")
+        if failure is not None:  # of all rows, so it waits until this request has been seen to
+            self._end(request)
+            self._mend(failure)
+        self._look(self.clock())
 
     def close(self, error: Exception) -> None:
-        """End every job with an error, and let go of the engine."""
-        for job in (*self.running, *self.waiting):
-            self._end(job, "error", error)
-        self._fault = None
+        """End every request with an error, and let go of the engine."""
+        for request in list(self.requests):
+            self._end(request, error)
         self._let_go()
 
     def turn(self) -> None:
-        """End what is too late, let jobs begin, and let the engine take a step.
+        """Let the engine take a step, and tell what came of it.
 
         Raises:
-            EngineDiedError: the accelerator failed. Jobs are still held: `close` tells them.
-            Exception: the engine failed, its jobs were told, and it could not be made again.
+            EngineDiedError: the accelerator failed. Requests are still held: `close` tells them.
+            Exception: the engine failed, its requests were told, and it could not be made again.
         """
-        now = self.clock()
-        for job in (*self.waiting, *self.running):
-            if job.deadline is not None and job.deadline <= now:
-                self._end(job, "deadline")
-        self._mend()
-        while self.waiting and self._may_begin(self.waiting[0]):
-            self._begin(self.waiting.pop(0))
-        if self.running:
-            self._step()
-        for job in (*self.running, *self.waiting):
-            if job.failure is not None:
-                self._end(job, "error", job.failure)
-            elif job.is_lost:
-                self._end(job, "cancelled")
-        self._mend()
-
-    def _may_begin(self, job: GenerationJob) -> bool:
-        """Returns whether the engine has room for a job, or has less urgent ones that wait."""
-        assert self.engine is not None
-        if len(self.running) < self.engine.max_rows:
-            return True
-        return any(job.order < other.order for other in self.running if other.is_waiting)
-
-    def _begin(self, job: GenerationJob) -> None:
-        assert self.engine is not None
-        job.is_prefilling = True
-        self.running.append(job)
-
-        def on_tokens(row: int, ids: list[int], drafted: int) -> None:
-            self._commit(job, list(ids), drafted)
-
-        try:
-            job.request = self.engine.add_request(
-                job.inputs, seed=seed_of(job), on_tokens=on_tokens, priority=job.due,
-                **self.options_of(job),
-            )  # fmt: skip
-        except Exception as error:
-            self._raise_if_dead(error)
-            self._end(job, "error", error)
-
-    def _step(self) -> None:
+        if not self.requests:
+            return
         assert self.engine is not None
         started = self.clock()
-        self.engine.queued = len(self.waiting)
         try:
-            ended = self.engine.step()
+            self.engine.step()
         except BaseException as error:
-            self._fault = error
-            self._mend()
+            self._mend(error)
             return
-        for job in self.running:
-            self._follow(job, started)
-        requests = {id(request): request for request in ended}
-        for job in list(self.running):
-            request = requests.get(id(job.request))
-            if request is None:
-                continue
-            if request.error is not None:
-                self._raise_if_dead(request.error)
-                self._end(job, "error", request.error, request)
-            else:
-                self._end(job, _reason(request, job), request=request)
-        if self.running and self.engine.is_idle:
-            self._fault = RuntimeError("the engine lost requests")
-            self._mend()
+        self._look(started)
+        if self.requests and self.engine.is_idle:
+            self._mend(RuntimeError("the engine lost requests"), keeps_waiting=False)
 
-    def _follow(self, job: GenerationJob, started: float) -> None:
-        """See whether the step that began at `started` gave a job a row, or took it."""
-        if not (job.has_begun or job.is_waiting):
-            job.has_begun = True
-            self._record("begun", job, started - job.arrived)
-        if (lost := getattr(job.request, "num_preemptions", 0)) > job.preemptions:
-            job.preemptions, job.is_prefilling = lost, True
-            self._record("preempted", job)
+    def _look(self, started: float) -> None:
+        """See which requests a step that began at `started` gave a row, took it, or ended."""
+        for request in list(self.requests):
+            if not (request.has_begun or request.is_waiting):
+                request.has_begun = True
+                self._record("begun", request, started - request.arrived)
+            if request.num_preemptions > request.counted_preemptions:
+                request.counted_preemptions = request.num_preemptions
+                self._record("preempted", request)
+            if request.has_ended:
+                if request.error is not None:
+                    self._raise_if_dead(request.error)
+                self._end(request)
+        for request in list(self.requests):
+            if request.is_lost:
+                self.cancel(request)
 
-    def _mend(self) -> None:
-        """If the engine raised, what it held is lost, and who waits goes on with another one."""
-        error, self._fault = self._fault, None
-        if error is None:
-            return
+    def _mend(self, error: BaseException, keeps_waiting: bool = True) -> None:
+        """The engine raised: what it decoded is lost, and who waits goes on with another one."""
         self._raise_if_dead(error)
-        lost = list(self.running)
-        names = ", ".join(job.id for job in lost)
+        lost = [
+            request
+            for request in self.requests
+            if not (keeps_waiting and request.is_waiting and not request.num_preemptions)
+        ]
+        names = ", ".join(request.id for request in lost)
         logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
         self._let_go()
-        for job in lost:
-            job.request = None
-            self._end(job, "error", error if isinstance(error, Exception) else RuntimeError(error))
+        for request in lost:
+            self._end(request, error if isinstance(error, Exception) else RuntimeError(error))
         self.open()
 
     def _let_go(self) -> None:
@@ -221,82 +290,58 @@ class EngineLoop:
             self.engine = None  # whatever is asked of it now may hang
             raise EngineDiedError(str(error)) from error
 
-    def _commit(self, job: GenerationJob, ids: list[int], drafted: int) -> None:
-        """The engine committed tokens of a row, within a step."""
+    def _commit(self, request: ServedRequest, row: int, ids: list[int], drafted: int) -> None:
+        """Within a step: the engine committed tokens of a request. What is raised ends it."""
         now = self.clock()
-        if job.failure is not None:
-            return
-        try:
-            if job.grammar is not None:
-                job.grammar.accept(ids)
-            logprobs = None
-            if job.sampling.get("logprobs") is not None:
-                logprobs = job.request.logprobs[0][-len(ids) :]
-        except Exception as error:
-            job.failure = error
-            return
-        if not job.is_prefilling:
-            job.accepted[drafted] += 1
-            self._count_drafts(job, drafted)
-        job.is_prefilling = False
-        job.output += ids
-        is_first = job.first_at is None
+        if request.grammar is not None:
+            request.grammar.accept(ids)
+        logprobs = None
+        if request.options.logprobs is not None:
+            logprobs = request.logprobs[0][-len(ids) :]
+        if not request.is_prefilling:
+            request.acceptance[drafted] += 1
+            self._count_drafts(request, drafted)
+        request.completion_tokens += len(ids)
+        is_first = request.first_at is None
         if is_first:
-            job.first_at = now
-        self._record("committed", job, len(ids), now - job.reported_at, is_first)
-        job.reported_at = now
-        self._tell(job, Tokens(ids, drafted, logprobs))
+            request.first_at = now
+        self._record("committed", request, len(ids), now - request.last_at, is_first)
+        request.last_at = now
+        self._tell(request, Tokens(list(ids), drafted, logprobs))
 
-    def _count_drafts(self, job: GenerationJob, accepted: int) -> None:
+    def _count_drafts(self, request: ServedRequest, accepted: int) -> None:
         """Take over what was verified since the last time; `accepted` tokens of that were right."""
-        drafts = getattr(job.request, "num_drafts", 0) - job.draft_rounds
-        tokens = getattr(job.request, "num_draft_tokens", 0) - job.draft_tokens
-        job.draft_rounds += drafts
-        job.draft_tokens += tokens
+        drafts = request.num_drafts - request.counted.rounds
+        tokens = request.num_draft_tokens - request.counted.tokens
+        request.counted = DraftCount(request.num_drafts, request.num_draft_tokens)
         if drafts:
-            self._record("drafted", job, drafts, tokens, accepted)
+            self._record("drafted", request, drafts, tokens, accepted)
 
-    def _end(
-        self,
-        job: GenerationJob,
-        reason: Reason,
-        error: Exception | None = None,
-        request: Any = None,
-    ) -> None:
-        """End a job, and free its row.
+    def _end(self, request: ServedRequest, error: Exception | None = None) -> None:
+        """Tell a client the end of a request that the engine has ended.
 
         Args:
-            request: the engine's, if that has ended it by itself.
+            error: ends it here, without the engine.
         """
-        if request is None and (request := job.request) is not None and self.engine is not None:
-            try:
-                if self._fault is None:  # else it is broken, and made again soon
-                    self.engine.cancel(request)
-            except BaseException as failure:
-                self._fault = failure  # of all rows, so it waits until this job has been seen to
-        if request is not None:
-            self._count_drafts(job, 0)
-        job.request = None
-        for line in (self.waiting, self.running):
-            if job in line:
-                line.remove(job)
+        if error is not None:
+            request.error, request.finish_reasons = error, ["error"]
+            request.tokens = request.tokens or [[]]
+        self._count_drafts(request, 0)
+        self.requests.remove(request)
         self.on_end()
-        job.ended_at = self.clock()
-        result = getattr(request, "result", None)
-        end = Finished(reason, job.usage(request), error, result)
-        self._tell(job, end)
-        self._record("ended", job, end)
-        # Whoever awaited the job may hold it for long, and its sink holds whoever awaited it.
-        job.inputs, job.events = {}, nobody
+        seconds = self.clock() - request.arrived
+        self._tell(request, None)
+        self._record("ended", request, seconds)
+        request.release()
 
-    def _tell(self, job: GenerationJob, event: Event) -> None:
-        if job.is_lost:
+    def _tell(self, request: ServedRequest, event: Tokens | None) -> None:
+        if request.is_lost:
             return
         try:
-            job.events(event)
+            request.sink(event)
         except Exception:
-            job.is_lost = True
-            logger.info("request %s can't be told anything any more; it is cancelled", job.id)
+            request.is_lost = True
+            logger.info("request %s can't be told anything any more; it is cancelled", request.id)
 
     def _record(self, name: str, *values: Any) -> None:
         try:
@@ -304,11 +349,3 @@ class EngineLoop:
                 hook(*values)
         except Exception:
             logger.exception("metrics of a request are lost")
-
-
-def _reason(request: Any, job: GenerationJob) -> Reason:
-    """Returns why a request ended by itself."""
-    reason = getattr(request, "finish_reason", None)
-    if reason in ("stop", "length"):
-        return reason
-    return "stop" if job.output and job.output[-1] in job.stop_token_ids else "length"

@@ -1,4 +1,4 @@
-"""The thread that owns the engine: jobs and hang-ups in by a queue, events out.
+"""The thread that owns the engine: requests and hang-ups in by a queue, tokens and ends out.
 
 It is a daemon, so a forward that hangs does not keep the process alive, and it shows that it lives:
 `last_tick` moves with every round, and every second while there is nothing to do.
@@ -13,10 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
-from .engine_loop import PATIENCE, Clock, EngineDiedError, EngineLoop, OptionsOf
-from .jobs import EngineLike, GenerationJob, ServiceLoad, ServiceState
+from .engine_loop import PATIENCE, Clock, EngineDiedError, EngineLike, EngineLoop, ServedRequest
 from .refusal import failed, not_ready, stopping, too_many
 
 logger = logging.getLogger("sooner.serve")
@@ -32,13 +32,30 @@ DEVICE_FAULT = 70
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 """Seconds before an engine is tried again after a failure; doubled as long as that fails."""
 
+ServiceState = Literal["warming", "ready", "draining", "failed"]
+
+
+class ServiceLoad(NamedTuple):
+    """What a service holds at a moment.
+
+    Attributes:
+        running: requests that are prefilled or decode.
+        waiting: requests that are not begun, or were preempted.
+        pages_used, pages: of the engine's memory; `pages` is 0 where nobody counts them.
+    """
+
+    running: int
+    waiting: int
+    pages_used: int = 0
+    pages: int = 0
+
 
 def _nothing(engine: EngineLike) -> None:
     """A warm-up of an engine that tries itself."""
 
 
 Aside = Callable[[Callable[[], bool]], None]
-"""Work of the engine's thread that is no job; handed what says whether it has to give way."""
+"""Work of the engine's thread that is no request; handed what says whether it has to give way."""
 
 
 def end_process(status: int) -> None:
@@ -49,16 +66,15 @@ def end_process(status: int) -> None:
 
 
 class EngineThread:
-    """Takes jobs from any thread, and runs the engine in one of its own.
+    """Takes requests from any thread, and runs the engine in one of its own.
 
     Args:
         build: makes the engine, in that thread; called again when a step failed.
-        options_of: a job's options of `Engine.add_request`.
-        max_jobs: jobs that may be held, with a row or without; more are refused.
-        warm_up: run on the new engine before the first job is taken.
+        max_requests: that may be held, with a row or without; more are refused.
+        warm_up: run on the new engine before the first request is taken.
         listener: as `EngineLoop`'s.
-        clock: seconds; the one of `GenerationJob.arrived` and `deadline`.
-        patience: seconds after which a job without a deadline counts as due.
+        clock: seconds; the one of `Request.arrived` and `deadline`.
+        patience: seconds after which a request without a deadline counts as due.
         recovers: an engine that can't be made again after a failure is tried at growing intervals.
         end_process: called with an exit status when the accelerator failed.
 
@@ -72,25 +88,24 @@ class EngineThread:
     def __init__(
         self,
         build: Callable[[], EngineLike],
-        options_of: OptionsOf,
         *,
-        max_jobs: int = 72,
-        warm_up: Callable[[EngineLike], None] = lambda engine: None,
+        max_requests: int = 72,
+        warm_up: Callable[[EngineLike], None] = _nothing,
         listener: Any = None,
         clock: Clock = time.monotonic,
         patience: float = PATIENCE,
         recovers: bool = False,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
-        self.max_jobs, self.clock = max_jobs, clock
+        self.max_requests, self.clock = max_requests, clock
         self.warm_up, self.end_process, self.recovers = warm_up, end_process, recovers
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
-        self._loop = EngineLoop(build, options_of, clock, listener, self._count_end, patience)
+        self._loop = EngineLoop(build, clock, listener, self._count_end, patience)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
-        self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
+        self._submitted = 0  # requests that have not ended, those in the queue of commands, too
         self._asides: deque[Aside] = deque()
         self._is_closing = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
@@ -99,8 +114,8 @@ class EngineThread:
         """Make the engine and begin to work; returns at once."""
         self._thread.start()
 
-    def submit(self, job: GenerationJob) -> None:
-        """Take a job; its events follow.
+    def submit(self, request: ServedRequest) -> None:
+        """Take a request; its sink is told what follows.
 
         Raises:
             RefusedError: it is not taken.
@@ -108,17 +123,18 @@ class EngineThread:
         with self._lock:
             self.check_takes()
             self._submitted += 1
-            self._commands.put(lambda: self._loop.add(job))
+            self._commands.put(partial(self._loop.add, request))
 
-    def cancel(self, job: GenerationJob) -> None:
-        """End a job before its time: its row is freed within a round, and `Finished("cancelled")`
-        follows, unless it has ended."""
-        self._commands.put(lambda: self._loop.cancel(job))
+    def cancel(self, request: ServedRequest) -> None:
+        """End a request before its time: its row is freed within a round, and its end is told."""
+        self._commands.put(partial(self._loop.cancel, request))
 
     def when_idle(self, work: Aside) -> None:
-        """Have something done in the engine's thread once no job is held, with the model to itself.
+        """Have something done in the engine's thread once no request is held, with the model to
+        itself.
 
-        Jobs come first: as soon as one is submitted, what `work` is handed says that it is to end.
+        Requests come first: as soon as one is submitted, what `work` is handed says that it is to
+        end.
 
         Args:
             work: must raise nothing, and ask at least every few seconds; else `last_tick` is late.
@@ -127,7 +143,7 @@ class EngineThread:
         self._commands.put(lambda: None)  # wakes the thread
 
     def _is_needed(self) -> bool:
-        """Returns whether a job waits, or the end."""
+        """Returns whether a request waits, or the end."""
         self.last_tick = self.clock()
         return self._submitted > 0 or self.state != "ready"
 
@@ -169,20 +185,25 @@ class EngineThread:
             self._lock.notify_all()
 
     def check_takes(self) -> None:
-        """Refuse a job if none is taken now.
+        """Refuse a request if none is taken now.
 
         Raises:
             RefusedError: says why.
         """
-        if (refusal := not_ready(self.state, self.fault)) is not None:
+        if self.state != "ready" and (refusal := not_ready(self.state, self.fault)) is not None:
             raise refusal
-        if self._submitted >= self.max_jobs:
-            raise too_many(self.max_jobs)
+        if self._submitted >= self.max_requests:
+            raise too_many(self.max_requests)
 
     @property
-    def num_jobs(self) -> int:
-        """Jobs that have not ended."""
+    def num_requests(self) -> int:
+        """Requests that have not ended."""
         return self._submitted
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is no engine any more."""
+        return self.state == "failed"
 
     def _count_end(self) -> None:
         """Before the client is told, so that it is not refused if it asks again at once."""
@@ -249,7 +270,7 @@ class EngineThread:
         reason = failed(self.fault)
         while True:
             try:
-                self._commands.get_nowait()()  # jobs that were submitted meanwhile are told, too
+                self._commands.get_nowait()()  # what was submitted meanwhile is told, too
             except queue.Empty:
                 break
         self._loop.close(reason)

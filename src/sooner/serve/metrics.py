@@ -2,8 +2,7 @@
 
 Names of `ChatMetrics` are vLLM's with `sooner:` in place of `vllm:` where they mean the same, so
 that its boards and alerts need a new prefix only (vLLM, `docs/design/metrics.md`). Ours alone:
-`pages`, `pages_used`, `engine_tick_age_seconds`, `http_requests` and
-`request_params_num_draft_tokens`.
+`pages`, `pages_used`, `engine_tick_age_seconds` and `http_requests`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from .jobs import Finished, GenerationJob, Reason, ServiceLoad
+from ..engine.rows import Reason
+from .engine_loop import ServedRequest
+from .engine_thread import ServiceLoad
 
 PREFIX = "sooner:"
 
@@ -39,7 +40,7 @@ FINISHED: dict[Reason, str] = {
 """vLLM's `finished_reason` of each of ours; a deadline is one that vLLM lacks."""
 
 COUNTERS = {
-    "prompt_tokens": "Prompt tokens of jobs that began.",
+    "prompt_tokens": "Prompt tokens of requests that began.",
     "generation_tokens": "Tokens generated.",
     "num_preemptions": "Rows that gave way for want of pages.",
     "prefix_cache_queries": "Prompt tokens looked up among shared pages.",
@@ -49,7 +50,7 @@ COUNTERS = {
     "spec_decode_num_accepted_tokens": "Draft tokens accepted.",
 }
 LABELLED = {
-    "request_success": ("Jobs by how they ended.", "finished_reason"),
+    "request_success": ("Requests by how they ended.", "finished_reason"),
     "spec_decode_num_accepted_tokens_per_pos": (
         "Draft tokens accepted by place in the draft, from 0 on.", "position",
     ),
@@ -57,21 +58,18 @@ LABELLED = {
 }  # fmt: skip
 """Counters with a label of their own."""
 HISTOGRAMS = {
-    "time_to_first_token_seconds": ("From a job's arrival to its first token.", FIRST_TOKEN),
+    "time_to_first_token_seconds": ("From a request's arrival to its first token.", FIRST_TOKEN),
     "inter_token_latency_seconds": (
-        "Between two rounds that committed tokens of a job; a round may commit several.",
+        "Between two rounds that committed tokens of a request; a round may commit several.",
         BETWEEN_TOKENS,
     ),
     "request_time_per_output_token_seconds": (
-        "Mean of a job: behind its first token, seconds by tokens.", BETWEEN_TOKENS,
+        "Mean of a request: behind its first token, seconds by tokens.", BETWEEN_TOKENS,
     ),
-    "e2e_request_latency_seconds": ("From a job's arrival to its end.", REQUESTS),
-    "request_queue_time_seconds": ("From a job's arrival to its row.", REQUESTS),
-    "request_prompt_tokens": ("Prompt tokens of a job.", TOKENS),
-    "request_generation_tokens": ("Tokens generated for a job.", TOKENS),
-    "request_params_num_draft_tokens": (
-        "num_draft_tokens of jobs whose request says it; 0 decodes plainly.", (0, *TOKENS[:6]),
-    ),
+    "e2e_request_latency_seconds": ("From a request's arrival to its end.", REQUESTS),
+    "request_queue_time_seconds": ("From a request's arrival to its row.", REQUESTS),
+    "request_prompt_tokens": ("Prompt tokens of a request.", TOKENS),
+    "request_generation_tokens": ("Tokens generated for a request.", TOKENS),
 }  # fmt: skip
 
 
@@ -93,8 +91,8 @@ class ChatMetrics:
         self.registry = CollectorRegistry()
         self._model = model
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
-            "num_requests_running": ("Jobs that have a row.", lambda: load().running),
-            "num_requests_waiting": ("Jobs that wait for a row.", lambda: load().waiting),
+            "num_requests_running": ("Requests that have a row.", lambda: load().running),
+            "num_requests_waiting": ("Requests that wait for a row.", lambda: load().waiting),
             "kv_cache_usage_perc": (
                 "Used share of the cache's pages, 0 to 1.",
                 lambda: load().pages_used / max(load().pages, 1),
@@ -124,47 +122,47 @@ class ChatMetrics:
     def _count(self, name: str, label: Any) -> None:
         self._labelled[name].labels(self._model, str(label)).inc()
 
-    def begun(self, job: GenerationJob, waited: float) -> None:
-        """Records that a job got its first row."""
+    def begun(self, request: ServedRequest, waited: float) -> None:
+        """Records that a request got its first row."""
         self._histograms["request_queue_time_seconds"].observe(waited)
-        self._counters["prompt_tokens"].inc(job.prompt_tokens)
-        if job.num_draft_tokens is not None:
-            self._histograms["request_params_num_draft_tokens"].observe(job.num_draft_tokens)
+        self._counters["prompt_tokens"].inc(request.prompt_tokens)
 
-    def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
-        """Records that a round committed tokens of a job, `seconds` after the ones before; the
-        first ones after the job arrived."""
+    def committed(
+        self, request: ServedRequest, tokens: int, seconds: float, is_first: bool
+    ) -> None:
+        """Records that a round committed tokens of a request, `seconds` after the ones before; the
+        first ones after the request arrived."""
         self._counters["generation_tokens"].inc(tokens)
         name = "time_to_first_token_seconds" if is_first else "inter_token_latency_seconds"
         self._histograms[name].observe(seconds)
 
-    def drafted(self, job: GenerationJob, drafts: int, tokens: int, accepted: int) -> None:
-        """Records that rounds of a job had drafts of so many tokens (all nodes of trees), of which
-        so many were accepted."""
+    def drafted(self, request: ServedRequest, drafts: int, tokens: int, accepted: int) -> None:
+        """Records that rounds of a request had drafts of so many tokens (all nodes of trees), and
+        how many of these were accepted."""
         self._counters["spec_decode_num_drafts"].inc(drafts)
         self._counters["spec_decode_num_draft_tokens"].inc(tokens)
         self._counters["spec_decode_num_accepted_tokens"].inc(accepted)
         for position in range(accepted):
             self._count("spec_decode_num_accepted_tokens_per_pos", position)
 
-    def preempted(self, job: GenerationJob) -> None:
-        """Records that a job lost its row, and waits for another."""
+    def preempted(self, request: ServedRequest) -> None:
+        """Records that a request lost its row, and waits for another."""
         self._counters["num_preemptions"].inc()
 
-    def ended(self, job: GenerationJob, end: Finished) -> None:
-        """Records that a job ended, in whatever way."""
-        self._count("request_success", FINISHED[end.reason])
-        self._histograms["e2e_request_latency_seconds"].observe(job.ended_at - job.arrived)
-        usage = end.usage
-        if not usage.completion_tokens:
+    def ended(self, request: ServedRequest, seconds: float) -> None:
+        """Records that a request ended, in whatever way, `seconds` after it arrived."""
+        self._count("request_success", FINISHED[request.finish_reason or "error"])
+        self._histograms["e2e_request_latency_seconds"].observe(seconds)
+        tokens = request.completion_tokens
+        if not tokens:
             return
-        if usage.completion_tokens > 1 and job.first_at is not None:
-            seconds = (job.reported_at - job.first_at) / (usage.completion_tokens - 1)
-            self._histograms["request_time_per_output_token_seconds"].observe(seconds)
-        self._histograms["request_prompt_tokens"].observe(usage.prompt_tokens)
-        self._histograms["request_generation_tokens"].observe(usage.completion_tokens)
-        self._counters["prefix_cache_queries"].inc(usage.prompt_tokens)
-        self._counters["prefix_cache_hits"].inc(usage.cached_tokens)
+        if tokens > 1 and request.first_at is not None:
+            each = (request.last_at - request.first_at) / (tokens - 1)
+            self._histograms["request_time_per_output_token_seconds"].observe(each)
+        self._histograms["request_prompt_tokens"].observe(request.prompt_tokens)
+        self._histograms["request_generation_tokens"].observe(tokens)
+        self._counters["prefix_cache_queries"].inc(request.prompt_tokens)
+        self._counters["prefix_cache_hits"].inc(request.cached_tokens)
 
     def answered(self, status: int, seconds: float) -> None:
         """Records that a request of OpenAI's API got a status; a stream, once it begins."""
@@ -211,10 +209,10 @@ class ActMetrics:
         busy = Gauge("sooner_running", "Requests that are computed.", **options)
         busy.set_function(lambda: load().running)
 
-    def ended(self, job: GenerationJob, end: Finished) -> None:
-        """Records that a request left the queue."""
-        began = job.ended_at if end.result is None else end.result.began
-        self.queue.observe(began - job.arrived)
+    def ended(self, request: Any, seconds: float) -> None:
+        """Records that a request left the queue, `seconds` after it arrived if in no batch."""
+        result = request.result
+        self.queue.observe(seconds if result is None else result.began - request.arrived)
 
     def answered(self, status: int, seconds: float) -> None:
         """Records that a request ended."""

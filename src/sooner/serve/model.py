@@ -25,9 +25,8 @@ from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .adapters import merged, refuse_unmerged
-from .engine_options import Following
 from .media.reader import media_reader
-from .openai.planning import ServedModel
+from .openai.planning import Following, ServedModel
 from .openai.prompts import ChatPrompts
 from .settings import ChatSettings
 
@@ -157,14 +156,9 @@ def served_model(
     settings: ChatSettings,
     prompts: ChatPrompts,
     method: Method,
-    max_tokens: int,
+    memory: KvMemory,
 ) -> ServedModel:
-    """Returns the model as answers know it.
-
-    Args:
-        model_name: as it was named on the command line.
-        max_tokens: new tokens of an answer that asks for no limit.
-    """
+    """Returns the model as answers know it; `model_name` is as on the command line."""
     model, name = pair.target.model, settings.served_model_name or model_name
     return ServedModel(
         names=tuple(dict.fromkeys((name, model_name))),
@@ -173,10 +167,11 @@ def served_model(
         max_model_len=prompts.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
-        default_max_tokens=min(model.generation_config.max_new_tokens or max_tokens, max_tokens),
-        max_draft_tokens=method.largest_block() - 1,
-        method=method.method.name if isinstance(method, Following) else method.name,
-        mode=method.mode,
+        default_max_tokens=min(
+            model.generation_config.max_new_tokens or memory.share, memory.share
+        ),
+        method=method,
+        slots=memory.slots,
         created=int(time.time()),
         fingerprint=fingerprint_of(pair.target),
     )

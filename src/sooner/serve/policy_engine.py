@@ -7,19 +7,21 @@ as many requests as the last batch had.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.request import RequestOptions
+from ..engine.rows import Reason
 from ..errors import SoonerError
+from ..methods import Autoregressive
 from ..tasks.act.observation import Observation
 from ..tasks.act.policy import Policy
-from .engine_loop import Clock
-from .jobs import GenerationJob
+from .engine_loop import Clock, ServedRequest
 from .settings import ServeSettings
 
 LOOK = 0.0005
-"""Seconds of a step that waits for company; jobs are taken in between."""
+"""Seconds of a step that waits for company; requests are taken in between."""
 
 
 @dataclass(frozen=True)
@@ -38,29 +40,30 @@ class ActResult:
     rows: int
 
 
-@dataclass(eq=False)
-class PolicyRequest:
-    """Holds one observation, as a request of an `EngineLike`.
+@dataclass(eq=False, kw_only=True)
+class PolicyRequest(ServedRequest):
+    """A request for an action; it says no tokens.
 
     Attributes:
-        priority: who has less of it goes first.
-        deadline: by when it has to be answered; `None` is whenever.
-        is_waiting: it is in no batch yet.
         result: once it has ended without an error.
     """
 
-    observation: Observation
-    priority: float
-    deadline: float | None
-    is_waiting: bool = True
-    error: Exception | None = None
     result: ActResult | None = None
-    tokens: list[list[int]] | None = None
 
+    @staticmethod
+    def of(
+        name: str, observation: Observation, arrived: float, deadline: float | None
+    ) -> PolicyRequest:
+        """Returns the request of one observation."""
+        return PolicyRequest(
+            inputs={"observation": observation}, options=RequestOptions({}),
+            method=Autoregressive(), rows=1, id=name, arrived=arrived, deadline=deadline,
+        )  # fmt: skip
 
-def act_options(job: GenerationJob) -> dict[str, Any]:
-    """Returns what `PolicyEngine.add_request` takes of a job besides its observation."""
-    return {"deadline": job.deadline}
+    @property
+    def observation(self) -> Observation:
+        observation: Observation = self.inputs["observation"]
+        return observation
 
 
 class PolicyEngine:
@@ -70,7 +73,7 @@ class PolicyEngine:
         policy: acts on several observations at once; nothing else may run it meanwhile.
         settings: limits, and how long a batch waits for further requests.
         sample: what the policy is tried on after an unexpected error.
-        num_jobs: counts requests that wait anywhere, or are computed.
+        num_requests: counts requests that wait anywhere, or are computed.
         on_batch: called with the actions of every batch.
         clock: seconds, the same as in `deadline`.
     """
@@ -80,13 +83,13 @@ class PolicyEngine:
         policy: Policy,
         settings: ServeSettings,
         sample: Observation,
-        num_jobs: Callable[[], int],
+        num_requests: Callable[[], int],
         on_batch: Callable[[list[Any]], None] = lambda actions: None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.policy, self.settings, self.sample = policy, settings, sample
-        self.num_jobs, self.on_batch, self.clock = num_jobs, on_batch, clock
-        self.max_rows, self.queued = settings.max_batch, 0
+        self.num_requests, self.on_batch, self.clock = num_requests, on_batch, clock
+        self.max_rows = settings.max_batch
         self.waiting: list[PolicyRequest] = []
         self._company = 1  # requests that were held when the last batch ended
         self._until: float | None = None  # when the next batch waits no longer
@@ -95,47 +98,45 @@ class PolicyEngine:
     def is_idle(self) -> bool:
         return not self.waiting
 
-    def add_request(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        priority: float = 0.0,
-        deadline: float | None = None,
-        **options: Any,
-    ) -> PolicyRequest:
-        """Queue a request; `inputs` is `{"observation": Observation}`."""
-        request = PolicyRequest(inputs["observation"], priority, deadline)
+    def add(self, request: PolicyRequest) -> None:
+        """Queue a request."""
         self.waiting.append(request)
-        return request
 
-    def cancel(self, request: PolicyRequest) -> None:
-        """Forget a request that waits."""
+    def cancel(self, request: PolicyRequest, reason: Reason = "cancelled") -> None:
+        """End a request that waits."""
         if request in self.waiting:
             self.waiting.remove(request)
+            request.finish([[]], reason)
 
-    def step(self) -> list[PolicyRequest]:
-        """Compute one batch, or wait a moment for its company; returns the requests that ended.
+    def step(self) -> None:
+        """End what is too late, and compute one batch, or wait a moment for its company.
 
         Raises:
             Exception: the policy failed unexpectedly, and does not act on the sample either.
         """
+        now = self.clock()
+        for request in list(self.waiting):
+            if request.deadline is not None and request.deadline <= now:
+                self.cancel(request, "deadline")
+        if not self.waiting:
+            return
         if self._waits():
             time.sleep(LOOK)
-            return []
+            return
         batch, method = self._take()
         began, rows = self.clock(), len(batch)
         answers = self._act([request.observation for request in batch], method)
         ended = self.clock()
-        self._company, self._until = self.num_jobs(), None
+        self._company, self._until = self.num_requests(), None
         for request, answer in zip(batch, answers, strict=True):
             if isinstance(answer, Exception):
-                request.error = answer
+                request.finish([[]], "error", answer)
             else:
                 request.result = ActResult(answer, began, ended, rows)
+                request.finish([[]], "stop")
         self.on_batch([answer for answer in answers if not isinstance(answer, Exception)])
         if any(_is_unexpected(answer) for answer in answers):
             self.check()
-        return batch
 
     def check(self) -> None:
         """Act on the sample: tells a policy that one request broke from one that is broken.

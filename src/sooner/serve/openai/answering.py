@@ -1,5 +1,5 @@
-"""One request under way: its choices, their jobs, the events of all of them in order, and the
-server-sent events of a stream: chunks as they come, pings in silence, an error where there was one.
+"""A client's request under way: its choices, the events of all of them in order, and the body of a
+stream: chunks as they come, pings in silence, an error where there was one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ..engine_loop import Tokens, nobody
 from ..http import hang_up
-from ..jobs import Event, Finished, Tokens, nobody
 from ..refusal import engine_failed, error_fields, past_deadline, refusal_of, stopping
 from .answers import Answer, AnswerForm
 from .choice import Choice, Update
@@ -83,17 +83,19 @@ class EventMail:
 
 
 class Answering:
-    """Submits jobs, and turns their events into updates; whatever fails, every job is ended.
+    """Submits the requests of choices, and turns what comes of them into updates.
+
+    Whatever fails, every request is ended.
 
     Args:
         service: that decodes.
-        choices: whose jobs are submitted; the jobs' `events` are set here.
+        choices: whose requests are submitted; their sinks are set here.
         clock: the service's seconds.
         mail: of the event loop that this runs in, shared by all that run there; a choice's first
             tokens and its end are urgent, and all of one that a stop string may end.
 
     Attributes:
-        is_done: every job has ended.
+        is_done: every request has ended.
     """
 
     def __init__(
@@ -104,32 +106,32 @@ class Answering:
         mail: EventMail,
     ) -> None:
         self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
-        self._events: deque[tuple[Choice, Event]] = deque()
+        self._events: deque[tuple[Choice, Tokens | None]] = deque()
         self._news = asyncio.Event()
         self._submitted: list[Choice] = []
         self._begun: set[Choice] = set()  # that have told something; the engine's thread's own
 
     @property
     def is_done(self) -> bool:
-        return all(choice.finished is not None for choice in self.choices)
+        return all(choice.has_ended for choice in self.choices)
 
     def start(self) -> None:
-        """Submit every job, or none.
+        """Submit every request, or none.
 
         Raises:
             RefusedError: the service does not take one of them.
         """
         loop = asyncio.get_running_loop()
         for choice in self.choices:
-            choice.job.events = partial(self._tell, loop, choice)
+            choice.request.sink = partial(self._tell, loop, choice)
         try:
             for choice in self.choices:
-                self.service.submit(choice.job)
+                self.service.submit(choice.request)
                 self._submitted.append(choice)
         except Exception:
             self.cancel()
             for choice in self.choices[len(self._submitted) :]:
-                choice.job.events = nobody  # it never ends, and would hold itself by its sink
+                choice.request.sink = nobody  # it never ends, and would hold itself
             raise
 
     def cancel(self) -> None:
@@ -146,8 +148,8 @@ class Answering:
         await self._wait(seconds)
         if self._events:
             choice, event = self._events[0]
-            if isinstance(event, Finished):
-                self._raise_if_failed(choice, event)
+            if event is None:
+                self._raise_if_failed(choice)
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for events, but not for longer."""
@@ -163,7 +165,7 @@ class Answering:
         Tokens of a choice that wait behind one another are one update.
 
         Raises:
-            RefusedError: a job failed, or its deadline passed; the others are cancelled.
+            RefusedError: a request failed, or its deadline passed; the others are cancelled.
         """
         try:
             while not self.is_done:
@@ -181,14 +183,13 @@ class Answering:
         finally:
             self.cancel()
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Event) -> None:
+    def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
-        is_end = isinstance(event, Finished)
-        is_urgent = is_end or choice.has_stops or choice not in self._begun
+        is_urgent = event is None or choice.has_stops or choice not in self._begun
         self._begun.add(choice)
         self.mail.put(loop, partial(self._take, choice, event), is_urgent)
 
-    def _take(self, choice: Choice, event: Event) -> None:
+    def _take(self, choice: Choice, event: Tokens | None) -> None:
         self._events.append((choice, event))
         self._news.set()
 
@@ -197,31 +198,32 @@ class Answering:
         if not self._events or choice.is_over:
             return False
         following, event = self._events[0]
-        return following is choice and isinstance(event, Tokens)
+        return following is choice and event is not None
 
-    def _apply(self, choice: Choice, event: Event) -> Update:
-        if isinstance(event, Tokens):
+    def _apply(self, choice: Choice, event: Tokens | None) -> Update:
+        if event is not None:
             update = choice.add(event)
             if choice.is_over:  # a stop string, which only we know of
                 self._cancel(choice)
             return update
-        choice.finished = event
-        self._raise_if_failed(choice, event)
-        return choice.end(event)
+        choice.has_ended = True
+        self._raise_if_failed(choice)
+        return choice.end()
 
     def _cancel(self, choice: Choice) -> None:
-        if choice.finished is None and not choice.is_cancelled:
+        if not (choice.has_ended or choice.is_cancelled):
             choice.is_cancelled = True
-            self.service.cancel(choice.job)
+            self.service.cancel(choice.request)
 
-    def _raise_if_failed(self, choice: Choice, event: Finished) -> None:
-        if choice.is_over or event.reason in ("stop", "length"):
+    def _raise_if_failed(self, choice: Choice) -> None:
+        request = choice.request
+        if choice.is_over or request.finish_reason in ("stop", "length"):
             return
-        if event.reason == "deadline":
-            raise past_deadline(self.clock() - choice.job.arrived)
-        if event.reason == "cancelled":
+        if request.finish_reason == "deadline":
+            raise past_deadline(self.clock() - request.arrived)
+        if request.finish_reason == "cancelled":
             raise stopping()
-        raise engine_failed(event.error)
+        raise engine_failed(request.error)
 
 
 async def frames(

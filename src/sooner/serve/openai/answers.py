@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ..jobs import JobUsage
+from ..engine_loop import ServedRequest
 from .choice import Choice, OutputToken, Update
 from .logprobs import TokenTexts
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
@@ -219,14 +219,11 @@ def totals(choices: Sequence[Choice], prompts: Sequence[int]) -> Answer:
     Args:
         prompts: tokens of each prompt, however many choices it has.
     """
-    usages = [choice.usage for choice in choices]
+    requests = [choice.request for choice in choices]
     accepted = sum(
-        min(usage.accepted_prediction_tokens, choice.num_drafted)
-        for usage, choice in zip(usages, choices, strict=True)
+        min(choice.request.accepted_predictions, choice.num_drafted) for choice in choices
     )
-    predicted = sum(
-        usage.accepted_prediction_tokens + usage.rejected_prediction_tokens for usage in usages
-    )
+    predicted = sum(request.predicted_tokens for request in requests)
     tokens = sum(choice.num_tokens for choice in choices)
     each = max(len(choices) // max(len(prompts), 1), 1)
     usage = {
@@ -235,28 +232,28 @@ def totals(choices: Sequence[Choice], prompts: Sequence[int]) -> Answer:
         "total_tokens": sum(prompts) + tokens,
         # Later choices of a prompt share the pages of the first, whatever came before the request.
         "prompt_tokens_details": {
-            "cached_tokens": sum(usage.cached_tokens for usage in usages[::each])
+            "cached_tokens": sum(request.cached_tokens for request in requests[::each])
         },
         "completion_tokens_details": {
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": predicted - accepted,
         },
     }
-    return {"usage": usage, "metrics": {"speculative_decoding": speculative_decoding(usages)}}
+    return {"usage": usage, "metrics": {"speculative_decoding": speculative_decoding(requests)}}
 
 
-def speculative_decoding(usages: Sequence[JobUsage]) -> Mapping[str, Any]:
+def speculative_decoding(requests: Sequence[ServedRequest]) -> Mapping[str, Any]:
     """Returns what drafting did, over all choices, under vLLM's names; means are of the sums.
 
     `acceptance_histogram` has at `j` the rounds that accepted `j` draft tokens.
     """
     histogram: Counter[int] = Counter()
-    for usage in usages:
-        histogram.update(usage.acceptance_histogram)
-    steps, drafted = histogram.total(), sum(usage.num_draft_tokens for usage in usages)
+    for request in requests:
+        histogram.update(request.acceptance)
+    steps, drafted = histogram.total(), sum(request.num_draft_tokens for request in requests)
     accepted = sum(count * rounds for count, rounds in histogram.items())
     return {
-        "mode": max((usage.mode for usage in usages), key=MODES.index, default="exact"),
+        "mode": max((request.mode for request in requests), key=MODES.index, default="exact"),
         "num_spec_steps": steps,
         "num_draft_tokens": drafted,
         "num_accepted_draft_tokens": accepted,

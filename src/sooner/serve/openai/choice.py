@@ -1,19 +1,17 @@
-"""One choice of an answer: its job, whose tokens become pieces of text, up to a stop string."""
+"""One choice of an answer: the tokens of its request become pieces of text, up to a stop string."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerFast
 
-from ..jobs import Finished, GenerationJob, JobUsage, Tokens
+from ...engine.request import TokenLogprobs
+from ..engine_loop import ServedRequest, Tokens
 from .tools import AnswerParser, AnswerPiece
-
-if TYPE_CHECKING:
-    from ...engine.request import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -60,14 +58,14 @@ class Update:
 
 
 class Choice:
-    """Turns a job's events into pieces of text.
+    """Turns the tokens of a request into pieces of text.
 
     Tokens are taken one by one, so that nothing depends on how many a round committed. Those behind
     one that completes a stop string are dropped: neither told nor counted.
 
     Args:
         index: its number in the answer.
-        job: that makes it.
+        request: the engine's, that makes it.
         text: makes text of its tokens.
         parser: reads it.
         stops: strings that end it.
@@ -75,10 +73,10 @@ class Choice:
         includes_stop: what ends it, a string or a token, is part of its text.
 
     Attributes:
-        is_over: nothing more will be told, though its job may still run.
+        is_over: nothing more will be told, though its request may still run.
         finish_reason: once it is over.
-        finished: how its job ended, once it has.
-        is_cancelled: the end of its job was asked for.
+        has_ended: its request has.
+        is_cancelled: the end of its request was asked for.
         num_tokens: tokens that count: up to the one that completed a stop string, an end token
             included.
         num_drafted: those of them that were drafted.
@@ -87,16 +85,15 @@ class Choice:
     def __init__(
         self,
         index: int,
-        job: GenerationJob,
+        request: ServedRequest,
         text: Detokenizer,
         parser: AnswerParser,
         stops: list[str],
         min_tokens: int = 0,
         includes_stop: bool = False,
     ) -> None:
-        self.index, self.job = index, job
-        self.finished: Finished | None = None
-        self.is_cancelled = False
+        self.index, self.request = index, request
+        self.has_ended = self.is_cancelled = False
         self._min_tokens, self._includes_stop = min_tokens, includes_stop
         self.finish_reason: FinishReason | None = None
         self._text, self._stops, self._parser = text, StopStrings(stops, includes_stop), parser
@@ -109,7 +106,7 @@ class Choice:
 
     @property
     def has_stops(self) -> bool:
-        """Whether its text may end it, before its job knows."""
+        """Whether its text may end it, before its request knows."""
         return bool(self._stops.stops)
 
     def add(self, event: Tokens) -> Update:
@@ -120,7 +117,7 @@ class Choice:
                 break
             is_drafted = place < event.drafted
             logprob = None if event.logprobs is None else event.logprobs[place]
-            is_end = token in self.job.stop_token_ids
+            is_end = token in self.request.stop_token_ids
             leads = not self.num_tokens
             entry = OutputToken(token, is_drafted, self._letters, logprob, is_end, leads)
             update.tokens.append(entry)
@@ -130,7 +127,7 @@ class Choice:
                 self._emit(update, self._text.add(token))
         return update
 
-    def end(self, event: Finished) -> Update:
+    def end(self) -> Update:
         """Tell what was held back, unless a stop string has ended it already."""
         update = Update()
         if self.is_over:
@@ -138,14 +135,8 @@ class Choice:
         self._emit(update, self._text.end())
         if not self.is_over:
             self._parse(update, self._stops.end())
-            self._close(update, "length" if event.reason == "length" else "stop")
+            self._close(update, "length" if self.request.finish_reason == "length" else "stop")
         return update
-
-    @property
-    def usage(self) -> JobUsage:
-        """Returns what its job took, as the engine counted."""
-        finished = self.finished
-        return JobUsage(self.job.prompt_tokens) if finished is None else finished.usage
 
     def _emit(self, update: Update, text: str) -> None:
         self._letters += len(text)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor
 
 from ...errors import SoonerError
 from ..refusal import BadRequestError
@@ -113,6 +114,49 @@ class GuidanceMatcher:
             raise GrammarError(f"the grammar failed: {self.matcher.get_error()}")
         bits = np.unpackbits(packed, bitorder="little", count=8 * len(packed))
         return torch.from_numpy(bits[: self.vocab_size].astype(np.bool_))
+
+
+class GrammarProcessor(LogitsProcessor):
+    """Forbids every token that leaves a grammar, behind any draft of the answer.
+
+    The grammar stands behind what is committed: whoever commits tokens has it `accept` them. Masks
+    of a round are made once: those of a draft when its forbidden nodes are left out.
+
+    Args:
+        grammar: of one answer.
+        width: ids of the prompt.
+    """
+
+    def __init__(self, grammar: GuidanceMatcher, width: int) -> None:
+        self.grammar, self.width = grammar, width
+        self._committed = 0  # tokens that the grammar has accepted
+        self._masks: dict[tuple[int, ...], Tensor] = {}  # by what is drafted above, `[vocab]`
+
+    def accept(self, ids: Sequence[int]) -> None:
+        """Go on behind tokens that were committed.
+
+        Raises:
+            GrammarError: they are not allowed.
+        """
+        self.grammar.accept(ids)
+        self._committed += len(ids)
+        self._masks = {}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Returns scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
+        path = tuple(input_ids[0, self.width + self._committed :].tolist())
+        if path not in self._masks:
+            self.allowed(path, range(-1, len(path) - 1))
+        return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
+
+    def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
+        """Returns which nodes of a draft may stand there; see `methods.prompt_lookup`."""
+        masks = self.grammar.masks(tokens, parents)
+        paths: list[tuple[int, ...]] = [()]
+        for token, parent in zip(tokens, parents, strict=True):
+            paths.append((*paths[1 + parent], token))
+        self._masks.update(zip(paths, masks.masks, strict=True))
+        return [bool(flag) for flag in masks.allowed]
 
 
 def refuse_grammars(request: GenerationRequest, reason: str) -> None:

@@ -131,9 +131,13 @@ MAX_OPTIONS = 4096
 """Texts of a `guided_choice`."""
 
 REFUSED = {
+    "add_special_tokens": "texts get the tokenizer's own; send prompt as token ids for others",
+    "allowed_token_ids": "use logit_bias, or structured_outputs",
     "audio": "no model here speaks",
+    "bad_words": "use logit_bias, or structured_outputs",
     "cache_salt": "all requests share one prefix cache; --no-prefix-caching turns it off",
     "chat_template": "a request can't bring a template; put it into the checkpoint's folder",
+    "documents": "put them into a message",
     "function_call": "send tools and tool_choice",
     "functions": "send tools and tool_choice",
     **dict.fromkeys(
@@ -141,7 +145,7 @@ REFUSED = {
         "send response_format or structured_outputs, as newer vLLM takes them",
     ),
     "kv_transfer_params": "keys and values stay in this process",
-    "logits_processors": "no code by name; use logit_bias, bad_words or allowed_token_ids",
+    "logits_processors": "no code by name; use logit_bias",
     "logprob_token_ids": "use top_logprobs",
     "media_io_kwargs": "frames and pixels are those that the model's processor takes",
     "mm_processor_kwargs": "frames and pixels are those that the model's processor takes",
@@ -155,7 +159,9 @@ REFUSED = {
     "structural_tag": "use structured_outputs or tools",
     "suffix": "put it into the prompt",
     "thinking_token_budget": "use max_tokens",
-    "truncation_side": "prompts are cut on the left by truncate_prompt_tokens",
+    **dict.fromkeys(
+        ("truncate_prompt_tokens", "truncation_side"), "prompts are not cut; send a shorter one"
+    ),
     "use_beam_search": "speculation follows one sequence",
     "vllm_xargs": "there are no such extensions",
     "web_search_options": "this server searches nothing",
@@ -201,7 +207,6 @@ class StructuredOutputs(ApiFields):
     choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
     grammar: Text | None = None
     json_object: bool | None = None
-    whitespace_pattern: Text | None = None
 
     @property
     def structure(self) -> Structure | None:
@@ -210,14 +215,16 @@ class StructuredOutputs(ApiFields):
         Raises:
             BadRequestError: more than one structure, or a schema that is no JSON.
         """
-        path, pattern = "structured_outputs", self.whitespace_pattern
-        if (self.model_extra or {}).get(name := "structural_tag") is not None:
-            raise BadRequestError(f"{path}.{name}", f"{name} is not supported: {REFUSED[name]}")
+        path, extras = "structured_outputs", self.model_extra or {}
+        for name in ("structural_tag", "whitespace_pattern"):
+            if extras.get(name) is not None:
+                text = f"{name} is not supported; use structured_outputs without it, or tools"
+                raise BadRequestError(f"{path}.{name}", text)
         schemas = {"json": self.json_, "json_object": {"type": "object"}}
         if not self.json_object:
             del schemas["json_object"]
         structures = [
-            Structure(f"{path}.{name}", "json", schema_text(f"{path}.{name}", schema, pattern))
+            Structure(f"{path}.{name}", "json", schema_text(f"{path}.{name}", schema))
             for name, schema in schemas.items()
             if schema is not None
         ]
@@ -231,12 +238,8 @@ class StructuredOutputs(ApiFields):
         return next(iter(structures), None)
 
 
-def schema_text(field: str, schema: Any, whitespace: str | None = None) -> str:
-    """Returns a JSON schema as llguidance takes it.
-
-    Args:
-        schema: as an object, `True`, or JSON.
-        whitespace: what may stand between the parts of JSON, as a regular expression.
+def schema_text(field: str, schema: Any) -> str:
+    """Returns a JSON schema, given as an object, `True` or JSON, as llguidance takes it.
 
     Raises:
         BadRequestError: it is no JSON.
@@ -246,6 +249,4 @@ def schema_text(field: str, schema: Any, whitespace: str | None = None) -> str:
             schema = json.loads(schema)
         except (ValueError, RecursionError) as error:
             raise BadRequestError(field, f"{field} is no JSON: {error}") from error
-    if whitespace is not None and isinstance(schema, dict):
-        schema = {**schema, "x-guidance": {"whitespace_pattern": whitespace}}
     return json.dumps(schema)

@@ -1,24 +1,43 @@
-"""The model that is served; a request and its prepared prompts become choices and jobs."""
+"""The model that is served, and how; a client's request becomes the engine's requests and choices.
+
+The method of a server is `Following`, whose drafts never change a draw.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from transformers import LogitsProcessorList
 
-from ..engine_options import sampling_options
-from ..jobs import GenerationJob
+from ...engine.acceptance import follow_choices
+from ...engine.loop import Session
+from ...engine.memory.media import count_media
+from ...engine.noise import Purpose
+from ...engine.request import RequestOptions
+from ...engine.row_sampling import SamplingParams
+from ...engine.stats.run import EXACT
+from ...methods import HSD, Autoregressive, Method, PromptLookup, Speculative
+from ...methods.aligned.prior import Experience
+from ...methods.chain_draft import ChainDrafter
+from ...methods.prompt_lookup import LookupDrafter
+from ..engine_loop import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
 from .choice import Choice, Detokenizer, special_ids
-from .protocol import ChatRequest, CompletionRequest, GenerationRequest
+from .grammar import GrammarProcessor
+from .protocol import ChatRequest, GenerationRequest
 from .tools import AnswerParser, AnswerParsers, PlainAnswer
 
 SAMPLING = (
     "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
 )  # fmt: skip
 """Fields of requests that `generate` calls the same."""
+PREDICTED_NODES = 16
+"""Draft tokens a round, at most, of a prediction in a server whose method looks nothing up."""
+NO_TOKEN = -1
+"""A stop id that no token has; without any, `generate` takes those of the model's config."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +70,8 @@ class ServedModel:
         default_max_tokens: of answers that ask for no limit; by default what is left.
         response_template: how answers are parsed into content, reasoning and tool calls, as
             transformers' `parse_response` has it; by default the tokenizer's own.
-        max_draft_tokens: that a round verifies at most.
-        method, mode: how it decodes, for `GET /v1/models`.
+        method: how it decodes.
+        slots: tokens that a row's memory has, drafts included; `None` is any number.
         created: seconds since 1970.
         fingerprint: of what decides the text under a seed, as OpenAI's `system_fingerprint`.
     """
@@ -65,9 +84,8 @@ class ServedModel:
     stop_token_ids: frozenset[int]
     default_max_tokens: int | None = None
     response_template: dict[str, Any] | None = field(default=None, repr=False)
-    max_draft_tokens: int = 0
-    method: str = "plain"
-    mode: str = "exact"
+    method: Method = field(default_factory=Autoregressive, repr=False)
+    slots: int | None = None
     created: int = 0
     fingerprint: str | None = None
 
@@ -75,25 +93,21 @@ class ServedModel:
     def name(self) -> str:
         return self.names[0]
 
+    @property
+    def method_name(self) -> str:
+        """Returns the name of its method on the command line."""
+        method = self.method
+        return method.method.name if isinstance(method, Following) else method.name
 
-def prepare_text(
-    served: ServedModel, prompt: str | list[int], request: CompletionRequest
-) -> Prepared:
+
+def prepare_text(served: ServedModel, prompt: str | list[int]) -> Prepared:
     """Returns inputs of one prompt of `/v1/completions`; a text gets the tokenizer's special
     tokens, ids are taken as they are.
-
-    Args:
-        request: says whether it does not, and how many of the last tokens are kept.
 
     Raises:
         BadRequestError: it has no token, or one that the model does not have.
     """
-    ids: Any = prompt
-    if isinstance(prompt, str):
-        is_bare = request.add_special_tokens is False
-        ids = served.tokenizer(prompt, add_special_tokens=not is_bare)["input_ids"]
-    if (limit := request.truncate_prompt_tokens) is not None:
-        ids = ids[-(served.max_model_len - (request.limit or 1) if limit == -1 else limit) :]
+    ids: Any = served.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
     if not ids:
         raise BadRequestError("prompt", "prompt has no token; send some text")
     if (largest := max(ids)) >= served.vocab_size:
@@ -105,12 +119,17 @@ def prepare_text(
 
 
 class Planner:
-    """Makes the jobs of requests to one model."""
+    """Makes the engine's requests of the clients' to one model.
+
+    A `prediction` is the draft, whatever the server's method. Where that looks drafts up, it looks
+    there, too; otherwise the request is decoded by `HSD`, in a batch of such requests.
+    """
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
         self._parsers = AnswerParsers(served.tokenizer, served.response_template)
         self._special = special_ids(served.tokenizer)
+        self._experience = Experience()
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse what this model, or the way it decodes, can't do, before anything is prepared.
@@ -118,24 +137,20 @@ class Planner:
         Raises:
             BadRequestError: names the field.
         """
-        limit = self.served.max_draft_tokens
+        limit = self.served.method.largest_block() - 1
         if (request.num_draft_tokens or 0) > limit:
             raise BadRequestError(
                 "num_draft_tokens",
                 f"num_draft_tokens is {request.num_draft_tokens}, and this server, which decodes "
-                f"by '{self.served.method}', drafts {limit} a round at most; 0 decodes plainly",
+                f"by '{self.served.method_name}', drafts {limit} a round at most; 0 decodes "
+                "plainly",
             )
-        for name in ("logit_bias", "allowed_token_ids"):
-            for token in getattr(request, name) or ():
-                if not 0 <= int(token) < self.served.vocab_size:
-                    raise BadRequestError(
-                        name, f"{name} names token {token}, and there are {self.served.vocab_size}"
-                    )
-        allowed = frozenset(request.allowed_token_ids or ())
-        if request.min_tokens and allowed and allowed <= self._stop_ids(request):
-            raise BadRequestError(
-                "min_tokens", "min_tokens forbids the end, and allowed_token_ids all else"
-            )
+        for token in request.logit_bias or ():
+            if int(token) >= self.served.vocab_size:
+                raise BadRequestError(
+                    "logit_bias",
+                    f"logit_bias names token {token}, and there are {self.served.vocab_size}",
+                )
 
     def prediction_of(self, request: GenerationRequest) -> list[int] | None:
         """Returns token ids of `prediction`, no more than an answer can have; slow if it is
@@ -157,86 +172,90 @@ class Planner:
         prediction: list[int] | None = None,
         matcher: Callable[[], Any] = lambda: None,
     ) -> list[Choice]:
-        """Returns the choices of each prompt after the other, and their jobs.
+        """Returns the choices of each prompt after the other, with their requests.
 
         Args:
-            name: the request's id.
-            arrived, deadline: when it came, and by when it has to be answered, in the service's
+            name: the client's request's id.
+            arrived, deadline: when it came, and by when it has to be answered, in the engine's
                 seconds.
             matcher: makes the grammar of one choice.
 
         Raises:
             BadRequestError: a prompt does not fit.
         """
-        sampling, stops = self._sampling(request), self._stop_ids(request)
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
+        sampling, stops = self._sampling(request), self._stop_ids(request)
         choices: list[Choice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
+            # Where a processor made several pictures of one, such as tiles, the engine hashes them.
+            is_counted = len(prompt.media_keys) == count_media(prompt.inputs)
+            method = self._method(prediction, prompt.prompt_tokens + limit)
             for number in range(request.choices):
-                index = len(choices)
-                job = GenerationJob(
-                    id=f"{name}-{index}",
+                grammar = None
+                options = {**sampling, "max_new_tokens": limit}
+                if (masks := matcher()) is not None:
+                    grammar = GrammarProcessor(masks, prompt.prompt_tokens)
+                    options["logits_processor"] = LogitsProcessorList([grammar])
+                made = ServedRequest(
                     inputs=prompt.inputs,
-                    prompt_tokens=prompt.prompt_tokens,
-                    max_tokens=limit,
-                    arrived=arrived,
+                    options=RequestOptions(
+                        options,
+                        seed_of(request.seed, number),
+                        logprobs=request.num_logprobs,
+                        num_draft_tokens=request.num_draft_tokens,
+                        media_keys=prompt.media_keys if is_counted else (),
+                    ),
+                    method=method,
+                    rows=1,
                     deadline=deadline,
-                    sampling=sampling,
-                    seed=request.seed,
-                    choice=number,
+                    arrived=arrived,
+                    id=f"{name}-{len(choices)}",
+                    prompt_tokens=prompt.prompt_tokens,
                     stop_token_ids=stops,
-                    allowed_token_ids=frozenset(request.allowed_token_ids or ()),
-                    prediction=prediction,
-                    num_draft_tokens=request.num_draft_tokens,
-                    grammar=matcher(),
-                    media_keys=prompt.media_keys,
+                    predicted_tokens=len(prediction or ()),
+                    grammar=grammar,
                 )
-                choices.append(self._choice(index, request, job))
+                choices.append(self._choice(len(choices), request, made))
         return choices
 
-    def _choice(self, index: int, request: GenerationRequest, job: GenerationJob) -> Choice:
+    def _method(self, prediction: list[int] | None, tokens: int) -> Method:
+        """Returns how a request of `tokens`, prompt and answer, is decoded."""
+        method, slots = self.served.method, self.served.slots
+        if isinstance(method, HSD):  # without a prediction it decodes plainly
+            return replace(method, drafts=[[prediction] if prediction else []])
+        if not prediction:
+            return method
+        if isinstance(method, Following) and method.takes_predictions:
+            return replace(method, prediction=prediction)
+        nodes = PREDICTED_NODES if slots is None else min(PREDICTED_NODES, slots - tokens - 1)
+        if nodes < 1:  # no room for a block
+            return method
+        return HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)
+
+    def _choice(self, index: int, request: GenerationRequest, made: ServedRequest) -> Choice:
         parser: AnswerParser = PlainAnswer()
         if isinstance(request, ChatRequest):
-            parser = self._parsers.of(request, job.inputs["input_ids"][0])
+            parser = self._parsers.of(request, made.inputs["input_ids"][0])
         is_whole = parser.keeps_special or request.skip_special_tokens is False
         text = Detokenizer(self.served.tokenizer, frozenset() if is_whole else self._special)
         return Choice(
-            index, job, text, parser, request.stops,
+            index, made, text, parser, request.stops,
             min_tokens=request.min_tokens or 0,
             includes_stop=bool(request.include_stop_str_in_output),
         )  # fmt: skip
 
     def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
-        """Returns options of `Engine.add_request`."""
+        """Returns options of `generate`."""
         values = {name: getattr(request, name) for name in SAMPLING}
         options = sampling_options(top_k=0 if request.top_k == -1 else request.top_k, **values)
         if request.logit_bias:
             biases = request.logit_bias.items()
             options["sequence_bias"] = {(int(token),): float(bias) for token, bias in biases}
-        if request.num_logprobs is not None:
-            options["logprobs"] = request.num_logprobs
-        if request.min_tokens and self._stop_ids(request):
+        stops = self._stop_ids(request)
+        options["eos_token_id"] = sorted(stops) or [NO_TOKEN]
+        if request.min_tokens and stops:
             options["min_new_tokens"] = request.min_tokens
-        if request.bad_words:
-            options["bad_words_ids"] = self._bad_words(request.bad_words)
         return options
-
-    def _bad_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Ids of words that an answer must not have, at its beginning and behind a space."""
-        sequences: dict[tuple[int, ...], None] = {}
-        for word in words:
-            if not word.strip():
-                raise BadRequestError("bad_words", "bad_words has an empty word; leave it out")
-            text = word.lstrip()
-            alone, following = (
-                tuple(self.served.tokenizer(variant, add_special_tokens=False)["input_ids"])
-                for variant in (text, f" {text}")
-            )
-            sequences[alone] = None
-            # Where the space is a token of its own, forbidding `alone` behind it is enough.
-            if following[:1] != alone[:1] and len(following) == len(alone):
-                sequences[following] = None
-        return [list(ids) for ids in sequences]
 
     def _stop_ids(self, request: GenerationRequest) -> frozenset[int]:
         ids = frozenset() if request.ignore_eos else self.served.stop_token_ids
@@ -250,3 +269,86 @@ class Planner:
             raise too_long(prompt, requested or 1, limit, request.prompt_field)
         default = self.served.default_max_tokens
         return requested or min(default or limit, limit - prompt)
+
+
+def sampling_options(temperature: float | None = None, **values: Any) -> dict[str, Any]:
+    """Returns options of `generate` for the sampling of a request.
+
+    Args:
+        temperature: 0 is greedy decoding, `None` what the model's `generation_config.json` says.
+        values: such as `top_p`; what is `None` is left to the model's config, and what greedy
+            decoding would ignore is left out.
+    """
+    options = {name: value for name, value in values.items() if value is not None}
+    if temperature is None:
+        return options
+    if temperature == 0:
+        for name in ("top_p", "top_k", "min_p"):
+            options.pop(name, None)
+        return {**options, "do_sample": False}
+    return {**options, "do_sample": True, "temperature": float(temperature)}
+
+
+@dataclass(frozen=True)
+class Following(Method):
+    """A method whose drafts are kept as far as they are what the target draws.
+
+    How much is drafted depends on the load, and under rejection sampling the text depends on what
+    is drafted. Here every draw belongs to the seed and the place in the text, as in plain decoding.
+    A chain is drafted with the target's own random numbers, so that it tends to be what the target
+    draws; still fewer drafts are kept than by rejection sampling. Greedy decoding is the same.
+
+    Args:
+        method: how to draft.
+        prediction: what the rows of a run are expected to say, of a method that looks drafts up.
+    """
+
+    method: Method
+    prediction: Sequence[int] = field(default=(), repr=False, compare=False)
+
+    @property
+    def takes_predictions(self) -> bool:
+        """Whether drafts are looked up in a `prediction`, in a batch with rows that have none."""
+        return isinstance(self.method, PromptLookup | Speculative) and self.mode == EXACT
+
+    @property
+    def mode(self) -> str:
+        return self.method.mode
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return self.method.needs_whole_target
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        return self.method.needs_whole_prompt
+
+    @property
+    def drafts_chains(self) -> bool:
+        return self.method.drafts_chains
+
+    def slot_bytes(self) -> int:
+        return self.method.slot_bytes()
+
+    def joins(self, other: Method) -> bool:
+        return isinstance(other, Following) and self.method.joins(other.method)
+
+    def largest_block(self) -> int:
+        return self.method.largest_block()
+
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
+        self.method.expect(rows, waiting, max_rows)
+
+    def session(
+        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
+    ) -> Session:
+        session = self.method.session(model, inputs, params, **options)
+        if self.mode == EXACT:
+            session.rule = follow_choices
+        if isinstance(session.drafter, ChainDrafter):
+            session.drafter.purpose = Purpose.TOKEN
+            session.drafter.looks_up = self.mode == EXACT
+            session.drafter.prediction = self.prediction
+        elif isinstance(session.drafter, LookupDrafter):
+            session.drafter.predict(self.prediction)
+        return session

@@ -38,7 +38,7 @@ AT_ONCE = 4
 """Requests whose pixels are in memory at a time; others wait."""
 LONGEST = 128
 """Characters that a token may stand for, at least: some tokenizers make one of any unknown word."""
-OURS = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
+OURS = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 """What a chat template is given that no request may set by `chat_template_kwargs`."""
 COMMON = ("enable_thinking", "thinking", "reasoning_effort")
 """Variables of some templates that clients always send, whether the template reads them or not."""
@@ -133,11 +133,6 @@ class ChatPrompts:
             raise BadRequestError(
                 "tools", f"the chat template of '{self.name}' takes no tools; leave them out"
             )
-        if request.documents and not self._knows("documents"):
-            raise BadRequestError(
-                "documents",
-                f"the chat template of '{self.name}' takes no documents; put them into a message",
-            )
         for name in request.chat_template_kwargs or ():
             if name in OURS or not (self._knows(name) or name in COMMON):
                 raise BadRequestError(
@@ -183,8 +178,6 @@ class ChatPrompts:
             "return_tensors": "pt",
             **{name: value for name, value in variables.items() if self._knows(name)},
         }
-        if request.documents:
-            options["documents"] = request.documents
         if request.continue_final_message:
             options["continue_final_message"] = True
         if not hasattr(self.processor, "chat_template"):

@@ -2,7 +2,7 @@
 
 Types are strict, so a wrong one is refused with its path. Fields that are not listed are ignored:
 clients send many (`user`, `store`, `metadata`, ...) that change nothing here. Those that would
-change the answer and can't be honoured are refused by name (`extras.py`).
+change the answer and can't be honoured are refused by name (`messages.py`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ class StreamOptions(ApiFields):
     """`include_usage` asks for a last chunk with usage and metrics, and no choices."""
 
     include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
 
 
 class PredictedContent(ApiFields):
@@ -121,8 +120,6 @@ class GenerationRequest(ApiFields):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
-    bad_words: Annotated[list[Text], Field(max_length=MAX_BIASES, fail_fast=True)] | None = None
-    allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = None
     skip_special_tokens: bool | None = None
     best_of: int | None = None
     echo: bool | None = None
@@ -184,11 +181,6 @@ class GenerationRequest(ApiFields):
         extras.clear()  # nobody reads them, and they may be large
         if self.stream_options is not None and not self.stream:
             raise BadRequestError("stream_options", "stream_options goes with stream: true alone")
-        if self.stream_options is not None and self.stream_options.continuous_usage_stats:
-            raise BadRequestError(
-                "stream_options.continuous_usage_stats",
-                "continuous_usage_stats is not supported; include_usage gives the last chunk usage",
-            )
         if self.best_of is not None and self.best_of != self.choices:
             raise BadRequestError("best_of", "best_of must be n; no choice is thrown away here")
         minimum, maximum = self.min_tokens or 0, self.limit
@@ -209,25 +201,17 @@ class GenerationRequest(ApiFields):
         if form is not None and form.type != "text" and self.structured_outputs:
             name = "structured_outputs"
             raise BadRequestError(name, f"{name} and response_format exclude each other")
-        if self.has_grammar:
-            for name in ("min_tokens", "bad_words", "allowed_token_ids"):
-                if getattr(self, name):
-                    raise BadRequestError(
-                        name, f"{name} goes without a grammar, which may leave no token; leave one "
-                        "of them out",
-                    )  # fmt: skip
+        if self.has_grammar and self.min_tokens:
+            raise BadRequestError(
+                "min_tokens",
+                "min_tokens goes without a grammar, which may leave no token; leave one of them "
+                "out",
+            )
 
     @property
     def has_grammar(self) -> bool:
         """Whether a grammar decides which tokens may stand where."""
         return self.structure is not None
-
-
-REFUSED_IN_CHATS = {
-    "echo": "the client has the messages",
-    "add_special_tokens": "the chat template writes its own",
-    "truncate_prompt_tokens": "a template's turns can't be cut; send fewer messages",
-}
 
 
 class ChatRequest(GenerationRequest):
@@ -243,11 +227,8 @@ class ChatRequest(GenerationRequest):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    add_special_tokens: bool | None = None
-    truncate_prompt_tokens: int | None = None
     reasoning_effort: Annotated[str, Field(max_length=64)] | None = None
     include_reasoning: bool | None = None
     modalities: list[str] | None = None
@@ -278,9 +259,8 @@ class ChatRequest(GenerationRequest):
 
     def check(self) -> None:
         super().check()
-        for name, reason in REFUSED_IN_CHATS.items():
-            if getattr(self, name):
-                raise BadRequestError(name, f"{name} is not supported in chats: {reason}")
+        if self.echo:
+            raise BadRequestError("echo", "echo is not supported in chats: the client has it")
         if self.continue_final_message and self.add_generation_prompt:
             raise BadRequestError(
                 "continue_final_message",
@@ -354,8 +334,6 @@ class CompletionRequest(GenerationRequest):
         ]
     )
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    add_special_tokens: bool | None = None
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1, lt=INT64)] | None = None
 
     @property
     def num_logprobs(self) -> int | None:
@@ -374,10 +352,6 @@ class CompletionRequest(GenerationRequest):
         if self.echo and self.logprobs is not None:
             raise BadRequestError(
                 "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
-            )
-        if self.truncate_prompt_tokens == 0:
-            raise BadRequestError(
-                "truncate_prompt_tokens", "truncate_prompt_tokens is 0; give 1 or more"
             )
         prompt: Any = self.prompt
         if isinstance(prompt, list):

@@ -121,7 +121,8 @@ class OpenAIHandler:
         served = self.served
         return {
             "id": name, "object": "model", "created": served.created, "owned_by": "sooner",
-            "max_model_len": served.max_model_len, "method": served.method, "mode": served.mode,
+            "max_model_len": served.max_model_len, "method": served.method_name,
+            "mode": served.method.mode,
         }  # fmt: skip
 
     def status(self) -> str:
@@ -218,7 +219,7 @@ class OpenAIHandler:
         prompts = await self._prompts(generation)
         size = LARGE if generation.prediction else 0
         prediction = await self._on_reader(partial(self._planner.prediction_of, generation), size)
-        if self.grammars is None:
+        if self.grammars is None and generation.has_grammar:
             refuse_grammars(generation, self.grammars_missing)
         matcher = _none if self.grammars is None else await self.grammars.of(generation)
         choices = self._planner.plan(
@@ -237,7 +238,7 @@ class OpenAIHandler:
         if isinstance(generation, ChatRequest):
             return [await self.served.prepare(generation)]
         return await self._on_reader(
-            lambda: [prepare_text(self.served, prompt, generation) for prompt in generation.prompts]
+            lambda: [prepare_text(self.served, prompt) for prompt in generation.prompts]
         )
 
     async def _whole(
@@ -252,7 +253,7 @@ class OpenAIHandler:
 
     def _totals(self, answering: Answering, generation: GenerationRequest) -> Answer:
         choices = answering.choices
-        prompts = [choice.job.prompt_tokens for choice in choices[:: generation.choices]]
+        prompts = [choice.request.prompt_tokens for choice in choices[:: generation.choices]]
         return totals(choices, prompts)
 
     async def _on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
