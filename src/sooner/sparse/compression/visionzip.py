@@ -13,7 +13,8 @@ from torch.nn.functional import normalize
 
 from ...checks import check_whole
 from ...models import adapt
-from ..pruning.stage import Pruner, PruningStage, Selection
+from ..pruning.hooks import Pruner
+from ..pruning.stage import PruningStage, Selection
 from .families import Gaze, TowerHooks, watch
 
 

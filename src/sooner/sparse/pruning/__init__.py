@@ -1,9 +1,9 @@
 """Lossy pruning of a target's visual tokens: one context manager a file, all *approximate*."""
 
 from .dycoke import DyCoke
+from .hooks import Pruner
 from .ranked import FastV, PyramidDrop
 from .sparse_vlm import SparseVLM
-from .stage import Pruner
 
 PRUNERS: dict[str, type[Pruner]] = {
     pruner.name: pruner for pruner in (FastV, SparseVLM, PyramidDrop, DyCoke)

@@ -11,15 +11,8 @@ from torch.nn.functional import cosine_similarity
 
 from ...engine.cache import SlotCache
 from ..modality import keep_count
-from .stage import (
-    AttentionInputs,
-    Pruner,
-    PruningStage,
-    Selection,
-    check_layer,
-    check_share,
-    keep_best,
-)
+from .hooks import Pruner, check_layer, check_share
+from .stage import AttentionInputs, PruningStage, Selection, keep_best
 
 WINDOW = 4
 """Frames of a window; its first one stays whole."""

@@ -1,20 +1,24 @@
-"""The plumbing of every pruner: hooks on a decoder that take tokens out between its layers."""
+"""What every pruner is: a context manager that takes tokens out between a decoder's layers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from ...checks import check_number, check_whole
 from ...engine.cache import SlotCache, cache_of
 from ...engine.interface import Prompt
 from ...errors import SoonerError, UnsupportedError
-from ...models import Adapter
+from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
-from .stage import AttentionInputs, Follower, Pruner, PruningStage
+from .stage import AttentionInputs, Follower, PruningStage, Selection
 
 
 class PruningHooks(ForwardHooks):
@@ -306,3 +310,101 @@ def _frames(prompt: Prompt, width: int, device: torch.device) -> Tensor:
     if prompt.frames is None:
         return torch.full((width,), -1, device=device)
     return prompt.frames[0, :width].to(device)
+
+
+@dataclass(frozen=True)
+class Pruner:
+    """Drops visual tokens of a prompt inside the target. The mode is *approximate*.
+
+    `with FastV(ratio=0.9)(model): ...` prunes every prompt that `sooner` prefills with this model
+    meanwhile; on exit, and after exceptions, no trace is left. Dropped tokens leave the batch of
+    the later layers and have no keys or values there; kept tokens keep their RoPE positions. Works
+    with every decoding method, one prompt at a time.
+
+    Subclasses say in front of which layers tokens are dropped, and which ones.
+    """
+
+    name: ClassVar[str] = ""
+    mode: ClassVar[str] = "approximate"
+
+    @contextmanager
+    def __call__(self, model: Any) -> Iterator[None]:
+        """Prune on `model` until the block ends.
+
+        Raises:
+            SoonerError: the model has too few layers for this pruner.
+            UnsupportedError: another pruner is at work on it, or, later, a prompt or a cache that
+                can't be pruned.
+        """
+        with PruningHooks(self, adapt(model)):
+            yield
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        """Returns share of the prompt's visual tokens that goes on behind each stage."""
+        raise NotImplementedError
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        """Layers, ascending, in front of which tokens may be dropped; 0 is before the decoder."""
+        raise NotImplementedError
+
+    def begin(self, hidden: Tensor, visual: Tensor) -> Any:
+        """Look at the embedded prompt, `[tokens, hidden]`; the result is each stage's `memo`."""
+        return None
+
+    def keep(self, stage: PruningStage) -> Selection:
+        """Choose what goes on."""
+        raise NotImplementedError
+
+    def follow(self, visual: Tensor) -> Follower | None:
+        """Returns what goes on choosing while tokens are generated, for a prompt that was just
+        prefilled.
+
+        Args:
+            visual: which prompt tokens the layers behind the last stage hold and came from pixels,
+                `[left]` bool.
+        """
+        return None
+
+    def follows(self, layers: int) -> int | None:
+        """Returns the layer whose attention `follow` needs, or `None` if it never chooses."""
+        return None
+
+    def check_depth(self, layers: int) -> None:
+        """Refuse a model without the layers that the pruner works on.
+
+        Raises:
+            SoonerError: names the pruner, its layers and the model's number of them.
+        """
+        stages = self.stages(layers)
+        if any(layer >= layers for layer in stages) or list(stages) != sorted(set(stages)):
+            raise SoonerError(
+                f"{self.name}: drops tokens in front of layers {_listed(stages)}, but the model "
+                f"has {layers} layers; choose different ones below that, ascending"
+            )
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"{type(self).__name__}({values})"
+
+
+def check_share(pruner: Any, *names: str) -> None:
+    """Require the named fields to lie in 0 to 1.
+
+    Raises:
+        SoonerError: names the option and its value.
+    """
+    for name in names:
+        check_number(f"{pruner.name}: {name}", getattr(pruner, name), 0, 1)
+
+
+def check_layer(pruner: Any, name: str, value: Any, minimum: int = 1) -> None:
+    """Require a layer number.
+
+    Raises:
+        SoonerError: names the option, its value and the bound.
+    """
+    check_whole(f"{pruner.name}: {name}", value, minimum)
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))

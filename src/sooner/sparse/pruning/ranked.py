@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..modality import keep_count
-from .stage import Pruner, PruningStage, Selection, check_layer, check_share, instruction, keep_best
+from .hooks import Pruner, check_layer, check_share
+from .stage import PruningStage, Selection, instruction, keep_best
 
 STAGES = 4
 """The paper cuts the decoder into four stages of equal depth."""

@@ -9,17 +9,8 @@ import torch
 from torch import Tensor
 
 from ..modality import keep_count
-from .stage import (
-    Pruner,
-    PruningStage,
-    Selection,
-    check_layer,
-    check_share,
-    cluster_means,
-    density_peaks,
-    instruction,
-    keep_best,
-)
+from .hooks import Pruner, check_layer, check_share
+from .stage import PruningStage, Selection, cluster_means, density_peaks, instruction, keep_best
 
 DEPTHS = (2, 6, 15)
 """Layers in front of which the paper prunes, of the 32 of its models."""
