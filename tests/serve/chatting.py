@@ -21,10 +21,9 @@ from sooner.engine.rows import Reason
 from sooner.engine.stats.run import DraftCount
 from sooner.serve.engine_loop import ServedRequest, Tokens
 from sooner.serve.engine_thread import ServiceLoad, ServiceState
-from sooner.serve.openai.app import create_app
+from sooner.serve.openai.app import OpenAIHandler, create_app
 from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest
-from sooner.serve.openai.routes import OpenAIHandler
 from sooner.serve.refusal import refused
 from sooner.serve.run import bind, url
 from sooner.serve.server import DrainingServer

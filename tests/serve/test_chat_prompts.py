@@ -19,10 +19,10 @@ from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from sooner import miniatures
 from sooner.serve.media.reader import MediaReader, media_reader
+from sooner.serve.openai.messages import parse
 from sooner.serve.openai.planning import Prepared
 from sooner.serve.openai.prompts import ChatPrompts
 from sooner.serve.openai.protocol import ChatRequest
-from sooner.serve.openai.reading import parse
 from sooner.serve.refusal import BadRequestError
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.frames import Sampler, read

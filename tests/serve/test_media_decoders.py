@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sooner.serve.media.limits import MEBI, MediaError, MediaLimits
 from sooner.serve.media.processes import DecodeProcesses
+from sooner.serve.media.sources import MEBI, MediaError, MediaLimits
 from tasks import videos
 
 LIMITS = MediaLimits(

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from sooner.serve.media.fetch import Fetcher, is_public, split
-from sooner.serve.media.limits import MediaError, MediaLimits
-from sooner.serve.media.sources import Sources
+from sooner.serve.media.sources import MediaError, MediaLimits, Sources
 
 LIMITS = MediaLimits(max_bytes=1000, seconds=1.0)
 PUBLIC = "93.184.216.34"

@@ -19,8 +19,8 @@ from sooner.serve.openai.grammar import (
     GuidanceMatcher,
     refuse_grammars,
 )
+from sooner.serve.openai.messages import parse
 from sooner.serve.openai.protocol import ChatRequest
-from sooner.serve.openai.reading import parse
 from sooner.serve.refusal import BadRequestError
 
 llguidance = pytest.importorskip("llguidance")

@@ -14,8 +14,8 @@ from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative
 from sooner.engine.request import TokenLogprobs
+from sooner.serve.openai.answers import TokenTexts
 from sooner.serve.openai.choice import OutputToken
-from sooner.serve.openai.logprobs import TokenTexts
 from sooner.serve.openai.planning import Following
 
 NEW, TOP = 40, 4

@@ -14,16 +14,17 @@ import sooner
 import tiny
 from sooner.errors import SoonerError
 from sooner.serve import model as module
-from sooner.serve.adapters import merged, miniature_of, refuse_unmerged
 from sooner.serve.chat_run import build_engine
 from sooner.serve.model import (
     check_servable,
     kv_memory,
+    merged,
     merged_pair,
+    refuse_unmerged,
     serving_method,
 )
 from sooner.serve.openai.planning import Following
-from sooner.serve.settings import ChatSettings
+from sooner.serve.settings import ChatSettings, miniature_of
 from sooner.tasks.loading import Loaded, ModelPair
 
 

@@ -76,7 +76,7 @@ class Served:
     @cached_property
     def small(self) -> str | None:
         """Name of the miniature, if the model is one."""
-        from ..serve.adapters import miniature_of
+        from ..serve.settings import miniature_of
 
         return miniature_of(self.model or "")
 

@@ -107,13 +107,11 @@ class ActHandler:
                 future.set_exception(stopping())
         self._readers.shutdown(wait=False)
 
-    def health(self, is_known: bool = True) -> tuple[dict[str, Any], int]:
-        """Returns state of the server and its status; without the token, only whether it is
-        ready.
-        """
+    async def health(self, request: Request) -> Response:
+        """Returns whether requests are taken; with the token, also by what they are answered."""
         state = STATES.get(self.thread.state, self.thread.state)
         answer: dict[str, Any] = {"status": state}
-        if is_known:
+        if request.state.is_known:
             load, fault = self.thread.load(), self.thread.fault
             answer |= {
                 **({} if fault is None else {"fault": fault}),
@@ -126,10 +124,14 @@ class ActHandler:
                 "max_batch": self.settings.max_batch,
                 "max_queue": self.settings.max_queue,
             }
-        return answer, 200 if state == "ready" else 503
+        return JSONResponse(answer, 200 if state == "ready" else 503)
+
+    async def metrics_text(self) -> Response:
+        """Returns Prometheus' text format."""
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def act(self, request: Request) -> Response:
-        """Answers `POST /act`."""
+        """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
         began = self.thread.clock()
         try:
             response = await self._admitted(request, began)
@@ -265,19 +267,7 @@ def create_app(
     app.add_middleware(RequestIds)
     app.state.handler = handler
 
-    @app.post("/act")
-    async def act(request: Request) -> Response:
-        """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
-        return await handler.act(request)
-
-    @app.get("/health")
-    async def health(request: Request) -> Response:
-        """Returns whether requests are taken, and by what they are answered."""
-        return JSONResponse(*handler.health(request.state.is_known))
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Returns Prometheus' text format."""
-        return Response(handler.metrics.text(), media_type="text/plain; version=0.0.4")
-
+    app.post("/act")(handler.act)
+    app.get("/health")(handler.health)
+    app.get("/metrics")(handler.metrics_text)
     return app

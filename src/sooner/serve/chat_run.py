@@ -20,10 +20,9 @@ from ..tasks.loading import Loaded, ModelPair
 from .engine_thread import EngineThread
 from .metrics import ChatMetrics
 from .model import chat_prompts, kv_memory, limit_to_row, served_model, serving_method
-from .openai.app import create_app
+from .openai.app import OpenAIHandler, create_app
 from .openai.grammar import GuidanceGrammars
 from .openai.planning import ServedModel
-from .openai.routes import OpenAIHandler
 from .refusal import refused
 from .run import bind, url
 from .server import DrainingServer, stopping_is_no_failure
@@ -100,7 +99,7 @@ class ChatServer:
             settings,
             log_level,
             self.handler.close,
-            lambda: self.thread.has_failed,
+            self.thread.has_failed,
             refused,
             self.thread.hurry,
         )

@@ -200,7 +200,6 @@ class EngineThread:
         """Requests that have not ended."""
         return self._submitted
 
-    @property
     def has_failed(self) -> bool:
         """Whether there is no engine any more."""
         return self.state == "failed"

@@ -19,7 +19,7 @@ from ...documents.resolution import Resolution
 from ...errors import SoonerError
 from ...tasks.frames import read
 from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
-from .limits import MediaError, MediaLimits
+from .sources import MediaError, MediaLimits
 from .worker import DecodeTask
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from .limits import MediaError, MediaLimits
-from .sources import display_url
+from .sources import MediaError, MediaLimits, display_url
 
 PORTS = {"http": 80, "https": 443}
 PIECE = 1 << 16

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .limits import MediaBusyError, MediaError, MediaLimits
+from .sources import MediaBusyError, MediaError, MediaLimits
 from .worker import send
 
 DECODER = "sooner.serve.media.decoders"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .limits import MediaError, MediaLimits
+from .sources import MediaError, MediaLimits
 
 SLACK = 5
 """Seconds behind its limit after which a process ends itself; a server that lives has killed it."""

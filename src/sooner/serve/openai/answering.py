@@ -15,11 +15,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from ..engine_loop import Tokens, nobody
-from ..http import hang_up
 from ..refusal import engine_failed, error_fields, past_deadline, refusal_of, stopping
 from .answers import Answer, AnswerForm
 from .choice import Choice, Update
@@ -33,8 +32,6 @@ PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 SEND_SECONDS = 60.0
 """What a client may take to read what was sent, before it counts as gone."""
-LOOKS = 4
-"""How often in that time it is looked at: a timer for each frame would cost more than its text."""
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -268,7 +265,7 @@ def _data(chunk: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Sends frames until they end or the client is gone, whichever is first.
 
     Args:
@@ -279,44 +276,17 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, frames: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
-        self.frames, self.on_end = frames, on_end
-        self._sending: float | None = None  # since when, if a frame is being sent
-        self.status_code, self.background = 200, None  # and no body, whose length would be told
-        self.init_headers(HEADERS)
+        super().__init__(frames, headers=HEADERS)
+        self.on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        writer = asyncio.ensure_future(self._write(send))
-        gone = asyncio.ensure_future(hang_up(receive))
-        self._watch(writer)
-        try:
-            await asyncio.wait({writer, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._timer.cancel()
-            writer.cancel()
-            gone.cancel()
-            await asyncio.wait({writer, gone})
-            self.on_end()
-        try:
-            if not writer.cancelled():
-                writer.result()
-        finally:
-            del writer, gone  # an error's frames would hold the task that holds the error
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
 
-    async def _write(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        clock = asyncio.get_running_loop().time
-        async for frame in self.frames:
-            self._sending = clock()
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
-            self._sending = None
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _watch(self, writer: asyncio.Future[None]) -> None:
-        """Cut off a client that has not read what was sent."""
-        loop = asyncio.get_running_loop()
-        if self._sending is not None and loop.time() - self._sending >= SEND_SECONDS:
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except TimeoutError:
             logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
-            writer.cancel()
-            return
-        self._timer = loop.call_later(SEND_SECONDS / LOOKS, self._watch, writer)
+        finally:
+            self.on_end()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..media.limits import MediaError, MediaLimits
 from ..media.processes import DecodeProcesses
+from ..media.sources import MediaError, MediaLimits
 from ..media.worker import DecodeTask
 
 MEMORY = 4 << 30

@@ -24,9 +24,8 @@ from ...tasks.frames import Frames, Sampler, metadata
 from ...tasks.loading import Loaded
 from ...tasks.prompting import video_tokens
 from ...tasks.video import VideoInfo
-from ..media.caches import ProcessedMedia
-from ..media.limits import MediaBusyError, MediaError
-from ..media.reader import MediaReader
+from ..media.reader import MediaReader, ProcessedMedia
+from ..media.sources import MediaBusyError, MediaError
 from ..refusal import BadRequestError, RefusedError, too_long
 from .messages import FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
 from .planning import Prepared
