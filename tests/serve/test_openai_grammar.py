@@ -185,8 +185,7 @@ CHOICE = {"structured_outputs": {"choice": ["a"]}}
         ({**CHOICE, "tools": TOOLS, "tool_choice": "required"}, "structured_outputs"),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
         ({**CHOICE, "min_tokens": 2}, "min_tokens"),
-        ({**as_schema(PERSON), "allowed_token_ids": [1]}, "allowed_token_ids"),
-        ({"tools": TOOLS, "tool_choice": "required", "bad_words": ["a"]}, "bad_words"),
+        ({"tools": TOOLS, "tool_choice": "required", "min_tokens": 2}, "min_tokens"),
     ],
 )
 def test_what_can_not_be_a_single_grammar_is_refused(fields: dict[str, Any], field: str) -> None:
