@@ -51,11 +51,10 @@ def make_job(documents: str, out: str, address: str, seconds: float, killer: str
         documents=find_documents([documents]),
         inputs=[documents],
         output=ParseOutput(Delivery(out, ("md", "json", "html")), SETTINGS),
-        drafter="none",
         address=address,
         parsers=2,
         pages_in_flight=2,
-        load=lambda: Waiting(seconds, killer),
+        parser={"drafter": "none", "load": lambda: Waiting(seconds, killer)},
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray")
 
 from sooner.errors import SoonerError
-from sooner.ray.nodes import GONE, SPARE, RayNode, Share, compare, plan_share
+from sooner.ray.nodes import CPUS, GONE, SPARE, RayNode, Share, compare, plan_share
 
 HERE = {"Python": "3.11.7", "torch": "2.11", "'/data'": "a folder"}
 
@@ -19,18 +19,10 @@ def nodes(*cpus: float, gpus: float = 0.0) -> list[RayNode]:
 @pytest.mark.parametrize("cpus", [[1], [2], [4], [16], [1, 1], [2, 2], [1, 4, 16]])
 def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
     share = plan_share(nodes(*cpus), 2 * len(cpus), "--actors")
+    assert share == Share(CPUS)
     assert sum(cpus) - share.cpus * 2 * len(cpus) >= SPARE * len(cpus) - 1e-9
-
-
-@pytest.mark.parametrize(
-    ("cpus", "models", "expected"), [([2], 1, 1.0), ([2], 2, 0.95), ([2], 9, 0.2), ([4, 2], 3, 0.6)]
-)
-def test_a_share_is_as_large_as_fits_when_a_machine_goes(
-    cpus: list[float], models: int, expected: float
-) -> None:
-    assert plan_share(nodes(*cpus), models, "--replicas") == Share(expected)
-    assert plan_share(nodes(*cpus, gpus=9), models, "--replicas") == Share(expected, 1.0)
-    assert plan_share(nodes(*cpus, gpus=9), models, "", needs_gpu=False) == Share(expected)
+    assert plan_share(nodes(*cpus, gpus=9), 2, "--replicas") == Share(CPUS, 1.0)
+    assert plan_share(nodes(*cpus, gpus=9), 2, "", needs_gpu=False) == Share(CPUS)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ def ray_job(
     """
     address = options.check_ray(request.ray, "behind which folders are not this machine's")
     from ..ray import RayJob
-    from ..ray.job import RayModel
     from ..ray.parser import IN_FLIGHT
     from ..tasks.parse.drafters import TIMEOUT
 
@@ -46,15 +45,19 @@ def ray_job(
     documents, part, delivery = job.documents, job.shard, job.output.delivery
     if part is not None:
         documents = [item for item in documents if part.has(item.place.as_posix())]
-    model = None
+    parser: dict[str, Any] = {
+        "settings": request.settings,
+        "drafter": request.drafter,
+        "timeout": request.settings.timeout or TIMEOUT,
+    }
     if request.model is not None:
-        model = RayModel(
-            options.from_root(request.model) or "",
-            request.device,
-            request.dtype,
-            request.trust_remote_code,
-            request.threads,
-        )
+        parser |= {
+            "model": options.from_root(request.model),
+            "device": request.device,
+            "dtype": request.dtype,
+            "trust_remote_code": request.trust_remote_code,
+            "threads": request.threads,
+        }
     return RayJob(
         documents=[_absolute(item) for item in documents],
         inputs=[_named(str(item)) for item in request.inputs or []],
@@ -62,10 +65,7 @@ def ray_job(
             job.output,
             delivery=replace(delivery, folder=_named(str(delivery.folder))),
         ),
-        model=model,
-        settings=request.settings,
-        drafter=request.drafter,
-        timeout=request.settings.timeout or TIMEOUT,
+        parser=parser,
         address=address,
         parsers=request.actors,
         pages_in_flight=request.in_flight or IN_FLIGHT,

@@ -11,20 +11,18 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..documents import fetched
 from ..errors import SoonerError
 from ..storage import ObjectError
-from ..tasks.parse.drafters import TIMEOUT
 from ..tasks.parse.job import DocumentJob
 from ..tasks.parse.output import DocumentWork, ParseOutput
 from ..tasks.parse.result import Counts
-from ..tasks.parse.settings import ParseSettings
 from ..tasks.parse.worker import document_at
 from .cluster import LOCAL, connected
 from .nodes import LIGHT, Share, check_nodes, connected_nodes, plan_share
@@ -47,17 +45,6 @@ RAISED = re.compile(r"(?!ray\.)[A-Za-z_][\w.]*(Error|Exception)\b")
 """A traceback's last line, if the error is not Ray's own."""
 
 
-@dataclass(frozen=True)
-class RayModel:
-    """What `ParserStage` loads on every node; its arguments."""
-
-    model: str
-    device: str = "auto"
-    dtype: str = "auto"
-    trust_remote_code: bool = False
-    threads: int | None = None
-
-
 @dataclass(kw_only=True)
 class RayJob(DocumentJob):
     """Parses documents on Ray.
@@ -68,25 +55,18 @@ class RayJob(DocumentJob):
 
     Attributes:
         inputs: where documents were found; each machine must see them.
-        model: `None` takes drafts as they are.
-        settings: how pages are parsed.
-        drafter, timeout: as `ParserStage` takes them.
+        parser: arguments of `ParserStage`, besides those that stand here.
         address: of a cluster, see `cluster.connected`.
         parsers: actors that parse; by default one a GPU, or one a machine where there is none.
         pages_in_flight: pages under way at once in each.
-        load: makes another parser than that of `model`.
         debug: let Ray and the actors print.
     """
 
     inputs: Sequence[str]
-    model: RayModel | None = None
-    settings: ParseSettings | None = None
-    drafter: str = "auto"
-    timeout: float = TIMEOUT
+    parser: Mapping[str, Any] = field(default_factory=dict)
     address: str = LOCAL
     parsers: int | None = None
     pages_in_flight: int = IN_FLIGHT
-    load: Callable[[], Any] | None = None
     debug: bool = False
 
     def __post_init__(self) -> None:
@@ -106,7 +86,7 @@ class RayJob(DocumentJob):
             nodes = connected_nodes()
             parsers = self.parsers or int(sum(item.gpus for item in nodes)) or len(nodes)
             share = plan_share(nodes, parsers, "--actors")
-            check_nodes(self.inputs, self.model.model if self.model else None, self.store)
+            check_nodes(self.inputs, self.parser.get("model"), self.store)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
             try:
                 self._run_until_done(parsers, share)
@@ -176,14 +156,10 @@ class RayJob(DocumentJob):
             return rows.map_batches(
                 ParserStage,
                 fn_constructor_kwargs={
-                    "settings": self.settings,
+                    **self.parser,
                     "pages_in_flight": self.pages_in_flight,
-                    "drafter": self.drafter,
-                    "timeout": self.timeout,
                     "output": self.output,
                     "notes_of": self.notes_of,
-                    "load": self.load,
-                    **({} if self.model is None else asdict(self.model)),
                 },
                 batch_size=None,
                 num_cpus=share.cpus,

@@ -17,8 +17,9 @@ LIGHT = 0.01
 """CPUs of what mostly waits for files: planning and writing. Ray Data starts nothing where all CPUs
 are taken, and waits for ever without a word."""
 
-MIN_SHARE = 0.2
-"""Share of a CPU below which a model would only wait for others."""
+CPUS = 0.2
+"""What Ray counts for an actor: little enough that one whose machine is lost finds room elsewhere;
+with less a model would only wait for others."""
 
 SPARE = 0.1
 """CPUs of a machine that are left for what is light."""
@@ -54,12 +55,12 @@ class Share:
 def plan_share(
     nodes: Sequence[RayNode], actors: int, options: str, needs_gpu: bool = True
 ) -> Share:
-    """Returns the largest share, one CPU at most, with which all actors find room, also when one of
-    several machines is lost.
+    """Returns what each actor takes: little of the CPUs, which it shares with its own threads and
+    with others', and a whole GPU where there are any.
 
     Args:
         nodes: of the cluster.
-        actors: with a model each, on a GPU of its own where there are any.
+        actors: with a model each.
         options: of the command line that say how many.
         needs_gpu: models go onto GPUs.
 
@@ -72,17 +73,13 @@ def plan_share(
             f"{actors} models need a GPU each, and the cluster has {gpus:g}; ask for at most "
             f"{int(gpus)} with {options}, or give --device cpu"
         )
-    # An actor whose machine is lost is started on another, and its work waits for that.
-    room = sorted((max(node.cpus - SPARE, 0.0) for node in nodes), reverse=True)
-    room = room[1:] or room
-    for percent in range(100, round(100 * MIN_SHARE) - 1, -5):
-        if sum(int(free * 100 / percent + 1e-9) for free in room) >= actors:
-            return Share(percent / 100, 1.0 if gpus else 0.0)
-    limit = sum(int(free / MIN_SHARE + 1e-9) for free in room)
-    raise SoonerError(
-        f"{actors} actors need {MIN_SHARE * actors:g} CPUs or more, and the cluster has "
-        f"{sum(item.cpus for item in nodes):g}; ask for at most {max(limit, 1)} with {options}"
-    )
+    limit = sum(int(max(node.cpus - SPARE, 0.0) / CPUS + 1e-9) for node in nodes)
+    if actors > limit:
+        raise SoonerError(
+            f"{actors} actors need {CPUS * actors:g} CPUs or more, and the cluster has "
+            f"{sum(item.cpus for item in nodes):g}; ask for at most {max(limit, 1)} with {options}"
+        )
+    return Share(CPUS, 1.0 if gpus else 0.0)
 
 
 def check_nodes(paths: Sequence[str], model: str | None, store: Store | None = None) -> None:
