@@ -31,7 +31,7 @@ PAGE = [
     Region((100, 1300, 900, 1340), "Footnote", 10, ["1 of last year"]),
 ]
 
-BOXED = ["dots", "deepseek", "chandra"]
+BOXED = ["dots", "deepseek", "doctags", "chandra", "chandra-2"]
 
 
 def read_back(form: PageForm, regions: list[Region]) -> list[Region]:
@@ -184,3 +184,45 @@ def test_broken_otsl_is_read_as_far_as_possible() -> None:
         ["b", "", "", ""],
     ]
     assert to_otsl([[Cell("a"), Cell("b")], [Cell("c")]]) == "<fcel>a<fcel>b<nl><fcel>c<ecel><nl>"
+
+
+def test_what_docling_writes_is_what_is_written_here() -> None:
+    """docling-core's own serializer, of the same page."""
+    docling = pytest.importorskip("docling_core.types.doc")
+    document = pytest.importorskip("docling_core.types.doc.document")
+    whole = document.DoclingDocument(name="page")
+    whole.add_page(1, document.Size(width=SIZE[0], height=SIZE[1]))
+
+    def place(region: Region) -> object:
+        left, top, right, bottom = region.bbox or (0, 0, 0, 0)
+        origin = docling.CoordOrigin.TOPLEFT
+        box = document.BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=origin)
+        return document.ProvenanceItem(page_no=1, bbox=box, charspan=(0, 0))
+
+    title, head, text, first, two, formula, *_ = PAGE
+    whole.add_title(title.drafts[0], prov=place(title))
+    whole.add_heading(head.drafts[0], level=1, prov=place(head))
+    whole.add_text(docling.DocItemLabel.TEXT, text.drafts[0], prov=place(text))
+    listed = whole.add_list_group()
+    for item in (first, two):
+        whole.add_list_item(
+            item.drafts[0].removeprefix("- "), enumerated=False, parent=listed, prov=place(item)
+        )
+    whole.add_formula(formula.drafts[0], prov=place(formula))
+    cells = [
+        document.TableCell(
+            text=words, start_row_offset_idx=row, end_row_offset_idx=row + 1,
+            start_col_offset_idx=column, end_col_offset_idx=column + wide, col_span=wide,
+            column_header=row == 0,
+        )
+        for row, column, wide, words in [
+            (0, 0, 2, "Fruit"), (1, 0, 1, "pear"), (1, 1, 1, ""), (2, 0, 1, "plum"), (2, 1, 1, "2"),
+        ]
+    ]  # fmt: skip
+    data = document.TableData(num_rows=3, num_cols=2, table_cells=cells)
+    whole.add_table(data, prov=place(PAGE[7]))
+    whole.add_picture(prov=place(PAGE[8]))
+    page = [*PAGE[:6], PAGE[7], PAGE[8]]
+    assert whole.export_to_doctags().strip() == page_text(
+        FORMS["doctags"], PageDraft(page, size=SIZE)
+    )

@@ -177,7 +177,7 @@ def test_a_model_s_folder_sets_the_prompt_and_the_page_size(
     """Without options; those that are given have the say."""
     model = tmp_path / "model"
     shutil.copytree(target_folder, model)
-    config = {"prompt": "w8 w9", "form": "chandra", "size": [90, 120]}
+    config = {"prompt": "w8 w9", "form": "doctags", "size": [90, 120]}
     (model / "sooner.json").write_text(json.dumps({"parse": config}))
     how = ["--model", model, "--drafter", "none", "--max-new-tokens", 4, "--workers", 0]
     out = tmp_path / "out"

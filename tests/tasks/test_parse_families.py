@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from page_answers import page_text
 from sooner.documents import PageDraft, Region
-from sooner.documents.tables import Cell, to_html
+from sooner.documents.tables import Cell, grid, read_table, to_html
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
 from sooner.tasks.parse.answers import region_markdown
@@ -27,8 +27,6 @@ from sooner.tasks.parse.contexts import (
 )
 from sooner.tasks.parse.families import (
     FAMILIES,
-    REFUSED,
-    check_type,
 )
 from sooner.tasks.parse.forms import FORMS, FamilyPrompts
 from sooner.tasks.parse.habits import (
@@ -51,8 +49,13 @@ TABLE = to_html([[Cell("Fruit", columns=2)], [Cell("pear"), Cell("2")]])
         ("allenai/olmOCR-2-7B-1025-FP8", "qwen2_5_vl", "olmocr"),
         ("nanonets/Nanonets-OCR2-3B", "qwen2_5_vl", "nanonets-ocr"),
         ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", None),
+        ("opendatalab/MinerU2.5-2509-1.2B", "qwen2_vl", "mineru"),
         ("datalab-to/chandra", "qwen3_vl", "chandra"),
-        ("datalab-to/chandra-ocr-2", "qwen3_vl", None),
+        ("datalab-to/chandra-ocr-2", "qwen3_5", "chandra-2"),
+        ("datalab-to/chandra-ocr-2", "", "chandra-2"),
+        ("ibm-granite/granite-docling-258M", "idefics3", "granite-docling"),
+        ("ds4sd/SmolDocling-256M-preview", "idefics3", "granite-docling"),
+        ("HuggingFaceM4/Idefics3-8B-Llama3", "idefics3", None),
         ("anybody/anything", "glm_ocr", "glm-ocr"),
         ("anybody/anything", "paddleocr_vl", "paddleocr-vl"),
         ("anybody/anything", "", None),
@@ -98,13 +101,6 @@ def test_the_table_of_families_is_that_of_the_documentation() -> None:
         assert f"`{name}`" in text
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_other_document_models_are_refused_by_name(kind: str) -> None:
-    with pytest.raises(SoonerError, match=f"of type '{kind}' can't verify drafts: ") as caught:
-        check_type(kind, "some/model")
-    assert "\n" not in str(caught.value)
-
-
 def page() -> PageDraft:
     regions = [
         Region((0, 0, 40, 40), "Text", 0, ["pears and"]),
@@ -123,6 +119,8 @@ def test_the_prompt_of_a_crop_follows_its_content() -> None:
     assert prompts == ["OCR:", "Formula Recognition:", "Table Recognition:", "Chart Recognition:"]
     assert [piece.place for piece in pieces] == [0, 1, 2, 4]  # a picture without text is left out
     assert [piece.end for piece in pieces] == ["\n\n", "\n\n", "\n\n", ""]
+    tagged = region_pieces(page(), ask_of("", FAMILIES["granite-docling"].ask))
+    assert [piece.end for piece in tagged] == ["\n\n", "\n\n", "\n\n", ""]  # of the Markdown
     assert pieces[1].texts == ["\\[x + y\\]"]
     assert pieces[2].texts == ["<fcel>Fruit<lcel><nl><fcel>pear<fcel>2<nl>"]
     assert region_pieces(page(), ask_of("glm_ocr"))[2].texts == [TABLE]
@@ -147,13 +145,15 @@ def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
 def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
     draft = page()
     table, text = draft.regions[2], draft.regions[0]
+    markdown = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
+    assert grid(read_table(markdown)) == [["a", "b"], ["1", ""]]
     assert region_markdown("```markdown\nplums\n```", "markdown", text) == "plums"
     assert region_markdown("---\nis_table: False\n---\nplums", "front-matter", text) == "plums"
     markdown = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
     assert markdown == "<table><tr><td>a</td><td>b</td></tr></table>"
 
 
-@pytest.mark.parametrize("form", ["deepseek", "otsl"])
+@pytest.mark.parametrize("form", ["deepseek", "doctags", "otsl"])
 def test_tags_are_special_tokens_that_drafts_have_and_decoding_keeps(form: str) -> None:
     """A byte-level tokenizer that has each tag as one special token, as the families' have."""
     draft = PageDraft(

@@ -1,4 +1,4 @@
-"""Files for other programs: read back by docling-core, pyarrow and json, and judged by content."""
+"""Files for other programs: read back by docling-core and json, and judged by content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 from sooner.documents import Page
 from sooner.errors import SoonerError
 from sooner.tasks.parse.formats import FORMATS, check_formats, figures, render_document, render_page
-from sooner.tasks.parse.result import ParsedPage, StageStats
+from sooner.tasks.parse.result import ParsedPage
 from tasks.pages_of import BOTTOM, HEIGHT, INFO, MIDDLE, TOP, WIDTH, page
 
 TABLE = "<table><tr><th>Name</th><th>Born</th></tr><tr><td>Ann</td><td>1901</td></tr></table>"
@@ -115,27 +115,6 @@ def test_docling_tables_keep_their_spans() -> None:
     assert table.data.grid[0][0].row_span == 1
 
 
-def test_parquet_has_a_row_a_page(pages: list[ParsedPage]) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    stages = {"page": StageStats(1, 20, 5, "exact", 4.0, 4.0, 1.0, 20.0)}
-    fast = page(4, ("Text", "x", None), stages=stages, seconds={"decode": 1.5}, notes=["why"])
-    data = rendered("parquet", [*pages, fast], failed=[{"page": 3, "reason": "torn"}])
-    table = parquet.read_table(io.BytesIO(data))
-    rows = table.to_pylist()
-    assert [(row["page"], row["status"]) for row in rows] == [
-        (1, "SUCCESS"), (2, "SUCCESS"), (3, "FAILED"), (4, "SUCCESS"),
-    ]  # fmt: skip
-    assert {row["document"] for row in rows} == {"sub/a paper.pdf"}
-    first, region = rows[0], rows[0]["regions"][6]
-    assert (first["markdown"], first["width"]) == (pages[0].markdown, WIDTH)
-    assert (region["label"], region["text"]) == ("Table", TABLE)
-    assert region["bbox"] == [50.0, 180.0, 550.0, 250.0]
-    assert (rows[2]["reason"], rows[2]["markdown"], rows[2]["regions"]) == ("torn", None, None)
-    assert (rows[0]["tokens_per_second"], rows[3]["tokens_per_second"]) == (None, 20.0)
-    assert (rows[3]["seconds"]["decode"], rows[3]["seconds"]["vision"]) == (1.5, None)
-    assert rows[3]["notes"] == ["why"]
-
-
 def picture() -> Page:
     """Black, but for a red picture in the middle."""
     drawn = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
@@ -189,19 +168,3 @@ def test_unknown_formats_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SoonerError, match=r"pip install 'sooner\[docling\]'"):
         check_formats("docling")
-
-
-def test_parquet_files_of_many_documents_are_one_table(
-    pages: list[ParsedPage], tmp_path: Path
-) -> None:
-    """Types never depend on what is in a file: an empty one has the same."""
-    pandas = pytest.importorskip("pandas")
-    dataset = pytest.importorskip("pyarrow.dataset")
-    failed = [{"page": 1, "reason": "torn"}]
-    for name, of, told in (("a", pages, []), ("b", [], failed), ("c", [], [])):
-        (tmp_path / f"{name}.parquet").write_bytes(rendered("parquet", of, failed=told))
-    files = sorted(map(str, tmp_path.iterdir()))
-    schemas = {str(dataset.dataset(file).schema) for file in files}
-    assert len(schemas) == 1
-    assert dataset.dataset(files).to_table().num_rows == 3
-    assert pandas.read_parquet(tmp_path)["status"].tolist() == ["SUCCESS", "SUCCESS", "FAILED"]

@@ -69,7 +69,7 @@ class ParseOptions(options.SingleModel):
         ParseSettings, Fields(without=("region_rows", "reference_window", "repetition"))
     ] = field(default_factory=ParseSettings)
     formats: str = option(
-        "md,json", metavar="md,json,html,docling,parquet", names=("--format", "--formats")
+        "md,json", metavar="md,json,html,docling", names=("--format", "--formats")
     )
     resume: bool = option(True, names=("--resume/--fresh",))
     on_error: str = option("skip", known=("skip", "stop"), metavar="skip|stop")

@@ -9,7 +9,7 @@ import html
 import json
 import re
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, Literal
 
 from ..regions import (
     CAPTION,
@@ -65,11 +65,20 @@ NUMBERED = re.compile(r"\d{1,3}\.\s")
 
 
 class Chandra(PageForm):
-    """The form that writes a `div` for each block, one after the other."""
+    """The form that writes a `div` for each block, one after the other.
 
-    frame = (1024, 1024)
+    Args:
+        side: width and height that boxes are said in: 1024 for Chandra 1, 1000 for 2.
+        boxes: `"list"` for `[x0, y0, x1, y1]` (Chandra 1), `"blanks"` for numbers with blanks
+            between them (2). Both are read.
+    """
+
     has_boxes = True
     fences = ("html",)
+
+    def __init__(self, side: int, boxes: Literal["list", "blanks"]) -> None:
+        self.side, self.boxes = side, boxes
+        self.frame = (side, side)
 
     def text_of(self, region: Region, draft: str) -> str:
         return _content(region, draft)
@@ -77,7 +86,9 @@ class Chandra(PageForm):
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         attributes = ""
         if region.bbox is not None and 0 not in size:
-            attributes = f' data-bbox="{list(placed(region.bbox, size, self.frame))}"'
+            sides = placed(region.bbox, size, (self.side, self.side))
+            listed = str(list(sides)) if self.boxes == "list" else " ".join(map(str, sides))
+            attributes = f' data-bbox="{listed}"'
         return f'<div{attributes} data-label="{NAMES[region.label]}">{text}</div>'
 
     def between(self, region: Region, following: Region) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from ...checks import check_choice
 from ...documents.regions import FORMULA, PICTURE, TABLE
-from ...errors import SoonerError
-from .forms import CropPrompt, FamilyPrompts
+from .forms import CODE, CropPrompt, FamilyPrompts
 from .prompts import (
-    CHANDRA,
+    CHANDRA_1,
+    CHANDRA_2,
     DOTS_PAGE,
     GOT_PAGE,
     GOT_TEMPLATE,
@@ -66,7 +66,7 @@ class Family:
         return bool(model_type)
 
 
-KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE}
+KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE, "code": CODE}
 """Regions that a family may have a prompt of their own for, as its documentation calls them."""
 
 
@@ -77,10 +77,16 @@ def _crops(form: str, **prompts: str) -> dict[str, CropPrompt]:
 
 FAMILIES: dict[str, Family] = {
     "chandra": Family(
-        FamilyPrompts(CHANDRA, "chandra"),
+        FamilyPrompts(CHANDRA_1, "chandra"),
         "datalab-to/chandra, chandra/prompts.py until January 2026",
         ("qwen3_vl",),
         r"chandra(?!.*2)",
+    ),
+    "chandra-2": Family(
+        FamilyPrompts(CHANDRA_2, "chandra-2"),
+        "datalab-to/chandra, chandra/prompts.py; docling-project/docling, vlm_prompts.py",
+        ("qwen3_5",),
+        r"chandra.*2",
     ),
     "deepseek-ocr-2": Family(
         FamilyPrompts(
@@ -128,6 +134,25 @@ FAMILIES: dict[str, Family] = {
         note="1024 x 1024 px, scaled by its processor; tables are LaTeX, drafted as HTML",
         stops=("<|im_end|>",),
     ),
+    "granite-docling": Family(
+        FamilyPrompts(
+            "Convert this page to docling.",
+            "doctags",
+            "",
+            "",
+            _crops(
+                "doctags",
+                table="Convert table to OTSL.",
+                formula="Convert formula to LaTeX.",
+                chart="Convert chart to table.",
+                code="Convert code to text.",
+            ),
+        ),
+        "ibm-granite/granite-docling-258M and docling-project/SmolDocling-256M-preview, README",
+        ("idefics3",),
+        r"docling",
+        note="SmolDocling too; tiles of 512 px, cut by its processor",
+    ),
     "hunyuan-ocr": Family(
         FamilyPrompts(
             HUNYUAN_PAGE,
@@ -148,6 +173,19 @@ FAMILIES: dict[str, Family] = {
         ("lighton_ocr",),
         longest=1540,
         note="asked nothing: it is shown the picture alone",
+    ),
+    "mineru": Family(
+        FamilyPrompts(
+            "\nText Recognition:",
+            "markdown",
+            "\nText Recognition:",
+            "text",
+            _crops("otsl-lines", table="\nTable Recognition:", formula="\nFormula Recognition:"),
+        ),
+        "opendatalab/mineru-vl-utils, mineru_vl_utils/mineru_client.py",
+        ("qwen2_vl",),
+        r"mineru",
+        unit="region",
     ),
     "nanonets-ocr": Family(
         FamilyPrompts(NANONETS, "markdown-html"),
@@ -191,22 +229,6 @@ FAMILIES: dict[str, Family] = {
     ),
 }
 
-REFUSED = {
-    "donut": "it is an encoder and a decoder",
-    "donut-swin": "it is an encoder and a decoder",
-    "florence2": "it is an encoder and a decoder",
-    "kosmos-2.5": "it is shown flattened patches, not a picture in a prompt",
-    "kosmos_2_5": "it is shown flattened patches, not a picture in a prompt",
-    "nougat": "it is an encoder and a decoder",
-    "pix2struct": "it is an encoder and a decoder",
-    "pp_formulanet": "it is an encoder and a decoder for formulas alone",
-    "trocr": "it is an encoder and a decoder",
-    "udop": "it is an encoder and a decoder",
-    "unlimited_ocr": "it keeps a window of its own text, which drafts can't be taken out of",
-    "vision-encoder-decoder": "it is an encoder and a decoder (as Nougat and Donut)",
-}
-"""Types of document models that drafts can't be verified by, and why."""
-
 
 def check_family(name: str) -> None:
     """Require a family's name.
@@ -215,19 +237,6 @@ def check_family(name: str) -> None:
         SoonerError: an unknown one, with the nearest.
     """
     check_choice("family", name, FAMILIES)
-
-
-def check_type(model_type: str, model: str) -> None:
-    """Refuse a type of `REFUSED`.
-
-    Raises:
-        SoonerError: says why, and what to do instead.
-    """
-    if model_type in REFUSED:
-        raise SoonerError(
-            f"model '{model}' of type '{model_type}' can't verify drafts: {REFUSED[model_type]}; "
-            "save what it reads by its own code, and name another model with --drafter saved:FILE"
-        )
 
 
 def known_by(family: Family) -> str:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from ...documents.forms import (
     Blocks,
     Chandra,
+    DocTags,
     FrontMatter,
     Grounding,
     LayoutJson,
     PageForm,
 )
-from ...documents.regions import Region
-from ...documents.serialise import DOTS, Style
+from ...documents.regions import TEXT, Region
+from ...documents.serialise import DOTS, FENCE, Style
 
 MARKDOWN_HTML = Style(tables="html", formulas="dollars")
 
@@ -26,16 +27,24 @@ FORMS: dict[str, PageForm] = {
     "text": Blocks(Style(tables="html", formulas="dollars", headings=False)),
     "front-matter": FrontMatter(Style(tables="html", formulas="brackets", furniture=False)),
     "otsl": Blocks(Style(tables="otsl", formulas="brackets", headings=False)),
+    "otsl-lines": Blocks(Style(tables="otsl", formulas="bracket-lines", headings=False)),
     "dots": LayoutJson(),
     "dots-text": Blocks(DOTS),
     "deepseek": Grounding(Style(tables="html", formulas="brackets", furniture=False)),
-    "chandra": Chandra(),
+    "doctags": DocTags(),
+    "chandra": Chandra(1024, "list"),
+    "chandra-2": Chandra(1000, "blanks"),
 }
 
 """Names of `--form`: Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; those
 and formulas in brackets; a region's text, without marks of headings; Markdown behind YAML front
-matter; a region's table in OTSL, or formula in brackets; dots.ocr's list of boxes, and what it
-writes about a crop; tags with labels and boxes of DeepSeek-OCR; HTML with boxes."""
+matter; a region's table in OTSL, or formula in brackets, and that with brackets on lines of their
+own; dots.ocr's list of boxes, and what it writes about a crop; tags with
+labels and boxes of DeepSeek-OCR; DocTags; HTML with boxes."""
+
+
+CODE = "Code"
+"""Regions of code, which are texts in a fence: families may have a prompt of their own for them."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class FamilyPrompts:
         form: in what form that is answered.
         region: the prompt for a region's crop; empty for the same.
         region_form: in what form that is answered.
-        by_label: questions about crops of some labels, where these have their own.
+        by_label: questions about crops of some labels, or of `CODE`, where these have their own.
         template: the whole input with `{prompt}` in it, for models whose processors come without a
             chat template.
     """
@@ -69,8 +78,13 @@ class FamilyPrompts:
 
     def about(self, region: Region) -> CropPrompt:
         """Returns what is asked about a region's crop."""
+        is_code = region.label == TEXT and any(text.startswith(FENCE) for text in region.drafts)
+        return self.of(CODE if is_code and CODE in self.by_label else region.label)
+
+    def of(self, label: str) -> CropPrompt:
+        """Returns what is asked about crops of a label, or of `CODE`."""
         other = CropPrompt(self.region or self.page, self.region_form or self.form)
-        return self.by_label.get(region.label, other)
+        return self.by_label.get(label, other)
 
 
 GENERAL = FamilyPrompts("Read this page. Write all of its text as Markdown, in reading order.")

@@ -9,7 +9,7 @@ from ...errors import SoonerError
 from ..loading import ModelPair, is_text_only, load_pair, model_type
 from ..model_types import seeing_types
 from .decoding import eos_ids
-from .families import FAMILIES, check_type
+from .families import FAMILIES
 from .habits import family_of
 from .identity import DEMO, MINIATURE, parser_name
 
@@ -32,7 +32,6 @@ def load_parser(
     """
     name = parser_name(model)
     kind = model_type(name, trust_remote_code)
-    check_type(kind, name)
     if is_text_only(kind):
         raise SoonerError(
             f"model '{name}' of type '{kind}' reads text only; a page needs a model that sees: "

@@ -6,6 +6,8 @@ makes answers worse, and their form another one.
 
 from __future__ import annotations
 
+import re
+
 DOTS_PAGE = """\
 Please output the layout information from the PDF image, including each layout element's bbox, \
 its category, and the corresponding text content within the bbox.
@@ -79,33 +81,32 @@ OLMOCR = (
 )
 """olmOCR from 0825, olmOCR 2: allenai/olmocr, `build_no_anchoring_v4_yaml_prompt`."""
 
-CHANDRA = """\
+_TAGS = [
+    "math", "br", "i", "b", "u", "del", "sup", "sub", "table", "tr", "td", "p", "th", "div",
+    "pre", "h1", "h2", "h3", "h4", "h5", "ul", "ol", "li", "input", "a", "span", "img", "hr",
+    "tbody", "small", "caption", "strong", "thead", "big", "code",
+]  # fmt: skip
+
+_ATTRIBUTES = [
+    "class", "colspan", "rowspan", "display", "checked", "type", "border", "value", "style",
+    "href", "alt", "align",
+]  # fmt: skip
+
+_LABELS = [
+    "Caption", "Footnote", "Equation-Block", "List-Group", "Page-Header", "Page-Footer", "Image",
+    "Section-Header", "Table", "Text", "Complex-Block", "Code-Block", "Form", "Table-Of-Contents",
+    "Figure",
+]  # fmt: skip
+
+_CHANDRA = """\
 OCR this image to HTML, arranged as layout blocks.  Each layout block should be a div with the \
-data-bbox attribute representing the bounding box of the block in [x0, y0, x1, y1] format.  Bboxes \
-are normalized 0-1024. The data-label attribute is the label for the block.
+data-bbox attribute representing the bounding box of the block in BOX format.  Bboxes are \
+normalized 0-SIDE. The data-label attribute is the label for the block.
 
 Use the following labels:
-- Caption
-- Footnote
-- Equation-Block
-- List-Group
-- Page-Header
-- Page-Footer
-- Image
-- Section-Header
-- Table
-- Text
-- Complex-Block
-- Code-Block
-- Form
-- Table-Of-Contents
-- Figure
+LABELS
 
-Only use these tags ['math', 'br', 'i', 'b', 'u', 'del', 'sup', 'sub', 'table', 'tr', 'td', 'p', \
-'th', 'div', 'pre', 'h1', 'h2', 'h3', 'h4', 'h5', 'ul', 'ol', 'li', 'input', 'a', 'span', 'img', \
-'hr', 'tbody', 'small', 'caption', 'strong', 'thead', 'big', 'code'], and these attributes \
-['class', 'colspan', 'rowspan', 'display', 'checked', 'type', 'border', 'value', 'style', 'href', \
-'alt', 'align'].
+Only use these tags TAGS, and these attributes ATTRIBUTES.
 
 Guidelines:
 * Inline math: Surround math with <math>...</math> tags. Math expressions should be rendered in \
@@ -114,11 +115,43 @@ KaTeX-compatible LaTeX. Use display for block math.
 * Formatting: Maintain consistent formatting with the image, including spacing, indentation, \
 subscripts/superscripts, and special characters.
 * Images: Include a description of any images in the alt attribute of an <img> tag. Do not fill \
-out the src property.
+out the src property.IMAGES
 * Forms: Mark checkboxes and radio buttons properly.
 * Text: join lines together properly into paragraphs using <p>...</p> tags.  Use <br> tags for \
 line breaks within paragraphs, but only when absolutely necessary to maintain meaning.
-* Use the simplest possible HTML structure that accurately represents the content of the block.
+MORE* Use the simplest possible HTML structure that accurately represents the content of the block.
 * Make sure the text is accurate and easy for a human to read and interpret.  Reading order \
 should be correct and natural."""
-"""Chandra 1: datalab-to/chandra, `OCR_LAYOUT_PROMPT` until January 2026."""
+
+
+def _chandra(
+    box: str, side: int, labels: list[str], tags: list[str], attributes: list[str],
+    images: str = "", more: str = "",
+) -> str:  # fmt: skip
+    """Returns a version of Chandra's prompt: how boxes are written, and what the version added."""
+    filled = {
+        "BOX": box,
+        "SIDE": str(side),
+        "LABELS": "\n".join(f"- {label}" for label in labels),
+        "TAGS": str(tags),
+        "ATTRIBUTES": str(attributes),
+        "IMAGES": images,
+        "MORE": more,
+    }
+    return re.sub("|".join(filled), lambda match: filled[match[0]], _CHANDRA)
+
+
+CHANDRA_1 = _chandra("[x0, y0, x1, y1]", 1024, _LABELS, _TAGS, _ATTRIBUTES)
+
+CHANDRA_2 = _chandra(
+    "x0 y0 x1 y1",
+    1000,
+    [*_LABELS, "Chemical-Block", "Diagram", "Bibliography", "Blank-Page"],
+    [*_TAGS, "chem"],
+    [*_ATTRIBUTES, "data-bbox", "data-label"],
+    " Describe in detail inside the div tag. Also convert charts to high fidelity data, and "
+    "convert diagrams to mermaid.",
+    "* Chemistry: Use <chem>...</chem> tags for chemical formulas with reactive SMILES.\n"
+    "* Lists: Preserve indents and proper list markers.\n",
+)
+"""Chandra: datalab-to/chandra, `OCR_LAYOUT_PROMPT`; what its second version was trained on, too."""

@@ -31,7 +31,7 @@ class ParseSettings:
             *relaxed*.
         family: what the model is a finetune of, where neither its name nor its type tells:
             olmocr, glm-ocr, ..., whose prompts and forms are used (`sooner doctor` lists them).
-        form: how the target writes: markdown, markdown-html, dots, deepseek, ... (see
+        form: how the target writes: markdown, markdown-html, dots, doctags, deepseek, ... (see
             docs/reference/parsers.md); by default as its family does, or as its sooner.json says.
         prompt: what the target is asked about a page; by default what its family is best asked.
         region_prompt: what it is asked about a region; by default the same, or the family's own.

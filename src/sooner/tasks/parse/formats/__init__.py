@@ -54,7 +54,6 @@ FORMATS = {
     "json": FileFormat("json", texts.json_page, texts.json_document),
     "html": FileFormat("html", texts.html_page, texts.html_document, joined_pages),
     "docling": FileFormat("docling.json", None, _later("docling"), joined_pages, "docling_core"),
-    "parquet": FileFormat("parquet", None, _later("parquet"), None, "pyarrow"),
 }
 
 WITH_FURNITURE = ("md", "html")
