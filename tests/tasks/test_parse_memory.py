@@ -50,7 +50,7 @@ def limited(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Limit]
 def test_a_page_that_never_fits_says_what_to_lower(qwen: ModelPair, limited: Limit) -> None:
     parser = PageParser(qwen, ParseSettings(**FIXED))
     tried = limited(24 * 32 - 1)  # patches of 7 pixels
-    with pytest.raises(MemoryRanOutError, match=r"memory ran out \(CUDA out of .*lower --dpi"):
+    with pytest.raises(MemoryRanOutError, match=r"memory ran out \(.*\); lower --dpi or"):
         parser(noise_page(168, 224))
-    assert tried == [24 * 32]
+    assert tried[0] == 24 * 32
     assert parser(noise_page()).mode == "exact"

@@ -125,7 +125,7 @@ class PageWorker:
             as `ConcurrentParser`.
         drafter: drafts pages; `None` decodes plainly. Its errors fail the page, if it is not
             `guarded`.
-        workers: pages that are read and drafted at a time.
+        workers: pages that are read and drafted at a time, and ahead; 0 drafts each in its turn.
         output: takes the pages; `None` for a worker whose pages are only `parsed`.
         notes_of: notes for the pages of a document.
         debug: let unexpected errors through.
@@ -144,7 +144,7 @@ class PageWorker:
     ) -> None:
         self.reader = PageReader(intake)
         self.drafter, self.output, self.notes_of, self.debug = drafter, output, notes_of, debug
-        self.capacity = max(workers, 1) + 1
+        self.capacity = workers + 1
         self._load, self._parser = load, None
         self._reading, self._parsing = asyncio.Semaphore(max(workers, 1)), asyncio.Semaphore(1)
         self._slots, self._entering = asyncio.Semaphore(self.capacity), asyncio.Lock()
