@@ -128,24 +128,6 @@ def test_boxes_of_another_size_are_brought_together() -> None:
     assert merge([first, two]).regions[0].drafts == ["x", "y"]
 
 
-def test_a_lone_region_between_the_same_neighbours_is_the_same() -> None:
-    boxes = [(0, 0, 100, 20), (0, 30, 100, 90), (0, 120, 100, 190)]
-    first = draft("a", *(Region(place, order=n, drafts=[f"a{n}"]) for n, place in enumerate(boxes)))
-    two = draft(
-        "b",
-        Region(boxes[0], order=0, drafts=["b0"]),
-        Region(None, order=1, drafts=["b1"]),
-        Region(boxes[2], order=2, drafts=["b2"]),
-    )
-    assert [region.drafts for region in merge([first, two]).regions] == [
-        ["a0", "b0"],
-        ["a1", "b1"],
-        ["a2", "b2"],
-    ]
-    far = draft("c", two.regions[0], Region((0, 95, 100, 99), drafts=["c"]), two.regions[2])
-    assert len(merge([first, far]).regions) == 4
-
-
 def test_an_empty_draft_leads_nothing_and_its_reason_stays() -> None:
     empty = PageDraft([], 0.5, "a", (200, 200), "no text layer")
     merged = merge([empty, draft("b", Region((0, 0, 9, 9), drafts=["x"]))])

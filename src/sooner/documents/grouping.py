@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from . import code
-from .footnotes import NOTE
 from .lines import (
+    NOTE,
     SAME_SIZE,
     Block,
     blocks_of,

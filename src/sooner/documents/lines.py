@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from .footnotes import NOTE
 from .page import Line
 from .regions import around, shared_height, shared_width
 
@@ -31,6 +30,9 @@ MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,
 
 LONE_MARKER = re.compile(r"[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]")
 """Such a beginning alone, which stands too far from its item to be of one line with it."""
+
+NOTE = re.compile(r"<sup>[^<\s]{1,3}</sup>")
+"""How a footnote begins."""
 
 MARKER_GAP = 4.0
 """Heights of a line between a mark and its item at most."""

@@ -173,25 +173,30 @@ def _page(
 
 
 def _drawn(
-    pdfium: ModuleType, page: Any, path: Path, number: int, count: int, resolution: Resolution
+    pdfium: ModuleType,
+    page: Any,
+    path: Path,
+    number: int,
+    count: int,
+    resolution: Resolution,
+    notes: tuple[str, ...] = (),
 ) -> Page | BrokenPage:
-    notes = list[str]()
-    if turn := text_turn(pdfium, page):
-        page.set_rotation((page.get_rotation() + turn) % 360)
-        notes.append(f"turned by {turn} degrees, as its text runs")
     drawn = draw_page(page, resolution)
     if isinstance(drawn, str):
         return BrokenPage(path, number, drawn)
     picture, scale = drawn
-    if scale < resolution.of_pdf(*page.get_size()):
-        notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
     try:
         text = page_text(pdfium, page, picture)
     except Exception as error:  # the picture is still good for OCR and for a model
         text = None
-        notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
-    size = page.get_size()
-    return Page(path, number, picture, scale * POINTS, size, count, text, tuple(notes))
+        notes = (*notes, f"its text layer can't be read ({error_line(error)[:80]})")
+    if not notes and text is not None and (turn := text_turn(text)):
+        page.set_rotation((page.get_rotation() + turn) % 360)
+        done = (f"turned by {turn} degrees, as its text runs",)
+        return _drawn(pdfium, page, path, number, count, resolution, done)
+    if scale < resolution.of_pdf(*page.get_size()):
+        notes = (*notes, f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
+    return Page(path, number, picture, scale * POINTS, page.get_size(), count, text, notes)
 
 
 def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:

@@ -1,13 +1,19 @@
-"""What is drawn on a PDF page besides text: boxes of raster pictures, and of straight lines."""
+"""What is drawn on a PDF page besides text: boxes of raster pictures, and of straight lines.
+
+Drawings made of lines are no pictures here: only a layout model, such as OCR has, sees where one
+ends.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from itertools import islice
 from types import ModuleType
 from typing import Any
 
-from .regions import Box, around
+from .page import Line
+from .regions import Box, Size, area, around, clipped, connected, overlap
 
 DEEPEST, MAX_OBJECTS, MAX_SEGMENTS = 5, 8000, 400
 """Levels of forms within forms, objects of a page and segments of a path that are looked at; with
@@ -15,6 +21,34 @@ more they are a drawing."""
 
 LEVEL = 0.1
 """Points by which the ends of a straight line may miss each other."""
+
+
+MIN_AREA, SCAN, NARROWEST = 0.005, 0.7, 24
+"""Shares of the page and pixels of the shorter side: smaller pictures are bullets, icons and rules,
+larger ones the page itself."""
+
+GAP, MAX_PARTS, MAX_WORDS = 3, 400, 30
+"""Pixels between parts of one picture, as many programs write pictures in strips; parts of a page
+that are looked at; and words upon a picture: with more it is a background."""
+
+
+def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> list[Box]:
+    """Returns boxes of pictures that can be shown by themselves.
+
+    Args:
+        boxes: of all raster pictures on a page, in pixels.
+        lines: of text upon the page.
+        size: its width and height.
+    """
+    parts = [clipped(box, *size) for box in boxes[:MAX_PARTS]]
+    pictures = []
+    for box in map(around, connected(parts, GAP)):
+        share = area(box) / max(size[0] * size[1], 1)
+        upon = sum(len(line.text.split()) for line in lines if overlap(line.bbox, box) > 0)
+        is_wide = min(box[2] - box[0], box[3] - box[1]) >= NARROWEST
+        if is_wide and MIN_AREA <= share < SCAN and upon <= MAX_WORDS:
+            pictures.append(box)
+    return pictures
 
 
 def drawn_boxes(pdfium: ModuleType, page: Any) -> tuple[list[Box], list[Box]]:

@@ -6,8 +6,6 @@ of that (`pdf_lines.py`), without what nobody sees on the page.
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections import Counter
 from collections.abc import Sequence
 from types import ModuleType
@@ -15,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from .illustrations import SCAN, illustrations
 from .languages import are_words, is_repetitive
 from .lattice import MAX_PATHS, rules_of
 from .page import INK, MAX_GARBLED, Line, PageText, Picture
 from .pdf_annotations import with_annotations
 from .pdf_glyphs import GlyphReader, Placement
 from .pdf_lines import lines_of
-from .pdf_objects import drawn_boxes
+from .pdf_objects import SCAN, drawn_boxes, illustrations
 from .regions import Box, area
 
 MOSTLY, FEW = 0.6, 100
 """Share of a page's characters that run in one direction from which it is the page's, and the
-number below which they may be a stamp on a scan."""
+number up to which they may be a stamp on a scan."""
 
 PANEL = 0.001
 """Share of a page from which something that is drawn may be a panel with text on it."""
@@ -66,32 +63,15 @@ def _noted(hidden: int) -> str:
     return f"{count} left out" if hidden else ""
 
 
-def text_turn(pdfium: ModuleType, page: Any) -> int:
+def text_turn(text: PageText) -> int:
     """Returns degrees, a multiple of 90, by which a page is to be turned clockwise so that most of
     its text runs from left to right. A stamp on a scan says nothing about the scan.
     """
-    raw, matrix = pdfium.raw, pdfium.raw.FS_MATRIX()
-    textpage = page.get_textpage()
     counts = Counter[int]()
-    angles: dict[int, int] = {}  # of each text object
-    try:
-        for index in range(textpage.count_chars()):
-            thing = raw.FPDFText_GetTextObject(textpage, index)
-            key = ctypes.cast(thing, ctypes.c_void_p).value if thing else None
-            if key is None:
-                continue
-            if key not in angles:
-                raw.FPDFText_GetMatrix(textpage, index, matrix)
-                sign = -1 if raw.FPDFText_GetFontSize(textpage, index) < 0 else 1
-                angle = math.degrees(math.atan2(sign * matrix.b, sign * matrix.a))
-                angles[key] = round(angle / 90) * 90 - page.get_rotation()
-            counts[angles[key] % 360] += 1
-    finally:
-        textpage.close()
+    for line in text.lines:
+        counts[round(-line.angle / 90) * 90 % 360] += len(line.text)
     turn, count = max(counts.items(), key=lambda item: item[1], default=(0, 0))
-    total = counts.total()
-    is_stamp = total < FEW and any(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3))
-    return turn if count > MOSTLY * total and not is_stamp else 0
+    return turn if count > max(MOSTLY * counts.total(), FEW) else 0
 
 
 def _garbled(reader: GlyphReader, lines: Sequence[Line]) -> float:

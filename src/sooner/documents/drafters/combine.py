@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ...errors import SoonerError
 from ..languages import is_read_by_default
 from ..order import in_reading_order
 from ..page import Page
-from ..regions import PICTURE, PageDraft, Region, area, iou, overlap, resized
+from ..regions import PICTURE, PageDraft, Region, area, iou, resized
 from .base import BLANK, PageDrafter
 
 MIN_PICTURE = 0.05
@@ -21,16 +20,12 @@ MIN_PICTURE = 0.05
 SAME = 0.5
 """Intersection over union from which two boxes are the same region."""
 
-INSIDE = 0.8
-"""Share of the smaller box inside the other one from which a lone pair is the same region."""
-
 
 def merge(drafts: Sequence[PageDraft]) -> PageDraft:
     """Returns one draft of a page from several; boxes and labels are the first one's.
 
-    Regions are the same if their boxes are (`SAME`), or if they are alone between two pairs of
-    which that is so, and one lies within the other or has no box. What no other drafter has is
-    kept as a region of its own. Equal texts are kept once. Seconds add up.
+    Regions are the same if their boxes are (`SAME`). What no other drafter has is kept as a region
+    of its own. Equal texts are kept once. Seconds add up.
 
     Raises:
         SoonerError: no draft at all.
@@ -54,7 +49,6 @@ def merge(drafts: Sequence[PageDraft]) -> PageDraft:
 
 def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
     pairs = _by_box(mine, extra)
-    pairs.update(_by_order(mine, extra, pairs))
     merged = [
         replace(region, drafts=list(dict.fromkeys([*region.drafts, *extra[pairs[n]].drafts])))
         if n in pairs
@@ -78,22 +72,6 @@ def _by_box(mine: list[Region], extra: list[Region]) -> dict[int, int]:
         if score >= SAME and i not in pairs and j not in pairs.values():
             pairs[i] = j
     return pairs
-
-
-def _by_order(mine: list[Region], extra: list[Region], pairs: dict[int, int]) -> dict[int, int]:
-    """Returns lone regions between the same neighbours."""
-    matches = {}
-    fixed = [(-1, -1), *sorted(pairs.items()), (len(mine), len(extra))]
-    for (i, j), (next_i, next_j) in pairwise(fixed):
-        if next_i - i == 2 and next_j - j == 2 and _may_be_same(mine[i + 1], extra[j + 1]):
-            matches[i + 1] = j + 1
-    return matches
-
-
-def _may_be_same(a: Region, b: Region) -> bool:
-    if a.bbox is None or b.bbox is None:
-        return True
-    return overlap(a.bbox, b.bbox) >= INSIDE * min(area(a.bbox), area(b.bbox))
 
 
 class AllOf:

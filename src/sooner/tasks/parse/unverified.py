@@ -9,7 +9,6 @@ from ...documents import Page, PageDraft, Region, to_markdown
 from ...documents.drafters import BLANK, TextLayer
 from ...documents.drafters.combine import large_pictures
 from ...documents.escaping import PROSE, escaped
-from ...documents.footnotes import MARKED, linked_marks, with_links
 from ...documents.regions import PICTURE
 from ...documents.serialise import MARKDOWN, texts_of
 from .forms import FamilyPrompts
@@ -33,7 +32,7 @@ class DraftParser:
         )
         if not page_draft.regions and page_draft.reason and not page_draft.reason.endswith(BLANK):
             return replace(parsed, status=FAILED, reason=page_draft.reason)
-        markdown = _markdown(page_draft.regions, page.number)
+        markdown = _markdown(page_draft.regions)
         return replace(
             parsed,
             status=DRAFT,
@@ -59,22 +58,14 @@ def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
         yield f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
 
 
-def _markdown(regions: Sequence[Region], number: int) -> str:
-    """Returns a page's Markdown: what only looks like Markdown is escaped, and footnotes are
-    linked.
-    """
-    texts = [(region.label, "".join(texts_of(region, MARKDOWN)[:1])) for region in regions]
-    marks = linked_marks(texts)
+def _markdown(regions: Sequence[Region]) -> str:
+    """Returns a page's Markdown, in which what only looks like Markdown is escaped."""
     return to_markdown(
         [
-            replace(region, drafts=[with_links(_escaped(text, label), label, marks, number)])
-            if text and label in (*PROSE, *MARKED, PICTURE)
+            replace(region, drafts=[escaped(text) for text in texts_of(region, MARKDOWN)[:1]])
+            if region.label in (*PROSE, PICTURE)
             else region
-            for region, (label, text) in zip(regions, texts, strict=True)
+            for region in regions
         ],
         MARKDOWN,
     )
-
-
-def _escaped(text: str, label: str) -> str:
-    return escaped(text) if label in (*PROSE, PICTURE) else text

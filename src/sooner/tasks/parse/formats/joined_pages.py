@@ -15,7 +15,6 @@ from typing import Any
 
 from ....documents import Region
 from ....documents.escaping import escaped
-from ....documents.footnotes import linked_marks, with_links
 from ....documents.regions import CAPTION, FOOTNOTE, FURNITURE, SECTION_HEADER, TABLE, TEXT, Box
 from ....documents.serialise import written
 from ..forms import FORMS, MARKDOWN_HTML
@@ -91,10 +90,7 @@ class DocumentPage:
             labels: of regions, by order, where they are not what the page says.
         """
         names = labels or {}
-        marks = linked_marks([(region.label, region.text) for region in parsed.regions])
-        blocks = [
-            _block(region, parsed, marks, names.get(region.order)) for region in parsed.regions
-        ]
+        blocks = [_block(region, parsed, names.get(region.order)) for region in parsed.regions]
         return cls(parsed, parsed.markdown, blocks)
 
     @property
@@ -213,19 +209,17 @@ def is_marked(block: DocumentBlock) -> bool:
     return is_text and CONTINUES.fullmatch(block.text.strip()) is not None
 
 
-def _block(
-    region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str], label: str | None = None
-) -> DocumentBlock:
+def _block(region: ParsedRegion, parsed: ParsedPage, label: str | None = None) -> DocumentBlock:
     """Returns a region's block; its Markdown is that of its own label, whatever it is told
     to be.
     """
     part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
-    markdown = _as_markdown(region, parsed, marks)
+    markdown = _as_markdown(region, parsed)
     label = label or region.label
     return DocumentBlock(label, region.text, region.level, region.picture, markdown, [part])
 
 
-def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]) -> str:
+def _as_markdown(region: ParsedRegion, parsed: ParsedPage) -> str:
     """Returns a region's text as it stands in its page's Markdown, which may write it in another
     way.
     """
@@ -235,8 +229,7 @@ def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]
     form_style = None if form is None or form.has_boxes else form.style
     style = MARKDOWN_HTML if form_style is None else form_style
     plain = written(Region(None, region.label, 0, [], region.level), region.text, style)
-    linked = with_links(escaped(plain), region.label, marks, parsed.number)
-    for text in (region.text.strip(), plain, escaped(plain), linked):
+    for text in (region.text.strip(), plain, escaped(plain)):
         if _standing(parsed.markdown, text, is_last=False) is not None:
             return text
     return ""
