@@ -80,7 +80,7 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     assert (model.path, model.version, model.size) == (saved, "PP-OCRv5", "mobile")
     korean = pickle.loads(pickle.dumps(OCR(language="korean", models=tmp_path, layout=False)))
     assert korean(drawn).regions[0].drafts == region.drafts
-    assert korean._load.__self__._recognition == model
+    assert korean._recognition == model
 
 
 @pytest.mark.parametrize(

