@@ -23,18 +23,11 @@ SERVED = Fields(
     without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
 )
 
-commands = typer.Typer(
-    help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
-)
+commands = options.command_group("Robot policies: serve them, ask them, roll them out.")
 
 Compare = Annotated[
     bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact actions.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.add_typer(commands, name="act")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import typer
 
 from ..checks import option
 from ..tasks.settings import CaptionSettings
-from . import options
+from . import BAD, INTERRUPTED, options
 from .display import (
     DRAFTED,
     Display,
@@ -26,13 +26,6 @@ from .from_settings import from_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-BAD, INTERRUPTED = 2, 130
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="caption")(caption)
 
 
 @dataclass(frozen=True, kw_only=True)

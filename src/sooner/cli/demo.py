@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ..checks import option
 from ..errors import SoonerError
 from ..serve.settings import ServerSettings
@@ -19,11 +17,6 @@ from .serve import has_page
 
 SERVED = Fields(only=("host", "port", "token"), defaults={"port": 7860})
 MODELS = Fields(without=("tp",))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="demo")(demo)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,6 @@ from ..errors import SoonerError
 from ..plugins import LAB, WEIGHTS
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="doctor")(doctor)
-
-
 def doctor(
     models: Annotated[
         bool, typer.Option("--models", help="Print which types of models are decoded, instead.")

@@ -17,7 +17,7 @@ from ..checks import check_fields, option
 from ..errors import SoonerError
 from ..io import check_writable
 from ..tasks.imagine.settings import ImagineSettings
-from . import options
+from . import BAD, BUG, DONE, INTERRUPTED, options
 from .display import Display, Line, Tally, comparison_line, figures, unbroken
 from .from_settings import from_settings
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     Draw = Callable[[DrawingModel, ImagineSettings, DrawCallbacks], ImagineResult]
 
-DONE, BUG, BAD, INTERRUPTED = 0, 1, 2, 130
 SUFFIX = {"image": ".png", "video": ".mp4"}
 RECORDS, SAMPLE = "records.jsonl", "sample"
 DRAWS = ("draw", "compare")
@@ -137,11 +136,6 @@ class ImagineJob:
         for candidate in [path, *(numbered(path, count) if many else [])]:
             check_target(candidate, SUFFIX[kind], self.overwrite)
         return path
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="imagine")(imagine)
 
 
 @from_settings

@@ -16,9 +16,9 @@ import typer
 
 from ..errors import SoonerError
 from ..plugins import plugins
+from . import BAD, DONE, INTERRUPTED
 
-DONE, BAD, INTERRUPTED = 0, 2, 130
-
+# Modules with a group `commands`, or with a function of their name and perhaps its class `COMMAND`.
 PARTS = (
     "caption", "imagine", "act", "parse", "serve", "demo", "search", "show", "verify", "doctor",
     "train",
@@ -41,10 +41,14 @@ def build_app(only: str | None = None) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root)
     for name in PARTS if only is None else (only,):
-        import_module(f".{name}", __package__).register(app)
+        part = import_module(f".{name}", __package__)
+        if hasattr(part, "commands"):
+            app.add_typer(part.commands, name=name)
+        else:
+            app.command(name=name, cls=getattr(part, "COMMAND", None))(getattr(part, name))
     if only is None:
-        for part in plugins("sooner.commands"):
-            part.register(app)
+        for plugin in plugins("sooner.commands"):
+            plugin.register(app)
     return app
 
 

@@ -168,6 +168,17 @@ class Videos:
         return paths
 
 
+def command_group(text: str) -> typer.Typer:
+    """Returns a group of commands, which stays one even with a single command.
+
+    Args:
+        text: its help.
+    """
+    group = typer.Typer(help=text, no_args_is_help=True)
+    group.callback(help=text)(lambda: None)
+    return group
+
+
 def hush() -> None:
     """Keep the libraries' own progress bars and warnings off the screen."""
     import huggingface_hub

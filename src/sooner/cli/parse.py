@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..errors import SoonerError
-from . import options
+from . import BAD, INTERRUPTED, options
 from .display import Display
 from .from_settings import Fields, from_settings
 from .parse_options import ParseOptions
@@ -20,9 +20,6 @@ from .parse_options import ParseOptions
 if TYPE_CHECKING:
     from ..ray import RayJob
     from ..tasks.parse import ParseJob
-
-BAD, INTERRUPTED = 2, 130
-
 
 FLAG, HERE = "--ray", "local"
 
@@ -50,9 +47,7 @@ def with_address(arguments: Sequence[str]) -> list[str]:
     return values
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="parse", cls=WithAddress)(parse)
+COMMAND = WithAddress
 
 
 @from_settings

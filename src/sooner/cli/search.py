@@ -12,28 +12,17 @@ from ..checks import option
 from ..errors import SoonerError
 from ..sparse.settings import SearchSettings
 from ..tasks.settings import CaptionSettings
-from . import options
+from . import INTERRUPTED, options
 from .display import Display
 from .from_settings import Fields, from_settings
 
 if TYPE_CHECKING:
     from ..sparse.table import PatternTable
 
-INTERRUPTED = 130
 SAMPLED = Fields(only=("frames", "fps", "prompt"))
 """Fields of `CaptionSettings` that say how a video is seen."""
 
-commands = typer.Typer(help="Search for what makes a model faster.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.add_typer(commands, name="search")
-
-
-@commands.callback()
-def _group() -> None:
-    """Search for what makes a model faster."""
+commands = options.command_group("Search for what makes a model faster.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,6 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-import typer
-
 from ..checks import option
 from ..errors import SoonerError
 from ..serve.settings import ChatSettings, ReplicaSettings
@@ -27,11 +25,6 @@ SERVED = Fields(
 )  # fmt: skip
 NO_REPLICAS = ReplicaSettings()
 """Fields of a server without Ray."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="serve", cls=WithAddress)(serve)
 
 
 def has_page() -> bool:
@@ -148,6 +141,9 @@ class Served:
             display.line(f"  the bundled {self.small} miniature {MADE_UP}", "yellow")
             name = sample_of(self.small).name
             display.line(f'  requests may name its sample: {{"url": "{name}"}}')
+
+
+COMMAND = WithAddress
 
 
 @from_settings

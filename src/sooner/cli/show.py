@@ -10,17 +10,7 @@ import typer
 from . import options
 from .display import Display
 
-commands = typer.Typer(help="Draw what was searched.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.add_typer(commands, name="show")
-
-
-@commands.callback()
-def _group() -> None:
-    """Draw what was searched."""
+commands = options.command_group("Draw what was searched.")
 
 
 @commands.command()

@@ -21,17 +21,7 @@ from .from_settings import Fields, from_settings
 OF_HEAD = Fields(without=("format",), given=True)
 OF_BLOCKS = Fields(only=("block_size", "anchors", "decay"), given=True)
 
-commands = typer.Typer(help="Train draft heads.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.add_typer(commands, name="train")
-
-
-@commands.callback()
-def _group() -> None:
-    """Train draft heads."""
+commands = options.command_group("Train draft heads.")
 
 
 @commands.command()

@@ -10,11 +10,10 @@ import typer
 
 from ..io import check_writable, write_json
 from ..tasks.settings import CaptionSettings
-from . import options
+from . import BAD, BUG, options
 from .display import Display, Tally
 from .from_settings import Fields, from_settings
 
-BUG, BAD = 1, 2
 COMPARED = Fields(
     only=(
         "method", "num_draft_tokens", "head", "prune", "placement", "frames", "fps",
@@ -23,11 +22,6 @@ COMPARED = Fields(
     defaults={"max_new_tokens": 256},
 )  # fmt: skip
 PAIR = Fields(only=("model", "draft", "device", "dtype", "threads"))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="verify")(verify)
 
 
 @from_settings
