@@ -57,7 +57,7 @@ class DemoJob:
         from ..models.openvla.adapter import OpenVLA
         from ..tasks.act.policy import Policy
         from ..tasks.imagine.loading import LOADERS, load_drawing_model
-        from ..tasks.loading import config_type
+        from ..tasks.model_types import config_type
 
         models = self.models
         kind = config_type(models.model or "")

@@ -35,7 +35,6 @@ from .model_types import (
     brings_code,
     check_remote_code,
     config_dict,
-    config_type,
     error_line,
     is_text_only,
     model_type,
@@ -382,20 +381,3 @@ def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
         return torch.float32 if is_small or device.type == "cpu" else "auto"
     check_choice("dtype", name, ("auto", *DTYPES))
     return DTYPES[name]
-
-
-__all__ = [
-    "DTYPES",
-    "Loaded",
-    "ModelPair",
-    "config_dict",
-    "config_type",
-    "error_line",
-    "explained",
-    "is_text_only",
-    "load",
-    "load_pair",
-    "model_type",
-    "pick_device",
-    "pick_dtype",
-]  # fmt: skip

@@ -20,7 +20,7 @@ from ...methods.tolerance import Tolerance
 from ...models import adapt
 from ...models.openvla.adapter import OpenVLA
 from ...models.openvla.statistics import ActionStatistics, ActionTokens
-from .. import loading
+from .. import loading, model_types
 from .action import Action
 from .allowance import Allowance
 from .batch import ActionBatch
@@ -299,7 +299,7 @@ def load(
     kind = loading.pick_dtype(dtype, where, is_small=model is None)
     if model is None:
         model, head = _bundled(head)
-    if (actual := loading.model_type(model)) not in OpenVLA.model_types:
+    if (actual := model_types.model_type(model)) not in OpenVLA.model_types:
         raise SoonerError(
             f"model '{model}' of type '{actual}' is no robot policy; give one of type "
             f"{', '.join(OpenVLA.model_types)}"

@@ -27,7 +27,8 @@ from ...models.cosmos_ar.checkpoint import load_published
 from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
-from ..loading import config_type, explained, pick_device, pick_dtype
+from ..loading import explained, pick_device, pick_dtype
+from ..model_types import config_type
 from .drawing_model import DrawingModel, Kind
 from .prompting import LUMINA
 from .video_tokenizer import find_tokenizer, load_video_tokenizer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import SoonerError
-from ..loading import error_line
+from ..model_types import error_line
 
 Size = tuple[int, int] | None
 

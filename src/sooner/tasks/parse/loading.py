@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import SoonerError
-from ..loading import ModelPair, is_text_only, load_pair, model_type
-from ..model_types import seeing_types
+from ..loading import ModelPair, load_pair
+from ..model_types import is_text_only, model_type, seeing_types
 from .decoding import eos_ids
 from .families import FAMILIES
 from .habits import family_of
