@@ -54,7 +54,7 @@ def test_verify_exits_with_1_on_a_bug(
 def test_doctor(run: Run) -> None:
     done = run("doctor")
     assert done.code == 0
-    for phrase in (__version__, torch.__version__, "threads", "h264", "video", "extras", "dev"):
+    for phrase in (__version__, torch.__version__, "threads", "video", "extras", "dev"):
         assert phrase in done.out
 
 
