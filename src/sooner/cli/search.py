@@ -26,16 +26,16 @@ commands = options.command_group("Search for what makes a model faster.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchJob:
+class SearchJob(options.Videos):
     """What patterns are searched on, and where they go.
 
     Attributes:
         files: videos to search on; several are averaged. Long ones say more.
+        sample: the bundled clip.
         output: where the patterns go.
         overwrite: replace what is there already.
     """
 
-    files: list[Path] | None = option(None, metavar="[FILE...]", positional=True)
     sampling: Annotated[CaptionSettings, SAMPLED] = field(default_factory=CaptionSettings)
     output: Path | None = option(None, metavar="FILE", names=("-o", "--output"))
     overwrite: bool = False
@@ -48,8 +48,7 @@ class SearchJob:
         Raises:
             SoonerError: there is nothing to search on, or the file can't be written.
         """
-        if not self.files:
-            raise SoonerError("no video given; name a long one to search on")
+        self.paths(self.models.model)
         output = self.output or Path("patterns.json")
         if output.exists() and not self.overwrite:
             raise SoonerError(f"'{output}' is there already; use --overwrite, or another -o")
@@ -74,7 +73,8 @@ def patterns(
 
     output, display, progress = request.target(), Display(quiet), ""
     sidecar = output.with_name(f".{output.name}.partial")
-    _check_files(request.files or [])
+    videos = request.paths(request.models.model)
+    _check_files(videos)
 
     def step(stage: str, done: int, total: int) -> None:
         nonlocal progress
@@ -88,7 +88,7 @@ def patterns(
             pair = request.models.load(debug)
             table = search_patterns(
                 pair,
-                request.files or [],
+                videos,
                 request.settings,
                 request.sampling,
                 sidecar,
