@@ -35,7 +35,7 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     prior = parser.experience.prior
     assert vars(prior) == vars(type(prior)())
     named = parser.experience.of("made-up")
-    assert vars(named) == vars(type(prior)(may_idle=True))
+    assert vars(named) == vars(type(prior)())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sooner.errors import SoonerError
 from sooner.methods.aligned.alignment import STOP, Alignment
 from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import END, DraftIndex, alternatives, read_drafts
-from sooner.methods.aligned.prior import LONGEST, Prior
+from sooner.methods.aligned.prior import LONGEST, NAMES, Experience, Prior
 
 TOKENS = st.integers(0, 3)
 DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)
@@ -238,3 +238,13 @@ def test_regions_of_the_same_text_are_no_explosion(drafts: list[list[int]]) -> N
             break
         cursors = next(iter(branches.values()))[2]
     assert len(grow(row, Limits(nodes=64, depth=64, width=8)).tokens) <= 64
+
+
+def test_drafters_are_separated_and_bounded() -> None:
+    experience = Experience()
+    assert experience.of("") is experience.prior
+    first = experience.of("0")
+    assert experience.of("0") is first is not experience.of("1")
+    for number in range(2, NAMES + 1):
+        experience.of(str(number))
+    assert experience.of("0") is not first

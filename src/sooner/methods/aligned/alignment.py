@@ -9,11 +9,9 @@ from ..prompt_lookup import NgramIndex
 from .index import END, DraftIndex
 from .prior import (
     BESIDES,
-    FIRST_LOOK,
     GLUED,
     INSTEAD,
     JOINED,
-    LAST_LOOK,
     LEFT_OUT,
     LONGEST,
     NEXT,
@@ -71,10 +69,8 @@ class Alignment:
             replaces them.
         repeats: index of the row's own text, which this keeps up to date.
 
-    While the drafter is idle (`Trust.is_idle`), what the row says is put off, and followed later.
-
     Attributes:
-        text: the row's tokens, as far as it was followed.
+        text: the row's tokens.
         cursors: the continuations.
     """
 
@@ -88,9 +84,6 @@ class Alignment:
         self.index, self.prior, self.repeats = index, prior, repeats
         self.joint = list(joint)
         self.text: list[int] = []
-        self._later: list[int] = []  # its tokens since
-        self._look = FIRST_LOOK
-        self._is_followed = bool(index.tokens) and prior.begin()
         self.near = len(index.tokens)  # place where the text was last seen; now none
         self.anchor: tuple[int, int] | None = None  # last sure place, and tokens said since
         self._visited = bytearray(len(index.tokens))
@@ -99,24 +92,8 @@ class Alignment:
             (index.tokens, start, OPENING) for start in self._openings(self.near)
         ]
 
-    def put_off(self, new: Sequence[int]) -> bool:
-        """The row said `new`: keep it for later if its drafter is idle; whether that was done.
-
-        After some tokens it is not: they are for the next `advance`.
-        """
-        if not self.prior.is_idle or self._is_followed or self.repeats is not None:
-            self._look = FIRST_LOOK
-            return False
-        if len(self._later) + len(new) >= self._look:
-            self._look = min(2 * self._look, LAST_LOOK)
-            return False
-        self._later += new
-        return True
-
     def advance(self, new: Sequence[int]) -> None:
         """The row said `new`: follow it, learn from it, and look where it may go on."""
-        if self._later:
-            new, self._later = [*self._later, *new], []
         seen: list[int] = []  # places in the drafts that it went through
         for token in new:
             if self.cursors:

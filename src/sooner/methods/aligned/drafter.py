@@ -160,44 +160,26 @@ class AlignedDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             outcome.round_time.then(partial(self.sizing.observe, *self.pending))
-        followed = []
         for row, new in zip(self.rows, outcome.new, strict=True):
-            followed.append(not (self.sizing.may_idle and row.put_off(new)))
-            if followed[-1]:
-                row.advance(new)
-        if not any(followed):
-            self.pending = (len(followed), 0)
-            return Tree.empty(len(followed), outcome.hidden.device)
-        tree = self._tree(outcome, followed)
+            row.advance(new)
+        tree = self._tree(outcome)
         self.pending = (tree.rows, tree.nodes)
         return tree
 
-    def _tree(self, outcome: Outcome, followed: list[bool]) -> Tree:
-        whole = [
-            self._grow(row, budget) if is_followed else PrefixTree()
-            for row, budget, is_followed in zip(self.rows, outcome.budget, followed, strict=True)
-        ]
+    def _tree(self, outcome: Outcome) -> Tree:
+        rows = zip(self.rows, outcome.budget, strict=True)
+        whole = [self._grow(row, budget) for row, budget in rows]
         processing = self.context.processing
         grown = [
             cut(tree, allowed_nodes(processing, row, tree.tokens, tree.parents))
             for row, tree in enumerate(whole)
         ]
         size = self.sizing.choose([tree.chances for tree in grown])
-        if self.sizing.may_idle:
-            self._judge([tree.chances for tree in grown], followed, size)
         device = outcome.hidden.device
         if not size or not any(tree.tokens for tree in grown):
             return Tree.empty(len(grown), device)
         tokens = [tree.tokens[:size] for tree in grown]
         return Tree.from_lists(tokens, [tree.parents[:size] for tree in grown], str(device))
-
-    def _judge(self, chances: list[list[float]], followed: list[bool], size: int) -> None:
-        """Tell drafters what their drafts were worth in this round."""
-        for row, row_chances, is_followed in zip(self.rows, chances, followed, strict=True):
-            prior = row.prior
-            if is_followed and prior.may_idle and row.index.tokens:
-                paid = self.sizing.paying(row_chances, len(chances)) if prior.is_idle else size
-                prior.promise(sum(row_chances[:paid]))
 
     def _grow(self, row: Alignment, budget: int) -> PrefixTree:
         """Returns the tree of a row that may generate `budget` more tokens, the last of them the

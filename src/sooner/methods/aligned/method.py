@@ -127,8 +127,8 @@ class HSD(Method):
         experience: what earlier pages taught about drafts and costs, and where more of it goes;
             for one model on one device.
         drafter: name of who made the drafts, or a function that tells it once they are made. What
-            was learnt of its earlier drafts is then used for these, and drafts of a drafter that is
-            never right cost nothing. Without, all drafts that name nobody are taken as alike.
+            was learnt of its earlier drafts is then used for these. Without, all drafts that name
+            nobody are taken as alike.
 
     Raises:
         SoonerError: drafts that are no such lists, an option out of range; in a run, drafts for

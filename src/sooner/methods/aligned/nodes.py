@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ..controller import MIN_GAIN, Candidate, RoundCost
+from ..controller import Candidate, RoundCost
 from .prior import Experience
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -22,8 +22,6 @@ class NodeCount:
     """Takes always the same number of nodes, whatever it costs; subclasses learn."""
 
     floor = 0.0
-    may_idle = False
-    """Whether drafts of an idle drafter are left alone."""
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
@@ -38,10 +36,6 @@ class NodeCount:
         Args:
             chances: of the nodes of each row's tree, falling.
         """
-        return self.largest
-
-    def paying(self, chances: Sequence[float], rows: int) -> int:
-        """Nodes that would be verified if each of `rows` trees had such chances."""
         return self.largest
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
@@ -66,7 +60,7 @@ class MeasuredNodes(NodeCount):
     def __init__(self, largest: int, experience: Experience, needs_trials: bool = False) -> None:
         super().__init__(largest)
         self.controller = experience.controller
-        self.needs_trials, self.may_idle = needs_trials, not needs_trials
+        self.needs_trials = needs_trials
         self.sizes = [size for size in NODES if size < largest] + [largest]
         self._last = FIRST
 
@@ -95,13 +89,6 @@ class MeasuredNodes(NodeCount):
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
         done = RoundCost(rows, 1 + nodes, seconds=seconds)
         self.controller.observe(done, is_counted=False)
-
-    def paying(self, chances: Sequence[float], rows: int) -> int:
-        candidates = self._candidates([chances] * rows)
-        if not candidates or not self.controller.times.plain_rounds:
-            return 0
-        best = max(candidates, key=lambda item: self.controller.gain(rows, item))
-        return best.size if self.controller.gain(rows, best) >= MIN_GAIN else 0
 
     def _candidates(self, chances: Sequence[Sequence[float]]) -> list[Candidate[int]]:
         limit, rows = max(map(len, chances), default=0), len(chances)

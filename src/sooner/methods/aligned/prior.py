@@ -52,25 +52,6 @@ PRIOR, MEMORY = 4.0, 0.98
 
 MAX_CERTAIN = 0.995
 
-
-WORTHLESS = 0.05
-"""Draft tokens of a row and round, promised by their chances, below which a drafter is idle: to
-follow a row through its drafts takes as long as those are worth."""
-
-EXPECTED, ROUNDS = 0.5, 0.99
-"""What a drafter is expected to promise before anything is known, and the weight that this keeps
-from one of its rows' rounds to the next: 230 rounds that promise nothing make it idle."""
-
-RIGHT, WOKEN = 0.5, 0.2
-"""Tokens that a tree of an idle drafter must promise to wake it at once, and what it is then
-expected to promise."""
-
-FIRST_LOOK, LAST_LOOK = 16, 64
-"""Tokens of a row after which an idle drafter's drafts are looked at again; doubled each time."""
-
-FOLLOWED_EVERY = 8
-"""Rows of an idle drafter of which one is followed from its first token on."""
-
 NAMES = 64
 """Drafters that are told apart; of more, the one that came first is forgotten."""
 
@@ -84,41 +65,13 @@ class Prior:
     evidence about what would have been accepted as one that verified a large tree. So bad drafts
     cost nothing to verify, and good ones are noticed at once.
 
-    What they do cost is the host's time, in every round and for each row. So the drafts of one
-    drafter may become *idle*: rows are no longer followed through them round by round, but looked
-    at after some tokens, all of which tell as much as before. That wakes the drafter for all rows.
-
-    Args:
-        may_idle: these are the drafts of one drafter, so that what some were worth tells of others.
-
     Attributes:
         chances: `[kind][rank]`; all ranks from `len(SHARES) - 1` on are one.
-        promised: draft tokens of a row and round that were worth verifying, a moving mean.
     """
 
-    def __init__(self, may_idle: bool = False) -> None:
+    def __init__(self) -> None:
         self.chances = [[FIRST_GUESS[kind] * share for share in SHARES] for kind in range(KINDS)]
         self._tries = [[PRIOR] * len(SHARES) for _ in range(KINDS)]
-        self.may_idle, self.promised = may_idle, EXPECTED
-        self._begun = 0  # rows, since it is idle
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether its drafts are not worth the time to follow them."""
-        return self.may_idle and self.promised < WORTHLESS
-
-    def begin(self) -> bool:
-        """A row begins; whether it is to be followed although the drafter is idle."""
-        self._begun = self._begun + 1 if self.is_idle else 0
-        return self._begun > 0 and self._begun % FOLLOWED_EVERY == 0
-
-    def promise(self, tokens: float) -> None:
-        """In a round of a row that was followed, the chances of the nodes that paid sum up to
-        `tokens`; of an idle drafter, of those that would pay if all rows had such a tree."""
-        was_idle = self.is_idle
-        self.promised = ROUNDS * self.promised + (1 - ROUNDS) * tokens
-        if was_idle and tokens >= RIGHT:
-            self.promised = max(self.promised, WOKEN)
 
     def observe(self, kind: int, rank: int, was_right: bool) -> None:
         """A continuation of `kind` at `rank` went on right, or did not."""
@@ -140,12 +93,12 @@ class Experience:
     def __init__(self) -> None:
         self.prior = Prior()
         self.controller: Controller[int] = Controller("nodes")
-        self._trusts: dict[str, Prior] = {}
+        self._priors: dict[str, Prior] = {}
 
     def of(self, drafter: str) -> Prior:
         """Returns the prior of one drafter's drafts; an empty name is none."""
         if not drafter:
             return self.prior
-        if drafter not in self._trusts and len(self._trusts) >= NAMES:
-            del self._trusts[next(iter(self._trusts))]
-        return self._trusts.setdefault(drafter, Prior(may_idle=True))
+        if drafter not in self._priors and len(self._priors) >= NAMES:
+            del self._priors[next(iter(self._priors))]
+        return self._priors.setdefault(drafter, Prior())
