@@ -134,6 +134,9 @@ class FakeHead(DraftHead):
         self.weights = torch.randn(vocab + 1, vocab, generator=generator)  # prompts say `vocab`
         self.drafted = drafted
 
+    def check(self, adapter: Any) -> None:
+        """It fits every fake."""
+
     @property
     def vocab_size(self) -> int | None:
         return None if self.drafted is None else len(self.drafted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,64 +17,6 @@ from .window import REACH, Filling, JacobiWindow
 
 if TYPE_CHECKING:
     from ..context import Context
-
-
-@dataclass
-class Trace:
-    """Collects, round by round, how drafts were drawn again.
-
-    Attributes:
-        rounds: one entry for each round in which something was drawn again; see `Round`.
-    """
-
-    rounds: list[Round] = field(default_factory=list)
-
-    def resampled(
-        self,
-        outcome: Outcome,
-        drafted: Tensor,
-        p: Tensor,
-        q: Tensor,
-        x: Tensor,
-        y: Tensor,
-        places: Tensor,
-    ) -> None:
-        """Is told the newest distributions `p`, the old `q`, the old drafts `x` and the new `y`."""
-        distance = 0.5 * (p - q).abs().sum(-1)  # [rows, places]
-        self.rounds.append(
-            Round(
-                rows=list(outcome.rows.active),
-                places=places.cpu(),
-                drafted=drafted.cpu(),
-                distance=distance.cpu(),
-                collision=(p * q).sum(-1).cpu(),
-                old=x.cpu(),
-                new=y.cpu(),
-            )
-        )
-
-
-@dataclass(frozen=True)
-class Round:
-    """Places that one round drew again; all tensors are `[rows, places]`.
-
-    Attributes:
-        rows: original rows.
-        places: number of generated tokens before each place.
-        drafted: which of them had a draft before.
-        distance: total variation between the place's last two distributions; `1 - distance` is the
-            acceptance rate that figure 3 draws.
-        collision: chance that independent draws agree (proposition 2).
-        old, new: the drafts.
-    """
-
-    rows: list[int]
-    places: Tensor
-    drafted: Tensor
-    distance: Tensor
-    collision: Tensor
-    old: Tensor
-    new: Tensor
 
 
 @dataclass(frozen=True)
@@ -113,7 +55,6 @@ class JacobiDrafter(Drafter):
         filling: how a place is drawn first.
         init: name of `filling`, for how far back it looks.
         constraint: what each place allows; without one all that is generated is one span.
-        trace: told what every round did.
     """
 
     def __init__(
@@ -124,11 +65,10 @@ class JacobiDrafter(Drafter):
         filling: Filling,
         init: str,
         constraint: GridConstraint | None,
-        trace: Trace | None = None,
     ) -> None:
         self.context, self.jacobi_window = context, jacobi_window
         self.coupling, self.filling = coupling, filling
-        self.constraint, self.trace = constraint, trace
+        self.constraint = constraint
         grid = None if constraint is None else constraint.grid
         self.reach = max(REACH[init](grid)) if init in REACH else 0
         self.pending = Tree.empty(context.rows.batch, context.target.device)
@@ -226,12 +166,7 @@ class JacobiDrafter(Drafter):
             q = _take(self.pending.probs, source)
         else:  # rows that draw have joined: before, every draft was certain
             q = torch.zeros_like(p).scatter_(2, x[..., None], 1.0)
-        y = self.coupling(p, q, x, draws)
-        if self.trace is not None:
-            assert shift.sent is not None
-            real = _leading(shift.sent[:, 0], drafted)
-            self.trace.resampled(outcome, real, p, q, x, y, draws.places)
-        return y
+        return self.coupling(p, q, x, draws)
 
     def _draws(self, outcome: Outcome, shift: Shift) -> Draws:
         line = torch.arange(shift.source.shape[1] - 1, device=outcome.scores.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ...engine.acceptance import follow_shared_noise
@@ -14,7 +14,7 @@ from ..checks import positive, share
 from ..context import Context
 from ..speculative import reject
 from .couplings import COUPLINGS, weakened
-from .drafter import JacobiDrafter, Trace
+from .drafter import JacobiDrafter
 from .window import FILLINGS
 
 VERIFY = ("ratio", "noise")
@@ -47,7 +47,6 @@ class CoupledJacobi(Method):
             `Autoregressive(shared_noise=True)`: code for code in fp32, up to the first tie in
             bf16 (docs/exactness.md). By default `"noise"` where the coupling shares its
             noise in full, else `"ratio"`.
-        trace: collects what the iterations did.
 
     Raises:
         SoonerError: jacobi_window below 1, a strength outside 0 to 1, an unknown name.
@@ -58,8 +57,8 @@ class CoupledJacobi(Method):
     strength: float = 1.0
     init: str | None = None
     verify: str | None = None
-    trace: Trace | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "jacobi"
+    drafter: ClassVar[type[JacobiDrafter]] = JacobiDrafter
 
     def __post_init__(self) -> None:
         positive(self, "jacobi_window")
@@ -85,14 +84,13 @@ class CoupledJacobi(Method):
                 "'random'"
             )
         init = self.init or _best_init(context)
-        drafter = JacobiDrafter(
+        drafter = self.drafter(
             context,
             self.jacobi_window,
             weakened(COUPLINGS[self.coupling], self.strength),
             FILLINGS[init],
             init,
             context.constraint,
-            self.trace,
         )
         return drafter, follow_shared_noise if self.judges_by_noise else reject
 

@@ -8,13 +8,20 @@ its drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from sooner.engine.interface import Outcome
+from sooner.engine.loop import Rule
 from sooner.methods import CoupledJacobi
-from sooner.methods.jacobi.drafter import Round, Trace
+from sooner.methods.context import Context
+from sooner.methods.jacobi.couplings import Draws
+from sooner.methods.jacobi.drafter import JacobiDrafter, Shift
 
 from ..run import Progress
 from .arms import draw_rows
@@ -31,6 +38,70 @@ Life = tuple[list[float], list[int]]
 """The betas of one place, iteration by iteration, and its drafts, one more."""
 
 
+@dataclass(frozen=True)
+class Round:
+    """Places that one round drew again; all tensors are `[rows, places]`.
+
+    Attributes:
+        rows: original rows.
+        places: number of generated tokens before each place.
+        drafted: which of them had a draft before.
+        distance: total variation between the place's last two distributions.
+        old, new: the drafts.
+    """
+
+    rows: list[int]
+    places: Tensor
+    drafted: Tensor
+    distance: Tensor
+    old: Tensor
+    new: Tensor
+
+
+class TracedDrafter(JacobiDrafter):
+    """Drafts as its base does, and keeps what each round drew again in `rounds`."""
+
+    rounds: list[Round]
+
+    def _again(self, outcome: Outcome, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
+        coupling, before = self.coupling, list[tuple[Tensor, Tensor]]()
+
+        def recorded(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
+            before.append((q, x))
+            return coupling(p, q, x, draws)
+
+        self.coupling = recorded
+        new = super()._again(outcome, shift, p, draws)
+        self.coupling = coupling
+        [(q, old)] = before
+        counts = torch.tensor(shift.drafted)[:, None]
+        self.rounds.append(
+            Round(
+                rows=list(outcome.rows.active),
+                places=draws.places[:, : p.shape[1]].cpu(),
+                drafted=torch.arange(p.shape[1]) < counts,
+                distance=0.5 * (p - q).abs().sum(-1).cpu(),
+                old=old.cpu(),
+                new=new.cpu(),
+            )
+        )
+        return new
+
+
+class TracedJacobi(CoupledJacobi):
+    """Decodes as `CoupledJacobi`; `rounds` are those of its last run."""
+
+    drafter: ClassVar[type[JacobiDrafter]] = TracedDrafter
+    rounds: ClassVar[list[Round]]  # set for each object
+
+    def build(self, context: Context) -> tuple[JacobiDrafter, Rule]:
+        drafter, rule = super().build(context)
+        assert isinstance(drafter, TracedDrafter)
+        drafter.rounds = list[Round]()
+        object.__setattr__(self, "rounds", drafter.rounds)
+        return drafter, rule
+
+
 def study(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> dict[str, Any]:
     """Return the data of figures 3 to 6 and of the ablation of first drafts, at the middle window.
 
@@ -41,14 +112,12 @@ def study(subject: Subject, settings: ImagineBenchSettings, progress: Progress) 
     def runs(coupling: str, strength: float, init: str) -> tuple[list[Round], list[int]]:
         """Return the rounds, and the forwards of each drawing."""
         progress(f"{subject.kind}, study: {coupling}, strength {strength:g}, first draft {init}")
-        trace = Trace()
-        method = CoupledJacobi(
+        method = TracedJacobi(
             settings.middle, coupling=coupling, strength=strength, init=init,
             verify="ratio",  # as in the paper, whatever the strength
-            trace=trace,
         )  # fmt: skip
         _, nfe = draw_rows(subject, range(settings.rows), method, settings.seed)
-        return trace.rounds, nfe
+        return method.rounds, nfe
 
     whole = {"sjd": runs("independent", 1.0, "last")[0]}  # from the same start as the couplings
     whole |= {name: runs(name, 1.0, "last")[0] for name in COUPLED}
