@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -21,63 +21,6 @@ from torch.nn.utils.rnn import pad_sequence
 from ...errors import SoonerError, reason_of
 from ...io import replacing, write_json
 from ..identity import sha256
-
-
-class ShardWriter:
-    """Adds to a recording. What is written ends with a batch, so that a resumed run goes on there.
-
-    Args:
-        folder: of the recording.
-        index: what is in it already; kept up to date.
-        shard_samples: samples after which a shard is written.
-
-    Raises:
-        SoonerError: the folder can't be written.
-    """
-
-    def __init__(self, folder: Path, index: dict[str, Any], shard_samples: int) -> None:
-        self.folder, self.index, self.shard_samples = folder, index, shard_samples
-        self._samples: list[TrainingSample] = []
-        self._batches = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
-
-    def add(self, batch: list[TrainingSample]) -> None:
-        """Take the samples of one batch."""
-        self._samples += batch
-        self._batches += 1
-        if len(self._samples) >= self.shard_samples:
-            self.flush()
-
-    def finish(self) -> None:
-        """Write what is left, and that this is all."""
-        self.flush()
-        self.index["is_complete"] = True
-        self._write_index()
-
-    def flush(self) -> None:
-        """Write what was taken since the last shard."""
-        if not self._batches:
-            return
-        if self._samples:
-            self._write_shard()
-        self.index["batches"] += self._batches
-        self._samples, self._batches = [], 0
-        self._write_index()
-
-    def _write_shard(self) -> None:
-        name = f"shard-{len(self.index['shards']):05d}.safetensors"
-        with replacing(self.folder / name) as part:
-            save_file(pack(self._samples), part)
-            entry = {"file": name, "samples": len(self._samples), "sha256": sha256(part)}
-        self.index["shards"].append(entry)
-        self.index["samples"] += len(self._samples)
-
-    def _write_index(self) -> None:
-        write_json(self.index, self.folder / INDEX)
-
 
 INDEX, FORMAT = "index.json", 1
 
@@ -130,9 +73,6 @@ class Shard:
         self.ends = [0, *accumulate(lengths)]
         self.embed_ends = [0, *accumulate(embeds)]
 
-    def __len__(self) -> int:
-        return len(self.prompts)
-
     def __getitem__(self, index: int) -> TrainingSample:
         start, end = self.ends[index], self.ends[index + 1]
         return TrainingSample(
@@ -152,14 +92,14 @@ class DataSet:
     """A folder of shards and their index; samples stay on the disk until they are asked for.
 
     Args:
-        folder: where `record` wrote.
+        folder: where `record` writes.
         index: content of its `index.json`.
     """
 
     def __init__(self, folder: Path, index: dict[str, Any]) -> None:
         self.folder = folder
         self.index = index
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[str, Shard] = {}
 
     @staticmethod
     def open(folder: Path | str) -> DataSet:
@@ -177,27 +117,47 @@ class DataSet:
             )
         return DataSet(home, index)
 
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [0, *accumulate(shard["samples"] for shard in self.index["shards"])]
+    def append(self, samples: Sequence[TrainingSample], batches: int) -> None:
+        """Write a shard of the samples of so many batches; a resumed run goes on behind them."""
+        if samples:
+            name = f"shard-{len(self.index['shards']):05d}.safetensors"
+            with replacing(self.folder / name) as part:
+                save_file(pack(samples), part)
+                entry = {"file": name, "samples": len(samples), "sha256": sha256(part)}
+            self.index["shards"].append(entry)
+            self.index["samples"] += len(samples)
+        self.index["batches"] += batches
+        self.save_index()
+
+    def save_index(self) -> None:
+        """Write the index.
+
+        Raises:
+            SoonerError: the folder can't be written.
+        """
+        try:
+            write_json(self.index, self.folder / INDEX)
+        except OSError as error:
+            reason = reason_of(error)
+            raise SoonerError(f"folder '{self.folder}' can't be written: {reason}") from error
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return int(self.index["samples"])
 
     def __iter__(self) -> Iterator[TrainingSample]:
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> TrainingSample:
-        if not -len(self) <= index < len(self):
+        if not 0 <= index < len(self):
             raise IndexError(index)
-        index %= len(self)
-        number = next(n for n, end in enumerate(self._starts[1:]) if index < end)
-        return self._shard(number)[index - self._starts[number]]
-
-    def _shard(self, number: int) -> Shard:
-        if number not in self._shards:
-            self._shards[number] = Shard(self.folder / self.index["shards"][number]["file"])
-        return self._shards[number]
+        for entry in self.index["shards"]:
+            if index < entry["samples"]:
+                break
+            index -= entry["samples"]
+        name = entry["file"]
+        if name not in self._shards:
+            self._shards[name] = Shard(self.folder / name)
+        return self._shards[name][index]
 
     @property
     def digest(self) -> str:
@@ -229,25 +189,7 @@ def read_index(folder: Path) -> dict[str, Any] | None:
     return index
 
 
-def empty_index(target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the index of a recording that has not begun.
-
-    Args:
-        target: fingerprint of the model that is recorded.
-        options: how it generates.
-    """
-    return {
-        "format": FORMAT,
-        "target": target,
-        "options": options,
-        "is_complete": False,
-        "batches": 0,
-        "samples": 0,
-        "shards": [],
-    }
-
-
-def pack(samples: list[TrainingSample]) -> dict[str, Tensor]:
+def pack(samples: Sequence[TrainingSample]) -> dict[str, Tensor]:
     """Returns the tensors of a shard."""
     return {
         "tokens": torch.cat([sample.tokens for sample in samples]).int(),
@@ -297,9 +239,10 @@ def collate(
         device: of the batch.
         whole: the span begins with the prompt rather than with the answer.
     """
-    tokens = _padded([sample.tokens for sample in samples]).to(device)  # [rows, entries + 2]
-    states = _padded([sample.states.float() for sample in samples]).to(device)  # one less
-    stored = _padded([sample.stored for sample in samples]).to(device)
+    padded = partial(pad_sequence, batch_first=True)
+    tokens = padded([sample.tokens for sample in samples]).to(device)  # [rows, entries + 2]
+    states = padded([sample.states.float() for sample in samples]).to(device)  # one less
+    stored = padded([sample.stored for sample in samples]).to(device)
     with torch.no_grad():
         embeds = embed(tokens).float()
     embeds[stored] = torch.cat([sample.embeds for sample in samples]).to(device, embeds.dtype)
@@ -318,10 +261,6 @@ def collate(
         following=tokens.gather(1, places + 2),
         lengths=torch.tensor([sample.entries for sample in samples], device=device),
     )
-
-
-def _padded(parts: list[Tensor]) -> Tensor:
-    return pad_sequence(parts, batch_first=True)
 
 
 class Order:

@@ -19,7 +19,7 @@ from ...methods.eagle.target_print import differences, fingerprint
 from ...methods.target_layers import LayerStates, layer_states
 from ...models import adapt
 from ...models.base import Packing
-from .dataset import DataSet, ShardWriter, TrainingSample, empty_index, read_index
+from .dataset import FORMAT, DataSet, TrainingSample, read_index
 
 SHARD_SAMPLES = 512
 
@@ -65,29 +65,38 @@ def record(
     target, home = adapt(model), Path(out)
     merged = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
     details = {**merged, "layers": tuple(layers)} if layers else merged
-    index = _index(home, target, {name: repr(details[name]) for name in sorted(details)})
-    if index["is_complete"]:
-        return DataSet(home, index)
-    writer = ShardWriter(home, index, shard_samples)
+    data = _opened(home, target, {name: repr(details[name]) for name in sorted(details)})
+    if data.index["is_complete"]:
+        return data
+    pending, batches_done = list[TrainingSample](), 0
     was_training = model.training
     model.eval()
     try:
-        for inputs in islice(batches, index["batches"], None):
-            writer.add(_answer(target, to_device(inputs, target.device), merged, layers))
+        for inputs in islice(batches, data.index["batches"], None):
+            pending += _answer(target, to_device(inputs, target.device), merged, layers)
+            batches_done += 1
+            if len(pending) >= shard_samples:
+                data.append(pending, batches_done)
+                pending, batches_done = [], 0
             if on_batch is not None:
-                on_batch(index)
-        writer.finish()
+                on_batch(data.index)
+        data.index["is_complete"] = True
     finally:
-        writer.flush()
+        data.append(pending, batches_done)
         model.train(was_training)
-    return DataSet(home, index)
+    return data
 
 
-def _index(home: Path, target: AdapterLike, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the index of the recording that is to be made or continued."""
+def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet:
+    """Returns the recording that is to be made or continued."""
     index = read_index(home)
     if index is None:
-        return empty_index(fingerprint(target), options)
+        counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
+        data = DataSet(
+            home, {"format": FORMAT, "target": fingerprint(target), "options": options, **counts}
+        )
+        data.save_index()
+        return data
     if differences(index["target"], target):
         raise SoonerError(
             f"'{home}' holds a recording of another target ({index['target'].get('model_type')}); "
@@ -98,7 +107,7 @@ def _index(home: Path, target: AdapterLike, options: dict[str, Any]) -> dict[str
             f"'{home}' holds a recording with options {index['options']}, not {options}; record "
             "into another folder"
         )
-    return index
+    return DataSet(home, index)
 
 
 @torch.inference_mode()

@@ -15,7 +15,6 @@ from ...errors import SoonerError
 SPANS = ("answer", "all")
 HEADS = ("eagle", "eagle3", "mtp")
 FORMATS = (*HEADS, "dflash")
-OF_EAGLE3 = ("format", "layers", "draft_vocab_size", "step_decay")
 
 
 def parse_numbers(text: str) -> tuple[Any, ...]:
@@ -159,12 +158,6 @@ class HeadTraining(Recipe):
             )
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data; without what is EAGLE-3's alone for others, as sooner 0.2 wrote it."""
-        data = super().as_dict()
-        is_old = self.format == "eagle"
-        return {name: value for name, value in data.items() if not is_old or name not in OF_EAGLE3}
 
 
 @dataclass(frozen=True)
