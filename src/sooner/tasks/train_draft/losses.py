@@ -46,69 +46,30 @@ def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[Estimate
         An `Estimate` for each step.
     """
     fused = head.fuse(batch.embeds, head.read(batch.states))  # [rows, entries, width]
-    line = torch.arange(fused.shape[1], device=fused.device)
-    keys, values = head.keys_values(fused, head.rotation(line[None]))
+    slots = torch.arange(fused.shape[1], device=fused.device)
+    line = torch.arange(batch.places.shape[1], device=fused.device)  # of the span
+    past = [head.keys_values(fused, head.rotation(slots[None]))]
     rotation = head.rotation(batch.places)
     embeds = _at(batch.embeds, batch.places)
-    past = _Past(head, keys, values, batch.places)
     valid, step_fused = batch.valid, _at(fused, batch.places)
     estimate = batch.targets
     for step in range(steps):
         if step:
             # The entry's state is the estimate of the entry before it.
             step_fused = head.fuse(embeds, _later(estimate, 1))
-            past.add(*head.keys_values(step_fused, rotation))
+            past.append(head.keys_values(step_fused, rotation))
             valid = valid & _later(batch.valid[..., None], step)[..., 0]
+        # The newest entry of the target's own, and one of each step that led here.
+        visible = [slots <= (batch.places - step)[..., None]]  # [rows, span, entries]
+        drafted = [line[:, None] - line == step - fed for fed in range(1, step + 1)]
+        visible += [part.expand(len(valid), -1, -1) for part in drafted]  # [rows, span, span]
+        hidden = ~torch.cat(visible, -1)[:, None]
+        mask = torch.zeros(hidden.shape, dtype=step_fused.dtype, device=hidden.device)
+        mask = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)
+        keys, values = (torch.cat(parts, 2) for parts in zip(*past, strict=True))
         queries = head.queries(step_fused, rotation)
-        estimate = head.estimate(step_fused, past.attend(queries))
+        estimate = head.estimate(step_fused, head.attend(queries, keys, values, mask))
         yield Estimate(estimate, valid)
-
-
-class _Past:
-    """What the entries of a span may look at.
-
-    Args:
-        head: the head.
-        keys, values: of the target's states, `[rows, kv_heads, entries, dim]`.
-        places: of the span, `[rows, span]`.
-    """
-
-    def __init__(self, head: DraftHead, keys: Tensor, values: Tensor, places: Tensor) -> None:
-        self.head, self.places = head, places
-        self.groups = head.heads // head.kv_heads
-        self.keys, self.values = keys, values
-        self.steps: list[tuple[Tensor, Tensor]] = []  # of each later step, [rows, heads, span, dim]
-
-    def add(self, keys: Tensor, values: Tensor) -> None:
-        """The entries of a further step."""
-        repeated = (part.repeat_interleave(self.groups, 1) for part in (keys, values))
-        self.steps.append(tuple(repeated))  # type: ignore[arg-type]
-
-    def attend(self, queries: Tensor) -> Tensor:
-        """Returns attention of `queries [rows, heads, span, dim]`, as long."""
-        slots = torch.arange(self.keys.shape[2], device=queries.device)
-        last = (self.places - len(self.steps))[..., None]  # the newest real entry of each
-        hidden = slots > last  # [rows, span, entries]
-        if not self.steps:
-            mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
-            mask = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[:, None]
-            return self.head.attend(queries, self.keys, self.values, mask)
-        keys, values = (part.repeat_interleave(self.groups, 1) for part in (self.keys, self.values))
-        lowest = torch.finfo(queries.dtype).min
-        scores = (queries @ keys.transpose(2, 3)).masked_fill(hidden[:, None], lowest)
-        later = [
-            (_later_entries(key, age), _later_entries(value, age))
-            for age, (key, value) in zip(
-                range(len(self.steps) - 1, -1, -1), self.steps, strict=True
-            )
-        ]
-        further = [(queries * key).sum(-1, keepdim=True) for key, _ in later]
-        weights = torch.cat([scores, *further], -1) * queries.shape[-1] ** -0.5
-        weights = weights.softmax(-1)  # [rows, heads, span, entries + own]
-        seen = weights[..., : keys.shape[2]] @ values
-        for number, (_, value) in enumerate(later, start=keys.shape[2]):
-            seen = seen + weights[..., number, None] * value
-        return seen
 
 
 def _at(states: Tensor, places: Tensor) -> Tensor:
@@ -119,11 +80,6 @@ def _at(states: Tensor, places: Tensor) -> Tensor:
 def _later(states: Tensor, by: int) -> Tensor:
     """`[rows, span, ...]` moved `by` places on, zeros in front."""
     return pad(states, (0, 0, by, 0))[:, : states.shape[1]]
-
-
-def _later_entries(states: Tensor, by: int) -> Tensor:
-    """`[rows, heads, span, dim]` moved `by` places on, zeros in front."""
-    return pad(states, (0, 0, by, 0))[:, :, : states.shape[2]]
 
 
 class HeadLoss(nn.Module):

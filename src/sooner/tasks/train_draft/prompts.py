@@ -20,7 +20,7 @@ from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find
 from ..loading import ModelPair
-from ..prompting import GENERAL_PROMPT
+from ..prompting import GENERAL_PROMPT, chat
 from ..settings import CaptionSettings
 from .dataset import DataSet
 from .recording import OnBatch, record
@@ -123,10 +123,7 @@ def _image_inputs(
     prompt = question.prompt or settings.prompt or pair.prompt or GENERAL_PROMPT
     if isinstance(target.processor, OpenVLAProcessor):  # the prompt is the instruction
         return _pixels_in(target.processor([picture], [prompt]), target.model.dtype)
-    content = [{"type": "image"}, {"type": "text", "text": prompt}]
-    text = target.processor.apply_chat_template(
-        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-    )
+    text = chat(target.processor, prompt, "image")
     batch = target.processor(text=[text], images=[picture], return_tensors="pt")
     return _pixels_in(dict(batch), target.model.dtype)
 
