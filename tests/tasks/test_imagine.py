@@ -69,7 +69,7 @@ def test_the_window_does_not_change_the_picture(painter: DrawingModel, window: i
     assert np.array_equal(first.pixels, other.pixels)
 
 
-@pytest.mark.parametrize("method", ["jacobi", "sjd", "gsd", "plain"])
+@pytest.mark.parametrize("method", ["jacobi", "sjd", "plain"])
 def test_the_same_seed_draws_the_same_pixels(painter: DrawingModel, method: str) -> None:
     settings = ImagineSettings(method=method, count=2, seed=3)
     first, again = (imagine(PROMPT, painter, settings) for _ in range(2))
@@ -89,21 +89,15 @@ def test_a_red_gate_claims_no_speed(
     real = job.draw_batch
 
     def wrong(*args: object) -> object:
-        drawing, progress = real(*args)  # type: ignore[arg-type]
+        drawing = real(*args)  # type: ignore[arg-type]
         drawing.tokens[0, 3] = (drawing.tokens[0, 3] + 1) % 24
-        return drawing, progress
+        return drawing
 
     monkeypatch.setattr(job, "draw_batch", wrong)
     made = imagine(PROMPT, painter, ImagineSettings(**options, compare=True))
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None
-
-
-def test_words_that_the_model_does_not_know(painter: DrawingModel) -> None:
-    (note,) = imagine("a red fox", painter, ImagineSettings(seed=0)).record["notes"]
-    assert "knows no 'fox'" in note
-    assert "circle" in note
 
 
 def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decoding of one batch, its codes collected round by round; Ctrl-C keeps those decoded by then."""
+"""Draws one batch, and collects its codes round by round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +21,6 @@ WARM_UP = 3
 """Decoding rounds of an untimed run."""
 
 OnProgress = Callable[["DrawingProgress"], None]
-
 """Called with the progress after every round."""
 
 
@@ -96,11 +94,6 @@ class DrawingProgress:
         return ids.view(-1, self.grid.length)
 
 
-def to_uint8(pixels: Tensor) -> np.ndarray:
-    """Converts 0 to 1 in floats to 0 to 255, rounded."""
-    return pixels.mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
-
-
 @dataclass(frozen=True)
 class DrawCallbacks:
     """Functions called while a batch is drawn; each may be left out.
@@ -138,39 +131,32 @@ class DrawJob:
     settings: ImagineSettings
     seed: int
 
-    @property
-    def prefix(self) -> list[int]:
-        """Codes that the prompt holds already."""
+    def progress(self, on_progress: OnProgress | None = None) -> DrawingProgress:
+        """Returns the progress of a run that has not begun."""
         ids: list[int] = self.inputs["input_ids"][0].tolist()
-        return ids[len(ids) - self.canvas.grid.prefix :]
+        prefix = ids[len(ids) - self.canvas.grid.prefix :]
+        return DrawingProgress(self.canvas.grid, prefix, self.settings.count, on_progress)
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while drawing; `progress` holds the codes decoded by then."""
-
-    def __init__(self, progress: DrawingProgress) -> None:
-        super().__init__()
-        self.progress = progress
-
-
-def draw_batch(
-    work: DrawJob, method: Method, on_progress: OnProgress | None = None
-) -> tuple[Drawing, DrawingProgress]:
-    """Draw the batch.
+def draw_batch(work: DrawJob, method: Method, progress: DrawingProgress) -> Drawing:
+    """Returns the drawn batch; `progress` holds what is decoded by then when Ctrl-C ends it.
 
     Raises:
-        Interrupted: Ctrl-C; it holds the codes decoded by then.
         SoonerError: as `sooner.draw`.
     """
-    progress = DrawingProgress(work.canvas.grid, work.prefix, work.settings.count, on_progress)
-    try:
-        drawing = _draw(work, method, progress.add)
-        progress.close()
-    except KeyboardInterrupt as stop:
-        raise Interrupted(progress) from stop
+    drawing = draw(
+        work.canvas,
+        work.inputs,
+        method,
+        count=work.settings.count,
+        seed=work.seed,
+        on_tokens=progress.add,
+        **work.settings.sampling_options(),
+    )
+    progress.close()
     # Time spent in callbacks is not the run's.
     drawing.stats.seconds["other"] -= min(progress.watched, drawing.stats.seconds["other"])
-    return drawing, progress
+    return drawing
 
 
 class _EnoughError(Exception):
@@ -180,28 +166,13 @@ class _EnoughError(Exception):
 def warm_up(work: DrawJob, *methods: Method) -> None:
     """Runs a few rounds of each method: first forwards pay for allocations and kernel choices."""
     for method in methods:
-        progress = DrawingProgress(work.canvas.grid, work.prefix, work.settings.count, _leave)
         with suppress(_EnoughError):
-            _draw(work, method, progress.add)
+            draw_batch(work, method, work.progress(_leave))
 
 
 def _leave(progress: DrawingProgress) -> None:
     if progress.steps > WARM_UP:
         raise _EnoughError
-
-
-def _draw(
-    work: DrawJob, method: Method, on_tokens: Callable[[int, list[int], int], None]
-) -> Drawing:
-    return draw(
-        work.canvas,
-        work.inputs,
-        method,
-        count=work.settings.count,
-        seed=work.seed,
-        on_tokens=on_tokens,
-        **work.settings.sampling_options(),
-    )
 
 
 def fresh_seed() -> int:

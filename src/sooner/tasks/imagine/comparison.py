@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ def compare_plain(
         distribution and not the same draw. Speed-ups are `None` when parity says *bug*.
     """
     reference = plain_for(work, method)
-    plain, _ = draw_batch(work, reference, on_progress)
+    plain = draw_batch(work, reference, work.progress(on_progress))
     is_same_draw = work.settings.greedy or reference.shared_noise
     parity = check(work, plain, made, reference) if is_same_draw else None
     is_red = parity is not None and not parity.ok
@@ -71,14 +71,13 @@ def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressiv
     if all(compare(*pair).verdict == "identical" for pair in pairs):
         return Parity("identical")
     recorded = RecordedPlain(shared_noise=reference.shared_noise, dtype=work.canvas.dtype)
-    draw_batch(work, recorded)
+    draw_batch(work, recorded, work.progress())
     results = [recorded.compare(row, first, other) for row, (first, other) in enumerate(pairs)]
     return max(results, key=lambda parity: ("identical", "tie", "bug").index(parity.verdict))
 
 
-@dataclass(frozen=True)
-class PlainStep:
-    """What one step of plain decoding has: logits, noise and processors.
+class PlainStep(NamedTuple):
+    """What one step of plain decoding has.
 
     Attributes:
         raw: `[rows, vocab]`, fp32: logits after guidance and the grid, before any processor.
@@ -91,19 +90,6 @@ class PlainStep:
     waits: Tensor | None
     params: tuple[RowParams, ...]
     spread: float
-
-    def deciding(self, row: int, raw: Tensor | None = None) -> Tensor:
-        """`[vocab]`: scores whose argmax is the next token; of the logits `raw`, if given."""
-        logits = (self.raw[row] if raw is None else raw)[None, None]
-        scores = Processing([self.params[row]]).scores(logits)[0, 0]
-        if self.waits is None:
-            return scores
-        return scores.log_softmax(-1) - self.waits[row].log()
-
-    def tolerance(self, row: int, dtype: torch.dtype) -> float:
-        """By how much rounding may move two logits apart."""
-        finite = self.raw[row][self.raw[row].isfinite()]
-        return self.spread * rounding(dtype, float(finite.abs().max()))
 
 
 @dataclass(frozen=True)
@@ -149,17 +135,22 @@ class RecordedPlain(Autoregressive):
         result = compare(reference, candidate)
         if result.divergence is None or result.reference is None or result.candidate is None:
             return result
-        step = self.steps[result.divergence]
-        tolerance = step.tolerance(row, self.dtype)
-        shaken = step.raw[row].clone()
+        raw, waits, params, spread = self.steps[result.divergence]
+
+        def deciding(logits: Tensor) -> Tensor:  # its argmax is the next token
+            scores = Processing([params[row]]).scores(logits[None, None])[0, 0]
+            return scores if waits is None else scores.log_softmax(-1) - waits[row].log()
+
+        finite = raw[row][raw[row].isfinite()]
+        tolerance = spread * rounding(self.dtype, float(finite.abs().max()))
+        shaken = raw[row].clone()
         shaken[result.reference] -= tolerance / 2
         shaken[result.candidate] += tolerance / 2
-        is_tie = int(step.deciding(row, shaken).argmax()) == result.candidate
-        decider = step.deciding(row)
+        decider = deciding(raw[row])
         best, second = decider.topk(2).values.tolist()
         return replace(
             result,
-            verdict="tie" if is_tie else "bug",
+            verdict="tie" if int(deciding(shaken).argmax()) == result.candidate else "bug",
             gap=best - float(decider[result.candidate]),
             top2_gap=best - second,
             tolerance=tolerance,

@@ -25,16 +25,12 @@ from ..video import probe
 from . import comparison
 from .batch import (
     DrawCallbacks,
-    DrawingProgress,
     DrawJob,
-    Interrupted,
     draw_batch,
     fresh_seed,
-    to_uint8,
     warm_up,
 )
 from .drawing_model import DrawingModel, build_method
-from .prompting import unknown_words
 from .settings import ImagineSettings
 
 
@@ -134,7 +130,7 @@ def imagine(
     details = {
         "prompt": prompt,
         "prompt_tokens": int(inputs["input_ids"].shape[1]),
-        "notes": [*drawing_model.foreign(prompt), *_strange(drawing_model, prompt)],
+        "notes": drawing_model.foreign(prompt),
     }
     return _make(drawing_model, canvas, inputs, settings, callbacks, details)
 
@@ -182,47 +178,39 @@ def _make(
         callbacks.stage("warm-up")
         warm_up(work, method, comparison.plain_for(work, method))
     base = _base(drawing_model, work, method, details)
-    progress = DrawingProgress(canvas.grid, work.prefix, settings.count)
+    progress = work.progress(callbacks.on_progress)
     try:
         callbacks.stage("draw")
-        drawing, progress = draw_batch(work, method, callbacks.on_progress)
-    except KeyboardInterrupt as stop:
-        progress = stop.progress if isinstance(stop, Interrupted) else progress
-        raise Stopped(_unfinished(work, drawing_model, base, progress)) from stop
-    try:
+        drawing = draw_batch(work, method, progress)
         callbacks.stage("pixels")
-        pixels, took = _pixels(work, drawing.tokens)
-        record = {**base, **_measured(drawing, canvas, took, details)}
+        start = time.perf_counter()
+        pixels = _pixels(work, drawing.tokens)
+        record = {**base, **_measured(drawing, canvas, time.perf_counter() - start, details)}
         if settings.compare:
             callbacks.stage("compare")
             record |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
-    except KeyboardInterrupt as stop:  # the pictures are there, whatever was still to do
-        raise Stopped(_unfinished(work, drawing_model, base, progress)) from stop
-    return _made(drawing_model, work, record, pixels, [True] * settings.count)
-
-
-def _pixels(work: DrawJob, tokens: Tensor) -> tuple[np.ndarray, float]:
-    """Returns what was drawn, uint8, and the seconds that decoding took."""
-    start = time.perf_counter()
-    with torch.inference_mode():
-        pixels = to_uint8(work.canvas.pixels(tokens))
-    return pixels, time.perf_counter() - start
-
-
-def _unfinished(
-    work: DrawJob, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
-) -> ImagineResult:
-    """Returns the result of a run that Ctrl-C ended: what was finished."""
-    pixels = np.empty((0, 1, 1, 1, 3), np.uint8)
-    if any(progress.finished):
-        pixels, _ = _pixels(work, progress.whole())
-    record = {
-        **base,
-        "tokens": progress.tokens,
-        "nfe": progress.steps,
-        "finish": "whole but not compared" if all(progress.finished) else "interrupted",
-    }
+    except KeyboardInterrupt as stop:
+        is_whole = all(progress.finished)  # the pictures are there, whatever was still to do
+        pixels = _pixels(work, progress.whole()) if any(progress.finished) else NOTHING
+        record = {
+            **base,
+            "tokens": progress.tokens,
+            "nfe": progress.steps,
+            "finish": "whole but not compared" if is_whole else "interrupted",
+        }
+        raise Stopped(_made(drawing_model, work, record, pixels, progress.finished)) from stop
     return _made(drawing_model, work, record, pixels, progress.finished)
+
+
+NOTHING = np.empty((0, 1, 1, 1, 3), np.uint8)
+"""The pixels of no picture."""
+
+
+@torch.inference_mode()
+def _pixels(work: DrawJob, tokens: Tensor) -> np.ndarray:
+    """Returns pictures of codes, 0 to 255."""
+    pixels = work.canvas.pixels(tokens).mul(255).round().clamp(0, 255)
+    return pixels.to(torch.uint8).cpu().numpy()
 
 
 def _made(
@@ -232,12 +220,10 @@ def _made(
     pixels: np.ndarray,
     finished: list[bool],
 ) -> ImagineResult:
-    if drawing_model.video_tokenizer is None:
+    if (tokenizer := drawing_model.video_tokenizer) is None:
         return ImagineResult(record, pixels, finished)
-    frames = drawing_model.video_tokenizer.frames_of(
-        work.canvas.grid.prefix // work.canvas.grid.frame
-    )
-    return ImagineResult(record, pixels, finished, drawing_model.video_tokenizer.fps, frames)
+    frames = tokenizer.frames_of(work.canvas.grid.prefix // work.canvas.grid.frame)
+    return ImagineResult(record, pixels, finished, tokenizer.fps, frames)
 
 
 def _base(
@@ -293,17 +279,3 @@ def _measured(
 def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:
     """Hash of all that decides a record besides the prompt; `dtype` as it was asked for."""
     return settings.digest(fingerprint(model), dtype, __version__)
-
-
-def _strange(drawing_model: DrawingModel, prompt: str) -> list[str]:
-    """Returns notes about words of a prompt that the tokenizer does not know."""
-    words = unknown_words(drawing_model.processor, prompt)
-    if not words:
-        return []
-    known = sorted(
-        word
-        for word in drawing_model.processor.tokenizer.get_vocab()
-        if word.isalpha() and len(word) > 1
-    )
-    names = ", ".join(known) if len(known) <= 40 else f"{len(known)} others"
-    return [f"the model knows no {' or '.join(map(repr, words))}; it knows {names}"]

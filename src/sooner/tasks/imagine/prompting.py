@@ -40,19 +40,6 @@ def build_prompt(
     return dict(made)
 
 
-def unknown_words(processor: Any, prompt: str) -> list[str]:
-    """Returns words of a prompt that the tokenizer has no token for."""
-    tokenizer = processor.tokenizer
-    if tokenizer.unk_token_id is None:
-        return []
-    words = prompt.replace(",", " ").replace(".", " ").split()
-    return [
-        word
-        for word in dict.fromkeys(words)
-        if tokenizer.unk_token_id in tokenizer(word, add_special_tokens=False)["input_ids"]
-    ]
-
-
 def _janus(processor: Any, prompts: list[str], size: Size) -> Any:
     """Returns a chat turn of the user, behind which the picture begins."""
     if processor.chat_template is not None:
