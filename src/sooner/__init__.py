@@ -16,7 +16,7 @@ Exact, batched speculative decoding for multimodal models on Hugging Face transf
 | `ParallelVLM`, `SpecVLM`, `SparseToDense` | a smaller model that sees fewer pixels | video |
 | `HSD` | texts that are given, such as OCR or a prediction | documents, edits |
 | `Eagle`, `DFlash`, `DDTree` | a head that was trained for the model | chats, robot actions |
-| `CoupledJacobi`, `GSD` | the last iteration of the model itself | pictures, clips |
+| `CoupledJacobi` | the last iteration of the model itself | pictures, clips |
 | `Autoregressive` | nothing | plain decoding |
 
 Importing this package patches nothing and loads no model: each name is imported on first use.
@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .errors import MemoryRanOutError, SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import (
-        GSD,
         HSD,
         Assistant,
         AssistantModel,
@@ -92,7 +91,6 @@ __all__ = [  # noqa: RUF022  (in groups)
     "DDTree",
     "DFlash",
     "Eagle",
-    "GSD",
     "HSD",
     "Method",
     "OnSD",

@@ -87,8 +87,6 @@ METHODS = (
            "a block that a trained drafter denoises in one forward"),
     _entry("eagle", "Eagle", "eagle.method", "head",
            "a tree of a trained head on the target's states"),
-    _entry("gsd", "GSD", "jacobi.gsd", "none",
-           "a window of the target's last iteration; accepts groups of codes", False),
     _entry("hsd", "HSD", "aligned.method", "none",
            "a tree of texts made beforehand, such as OCR's", False),
     _entry("jacobi", "CoupledJacobi", "jacobi.method", "none",

@@ -18,7 +18,7 @@ from sooner import registry
 from sooner.errors import SoonerError
 from sooner.registry import choices, methods
 
-NEVER_EXACT = {"gsd", "relaxed"}
+NEVER_EXACT = {"relaxed"}
 
 
 @pytest.mark.parametrize("name", methods())
@@ -87,7 +87,6 @@ NO_SIZE = {
     "plain": "drafts nothing",
     "relaxed": "drafts what another method drafts",
     "jacobi": "the window is a part of the iteration: it says which places are drawn anew",
-    "gsd": "the same",
 }
 
 

@@ -25,9 +25,9 @@ from sooner.engine.sampling import Processing, pick
 from sooner.engine.tree import Paths, Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws, weakened
-from sooner.methods.jacobi.gsd import reject_groups
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
+from sooner_lab.bench.imagine.gsd import reject_groups
 from sooner_lab.bench.step.guard import NoWaiting, fake_cuda
 
 ROWS, NODES, VOCAB = 3, 4, 32

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .dflash import DDTree, DFlash, DFlashModel
     from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
     from .experience import Acceptance
-    from .jacobi import GSD, CoupledJacobi
+    from .jacobi import CoupledJacobi
     from .onsd import OnSD
     from .parallel.method import ParallelVLM
     from .parallel.standing import StandingDraft

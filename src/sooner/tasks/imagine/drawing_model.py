@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ... import miniatures
 from ...errors import SoonerError
-from ...methods import GSD, Autoregressive, CoupledJacobi, Method
+from ...methods import Autoregressive, CoupledJacobi, Method
 from ...models import Canvas
 from ...models import canvas as make_canvas
 from .prompting import build_prompt
@@ -145,8 +145,7 @@ def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
     coupling = "independent" if settings.method == "sjd" else settings.coupling
     values = {"init": settings.init, "coupling": coupling, "strength": settings.strength}
     options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    kind = GSD if settings.method == "gsd" else CoupledJacobi
-    return kind(jacobi_window=min(window, grid.left), **options)
+    return CoupledJacobi(jacobi_window=min(window, grid.left), **options)
 
 
 def default_jacobi_window(canvas: Canvas, count: int) -> int:

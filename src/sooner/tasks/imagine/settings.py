@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ...checks import check_fields, check_keys, option
 from ...errors import SoonerError
 
-METHODS = ("jacobi", "sjd", "gsd", "plain")
+METHODS = ("jacobi", "sjd", "plain")
 COUPLINGS = ("gumbel", "maximal", "independent")
 INITS = ("last", "random", "left", "above", "previous-frame")
 ALL: Literal["all"] = "all"
@@ -38,8 +38,7 @@ class ImagineSettings:
 
     Attributes:
         method: how codes are drafted: `jacobi` couples the draws of its iterations, `sjd` draws
-            them independently (Teng et al. 2024), `gsd` accepts groups of near codes (lossy),
-            `plain` is one code a step.
+            them independently (Teng et al. 2024), `plain` is one code a step.
         jacobi_window: codes drafted ahead; by default what suits the picture, the batch and the
             device.
         coupling: how `jacobi` couples draws, by default as `sooner.CoupledJacobi` does.

@@ -20,6 +20,7 @@ from sooner.models import Canvas
 from sooner.models.hooks import ForwardHooks
 
 from ..run import Arm, TimedRun
+from .gsd import GSD
 from .settings import ImagineBenchSettings
 from .subjects import Subject
 
@@ -101,8 +102,6 @@ def method_of(arm: str, window: int, init: str, group: int | None = None) -> Met
     """Return the method of an arm that drafts."""
     if arm != "gsd":
         return CoupledJacobi(window, init=init, **{"verify": "ratio", **COUPLINGS[arm]})  # type: ignore[arg-type]
-    from sooner.methods.jacobi.gsd import GSD
-
     return GSD(window, init=init, **({} if group is None else {"group": group}))
 
 

@@ -8,18 +8,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...engine.acceptance import VerifyResult, accepted_run, follow_choices, pick_bonus, residual
-from ...engine.interface import Drafter
-from ...engine.loop import Rule
-from ...engine.noise import RowNoise
-from ...engine.sampling import Processing
-from ...engine.stats.run import RELAXED
-from ...engine.tree import Tree
-from ...errors import SoonerError
-from ..base import Method
-from ..checks import positive
-from ..context import Context
-from .method import CoupledJacobi
+from sooner.engine.acceptance import (
+    VerifyResult,
+    accepted_run,
+    follow_choices,
+    pick_bonus,
+    residual,
+)
+from sooner.engine.interface import Drafter
+from sooner.engine.loop import Rule
+from sooner.engine.noise import RowNoise
+from sooner.engine.sampling import Processing
+from sooner.engine.stats.run import RELAXED
+from sooner.engine.tree import Tree
+from sooner.errors import SoonerError
+from sooner.methods import CoupledJacobi, Method
+from sooner.methods.checks import positive
+from sooner.methods.context import Context
 
 
 @dataclass(frozen=True)
