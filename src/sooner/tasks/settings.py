@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import check_fields, check_keys, option
-from ..errors import SoonerError, unknown
+from ..checks import KnowsOldNames, check_fields, check_keys, option
+from ..errors import SoonerError, under_old_names, unknown
 from ..registry import choices
 
 PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
@@ -19,7 +19,7 @@ PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
 
 
 @dataclass(frozen=True)
-class CaptionSettings:
+class CaptionSettings(KnowsOldNames):
     """How a video is captioned.
 
     Attributes:
@@ -118,7 +118,10 @@ class CaptionSettings:
     def digest(self, *extras: Any) -> str:
         """Hashes these settings and `extras` (models, dtype), the same in all runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
-        text = json.dumps([dataclasses.asdict(self), patterns, *extras], sort_keys=True)
+        data = under_old_names(dataclasses.asdict(self))
+        if not data["prefill_recall"]:
+            del data["prefill_recall"]  # 0.1 had no such field; its records stand
+        text = json.dumps([data, patterns, *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import check_fields, check_keys, option
-from ...errors import SoonerError
+from ...checks import KnowsOldNames, check_fields, check_keys, option
+from ...errors import SoonerError, under_old_names
 
 METHODS = ("jacobi", "sjd", "plain")
 COUPLINGS = ("gumbel", "maximal", "independent")
@@ -33,7 +33,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class ImagineSettings:
+class ImagineSettings(KnowsOldNames):
     """How pictures are drawn, and clips continued.
 
     Attributes:
@@ -125,5 +125,5 @@ class ImagineSettings:
         """Returns a short hash of these settings and `extras` (model, dtype), stable
         between runs.
         """
-        text = json.dumps([dataclasses.asdict(self), *extras], sort_keys=True)
+        text = json.dumps([under_old_names(dataclasses.asdict(self)), *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import check_choice, check_fields, option
+from ...checks import KnowsOldNames, check_choice, check_fields, option
 from ...errors import SoonerError
 from ..settings import parse_prefill
 
@@ -19,7 +19,7 @@ RELAXED_NODES = 16
 
 
 @dataclass(frozen=True)
-class ParseSettings:
+class ParseSettings(KnowsOldNames):
     """How a page is parsed.
 
     Attributes:
