@@ -19,7 +19,6 @@ from sooner.tasks.settings import CaptionSettings
     [
         (lambda: sooner.Speculative(None, max_window=4), "'max_window' is now 'max_draft_tokens'"),
         (lambda: sooner.ParallelVLM(None, least=4), "'least' is now 'min_visual'"),
-        (lambda: sooner.GSD(window=4), "GSD: 'window' is now 'jacobi_window'"),
         (lambda: sooner.HSD([], tolerance=0.7), "HSD: 'tolerance' is now 'acceptance_threshold'"),
         (lambda: ParseSettings(window=4), "'window' is now 'reference_window'"),
         (lambda: ImagineSettings.from_dict({"window": 4}), "'window' is now 'jacobi_window'"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,144 +13,93 @@ import torch
 from ...checks import check_number
 from ...engine.loop import OnTokens, run
 from ...engine.row_sampling import SamplingParams
-from ...engine.stats.run import Stats
-from ...methods import Autoregressive, Method
-from ...models import Adapter
-from ...models.openvla.statistics import ActionStatistics, decode_actions
+from ...methods import Method
+from ...models.openvla.statistics import decode_actions
 from .action import Action, Distance
 from .observation import Observation
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """Tokens and statistics that one run gave.
-
-    Attributes:
-        ids: `[rows, tokens]`.
-        stats: of the run.
-        seconds: inputs included.
-    """
-
-    ids: np.ndarray
-    stats: Stats
-    seconds: float
-
-
-def decode(
-    adapter: Adapter,
-    make_inputs: Callable[[], Mapping[str, Any]],
+def act_batch(
+    policy: Any,
+    observations: Sequence[Observation],
+    keys: Sequence[str],
+    name: str,
     method: Method,
-    tokens: int,
     *,
     generator: torch.Generator | None = None,
     temperature: float = 0.0,
     on_tokens: OnTokens | None = None,
-) -> Decoded:
-    """Say `tokens` tokens a row; no id ends a row sooner.
+) -> list[Action]:
+    """Returns the actions for observations that share their forwards.
+
+    Args:
+        policy: the `Policy` that acts.
+        observations, keys: of each row, with the data set that its action is of; their actions are
+            of one length.
+        name: what the method goes by.
 
     Raises:
         SoonerError: a negative temperature, or as the method.
     """
     check_number("temperature", temperature, hint="; 0 is greedy")
     began = time.perf_counter()
-    inputs = make_inputs()
-    outputs: list[list[int]] = [[] for _ in inputs["input_ids"]]
+    statistics = [policy.statistics[key] for key in keys]
+    inputs = policy.processor(
+        [observation.image for observation in observations],
+        [observation.instruction for observation in observations],
+    )
+    outputs: list[list[int]] = [[] for _ in observations]
 
     def keep(row: int, new: list[int], drafted: int) -> None:
         outputs[row] += new
         if on_tokens is not None:
             on_tokens(row, new, drafted)
 
-    session = method.session(
-        adapter,
-        inputs,
-        SamplingParams(
-            max_new_tokens=tokens, do_sample=temperature > 0, temperature=temperature or 1.0
-        ),
-        generator=generator,
-        on_tokens=keep,
+    params = SamplingParams(  # no id ends a row sooner
+        max_new_tokens=policy.horizon * statistics[0].dims,
+        do_sample=temperature > 0,
+        temperature=temperature or 1.0,
     )
+    session = method.session(policy.adapter, inputs, params, generator=generator, on_tokens=keep)
     run(session)
-    return Decoded(np.array(outputs, dtype=np.int64), session.stats, time.perf_counter() - began)
-
-
-class ActionBatch:
-    """Observations that share their forwards.
-
-    Args:
-        policy: the `Policy` that acts.
-        observations, keys: of each row, with the data set that its action is of.
-    """
-
-    def __init__(
-        self, policy: Any, observations: Sequence[Observation], keys: Sequence[str]
-    ) -> None:
-        self.policy, self.observations = policy, observations
-        self.statistics = [policy.statistics[key] for key in keys]
-
-    def actions(self, name: str, method: Method, **options: Any) -> list[Action]:
-        """Decode with a method that goes by `name`; `options` are those of `decode`."""
-        decoded = decode(
-            self.policy.adapter,
-            self._inputs,
-            method,
-            self.policy.horizon * self.statistics[0].dims,
-            **options,
+    seconds, stats = time.perf_counter() - began, session.stats
+    policy.pace.add(name, len(observations), seconds)
+    actions = []
+    for row, (output, entry) in enumerate(zip(outputs, statistics, strict=True)):
+        ids = np.array(output, dtype=np.int64).reshape(-1, entry.dims)
+        deviation = None
+        if stats.deviation is not None:
+            widths = entry.bin_width(policy.tokens)
+            deviation = Distance.local(stats.deviation.of(row), widths)
+        actions.append(
+            Action(
+                values=decode_actions(ids.reshape(1, -1), policy.tokens, entry)[0],
+                ids=ids,
+                clipped=policy.tokens.bins(torch.from_numpy(ids)).numpy() < 0,
+                unnorm_key=entry.name,
+                names=entry.names,
+                method=name,
+                mode=stats.mode,
+                deviation=deviation,
+                from_exact=None,
+                stats=stats,
+                seconds=seconds,
+            )
         )
-        rows = len(self.observations)
-        self.policy.pace.add(name, rows, decoded.seconds)
-        return [self._action(row, name, decoded) for row in range(rows)]
+    return actions
 
-    def compared(self, made: list[Action]) -> list[Action]:
-        """Returns the same actions, with their distance from plain decoding's."""
-        exact = self.actions("plain", Autoregressive())
-        return [
-            replace(action, from_exact=self._between(action.ids, plain.ids, statistics))
-            for action, plain, statistics in zip(made, exact, self.statistics, strict=True)
-        ]
 
-    def _inputs(self) -> Mapping[str, Any]:
-        pictures = [observation.image for observation in self.observations]
-        return self.policy.processor(
-            pictures, [observation.instruction for observation in self.observations]
+def compared(policy: Any, actions: Sequence[Action], exact: Sequence[Action]) -> list[Action]:
+    """Returns the same actions, with their distance from those of plain decoding."""
+    tokens = policy.tokens
+    compared_actions = []
+    for action, plain in zip(actions, exact, strict=True):
+        # Bins as they are read: two ids with one centre, or no action at all, are the nearest.
+        bins, reference = (
+            np.clip(tokens.vocab_size - 1 - ids, 0, tokens.edges - 2)
+            for ids in (action.ids, plain.ids)
         )
-
-    def _action(self, row: int, name: str, decoded: Decoded) -> Action:
-        tokens, statistics = self.policy.tokens, self.statistics[row]
-        output = decoded.ids[row : row + 1]
-        ids = output.reshape(-1, statistics.dims)
-        return Action(
-            values=decode_actions(output, tokens, statistics)[0],
-            ids=ids,
-            clipped=self._bins(ids) < 0,
-            unnorm_key=statistics.name,
-            names=statistics.names,
-            method=name,
-            mode=decoded.stats.mode,
-            deviation=self._local(decoded.stats, row),
-            from_exact=None,
-            stats=decoded.stats,
-            seconds=decoded.seconds,
-        )
-
-    def _local(self, stats: Stats, row: int) -> Distance | None:
-        if stats.deviation is None:
-            return None
-        widths = self.statistics[row].bin_width(self.policy.tokens)
-        return Distance.local(stats.deviation.of(row), widths)
-
-    def _between(
-        self, ours: np.ndarray, exact: np.ndarray, statistics: ActionStatistics
-    ) -> Distance:
-        apart = np.abs(self._read_bins(ours) - self._read_bins(exact))
-        return Distance.between(apart, statistics.bin_width(self.policy.tokens))
-
-    def _bins(self, ids: np.ndarray) -> np.ndarray:
-        return self.policy.tokens.bins(torch.from_numpy(ids)).numpy()
-
-    def _read_bins(self, ids: np.ndarray) -> np.ndarray:
-        """Returns bins as they are read: two ids with one centre, or no action at all, are the
-        nearest.
-        """
-        tokens = self.policy.tokens
-        return np.clip(tokens.vocab_size - 1 - ids, 0, tokens.edges - 2)
+        widths = policy.statistics[action.unnorm_key].bin_width(tokens)
+        distance = Distance.between(np.abs(bins - reference), widths)
+        compared_actions.append(replace(action, from_exact=distance))
+    return compared_actions

@@ -23,7 +23,7 @@ from ...models.openvla.statistics import ActionStatistics, ActionTokens
 from .. import loading, model_types
 from .action import Action
 from .allowance import Allowance
-from .batch import ActionBatch
+from .batch import act_batch, compared
 from .observation import FieldError, Observation
 
 MINIATURE = "robot"
@@ -208,18 +208,20 @@ class Policy:
             )
         name = self.settle(method, len(observations))
         keys = [self.key_of(observation) for observation in observations]
-        options = {"temperature": temperature, "generator": self._generator(seed)}
+        generator = None
+        if seed is not None:
+            generator = torch.Generator(device=self.adapter.device).manual_seed(seed)
         actions: dict[int, Action] = {}
         for rows in self._groups(keys, name):
-            run = ActionBatch(
-                self, [observations[row] for row in rows], [keys[row] for row in rows]
-            )
-            listener = None
-            if on_tokens is not None:  # rows keep their numbers for it
-                listener = partial(_renumbered, on_tokens, rows)
-            decoder = self.build(name, keys[rows[0]])
-            made = run.actions(name, decoder, on_tokens=listener, **options)
-            actions.update(zip(rows, run.compared(made) if compare else made, strict=True))
+            batch = [observations[row] for row in rows], [keys[row] for row in rows]
+            listener = None if on_tokens is None else partial(_renumbered, on_tokens, rows)
+            made = act_batch(
+                self, *batch, name, self.build(name, keys[rows[0]]), generator=generator,
+                temperature=temperature, on_tokens=listener,
+            )  # fmt: skip
+            if compare:
+                made = compared(self, made, act_batch(self, *batch, "plain", Autoregressive()))
+            actions.update(zip(rows, made, strict=True))
         return [actions[row] for row in range(len(observations))]
 
     def build(self, name: str, key: str) -> Method:
@@ -260,16 +262,11 @@ class Policy:
             groups.setdefault(key if apart else self.statistics[key].dims, []).append(row)
         return list(groups.values())
 
-    def _generator(self, seed: int | None) -> torch.Generator | None:
-        if seed is None:
-            return None
-        return torch.Generator(device=self.adapter.device).manual_seed(seed)
-
 
 def _renumbered(
     listener: OnTokens, rows: Sequence[int], row: int, new: list[int], drafted: int
 ) -> None:
-    listener(rows[row], new, drafted)
+    listener(rows[row], new, drafted)  # rows keep their numbers for it
 
 
 def load(
@@ -298,7 +295,8 @@ def load(
     where = loading.pick_device(device)
     kind = loading.pick_dtype(dtype, where, is_small=model is None)
     if model is None:
-        model, head = _bundled(head)
+        small = miniatures.whole(MINIATURE)
+        model, head = str(small.target), head or (str(small.head) if small.head else None)
     if (actual := model_types.model_type(model)) not in OpenVLA.model_types:
         raise SoonerError(
             f"model '{model}' of type '{actual}' is no robot policy; give one of type "
@@ -315,18 +313,6 @@ def load(
         unnorm_key=unnorm_key,
         options=options,
     )
-
-
-def _bundled(head: str | None) -> tuple[str, str | None]:
-    """Returns folders of the miniature and of a head.
-
-    Raises:
-        SoonerError: it is not installed, or files of it are missing.
-    """
-    small = miniatures.whole(MINIATURE)
-    if head is None and small.head is not None:
-        head = str(small.head)
-    return str(small.target), head
 
 
 def _head(folder: str, model: Any) -> Any:

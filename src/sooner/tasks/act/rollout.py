@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +23,8 @@ from .observation import Observation
 environment_names = names
 
 
-class RolloutPolicy(Protocol):
-    """What a rollout needs of a policy; `Policy` is one, with its method chosen."""
-
-    def __call__(self, observations: list[Observation]) -> list[Any]:
-        """Returns one action for each observation; `.values` is `[horizon, dims]`."""
+RolloutPolicy = Callable[[list[Observation]], list[Any]]
+"""A function that returns one action for each observation; `.values` is `[horizon, dims]`."""
 
 
 @dataclass(frozen=True)
