@@ -16,7 +16,7 @@ import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, run
 from sooner.methods.parallel.board import pack, unpack
-from sooner.methods.parallel.source import ModelSource
+from sooner.methods.parallel.standing import ModelSource
 
 pytestmark = pytest.mark.slow
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...engine.acceptance import Guess, VerifyResult, follow_choices, reject_chain
+from ...engine.cache import SlotCache, cache_of
 from ...engine.interface import Drafter, Outcome
 from ...engine.noise import RowNoise
 from ...engine.rows import Rows
 from ...engine.sampling import Processing
 from ...engine.tree import Tree
+from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..controller import RoundCost
 from ..draft_length import ChainAcceptance
 from .board import Board
 from .schedule import AutoSchedule, PaperSchedule
-from .tap import OnStates
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
@@ -37,7 +39,51 @@ for a draft whose forward is long, `PATIENCE` of its forwards instead."""
 Rank = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`(states before the decoder, after layer L, visual mask, frames)` of a row -> kept visual
 tokens."""
+OnStates = Callable[[Tensor, Tensor], None]
+"""Told `(states before the decoder, states after layer L)`, each `[rows, width, hidden]`."""
 Listen = Callable[[OnStates], ForwardHooks]
+
+
+class PrefillTap(ForwardHooks):
+    """Hooks on the decoder's first layer and on layer `depth`, for one forward.
+
+    Layers are few lines of Python apart, so what `on_states` does on the host overlaps with what a
+    GPU still has queued, and the target's remaining layers hide the worker that it sets going.
+
+    Args:
+        decoder: the target's decoder, with a list `layers`.
+        depth: how many layers have run when the states are taken (L).
+        on_states: called once, in the middle of the prefill.
+    """
+
+    def __init__(self, decoder: Any, depth: int, on_states: OnStates) -> None:
+        super().__init__()
+        self.on_states = on_states
+        self.first: Tensor | None = None
+        begin, end = decoder.layers[0], decoder.layers[depth - 1]
+        self.before(begin, self._enter)
+        self.after(end, self._leave)
+
+    def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        if self.first is None:
+            cache = cache_of(kwargs)
+            if isinstance(cache, SlotCache):
+                cache.require_whole("ranking visual tokens")
+            self.first = args[0] if args else kwargs["hidden_states"]
+
+    def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        first, self.first = self.first, None
+        if first is not None:
+            self._check(first, output[0] if isinstance(output, tuple) else output)
+            self.on_states(first, output[0] if isinstance(output, tuple) else output)
+            self.remove()
+
+    def _check(self, first: Tensor, last: Tensor) -> None:
+        if first.shape[1] != last.shape[1]:
+            raise UnsupportedError(
+                f"ranking needs all {first.shape[1]} prompt tokens, but a prefill context left "
+                f"{last.shape[1]} of them; rank after an earlier layer, or leave the context"
+            )
 
 
 class Timeout:

@@ -23,11 +23,10 @@ from ..experience import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
 from ..visual_match import views
-from .drafter import Listen, ParallelDrafter, Rank
+from .drafter import Listen, ParallelDrafter, PrefillTap, Rank
 from .schedule import AutoSchedule, PaperSchedule
 from .server import DraftJob
 from .standing import StandingDraft, draft_device
-from .tap import PrefillTap
 from .worker import PLACEMENTS, Worker, place
 
 QUERIES = 64
