@@ -124,8 +124,10 @@ class PlaneHeads:
                 if end == high and not is_ramp and low < high:
                     seen = torch.arange(first, high) < some[:, None]
                     mask = additive(seen, queries.dtype)[None, None]
-                part = (states[begin:end].expand(shape) for states in (keys, values))
-                output, lse = attend(queries, *part, self.scale, causal, mask)
+                some_keys, some_values = (
+                    states[begin:end].expand(shape) for states in (keys, values)
+                )
+                output, lse = attend(queries, some_keys, some_values, self.scale, causal, mask)
                 self.into.add(self.heads, self.slots[chunk], output[0], lse[0])
 
     def tiles(self, query: Tensor, real: Tensor, *keys: tuple[Tensor, Tensor]) -> None:
@@ -143,12 +145,12 @@ class PlaneHeads:
             if not rank.shape[1]:
                 continue
             shape = (1, *rank.shape, -1)
-            parts = (
+            some_keys, some_values = (
                 states.index_select(0, rank.flatten()).view(shape)
                 for states in (self.keys, self.values)
             )
             mask = None if bool(seen.all()) else additive(seen, queries.dtype)[None]
-            made, sums = attend(queries, *parts, self.scale, mask=mask)
+            made, sums = attend(queries, some_keys, some_values, self.scale, mask=mask)
             sums = sums[0].masked_fill(~seen.any(-1), -torch.inf)
             if number == 0:
                 output, lse = made[0].float(), sums
@@ -259,8 +261,9 @@ def _grid(
         _classes(part, others, stride, phase if vline else None)
     elif vline:
         below = others[frontier[others] >= phase]
-        seen = (states[phase::stride].contiguous() for states in (keys, values))
-        part.stairs(below, *seen, (frontier[below] - phase) // stride + 1)
+        counts = (frontier[below] - phase) // stride + 1
+        line_keys, line_values = (states[phase::stride].contiguous() for states in (keys, values))
+        part.stairs(below, line_keys, line_values, counts)
     if not len(others) or (slash and local <= 1 and not sink and not segment):
         return
     reach = max(local, stride if segment else 0)

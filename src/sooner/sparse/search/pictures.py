@@ -62,8 +62,8 @@ def table_figure(table: PatternTable) -> Any:
             picture[place, number] = colour
             if head.score is not None:
                 ink = "black" if float(colour.mean()) > 0.5 else "white"
-                where = {"ha": "center", "va": "center"}
-                axes.text(number, place, f"{head.score:.2f}", fontsize=6, color=ink, **where)
+                score = f"{head.score:.2f}"
+                axes.text(number, place, score, fontsize=6, color=ink, ha="center", va="center")
     axes.imshow(picture.numpy(), aspect="auto")
     _legend(figure, table)
     return figure
