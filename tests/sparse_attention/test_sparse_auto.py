@@ -14,7 +14,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import sooner
 import tiny
 from sooner import MMInference
-from sooner.errors import SoonerError
 from sooner.sparse.attention.fused import Fused
 from sooner.sparse.cost import AttentionShape, break_even, measure
 from sooner.sparse.modality import PromptLayout
@@ -108,8 +107,3 @@ def test_the_break_even_length_is_right_within_an_eighth(true: int) -> None:
     length = break_even(lambda tokens: true / tokens)
     assert length is not None
     assert max(true, 256) <= length <= max(1.125 * true + 64, 256)
-
-
-def test_heads_that_do_not_share_their_keys_evenly_are_refused() -> None:
-    with pytest.raises(SoonerError, match="5 query heads do not share 2 key heads"):
-        AttentionShape(5, 2, 16)

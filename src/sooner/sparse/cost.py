@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ..checks import check_whole
-from ..errors import SoonerError
 from .attention import Backend, States, sparse_attention
 from .attention.run import jobs
 from .modality import PromptLayout
@@ -26,24 +25,13 @@ STEP = 64  # tokens; lengths are multiples of it
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The shape that one layer's attention has.
-
-    Raises:
-        SoonerError: query heads that key heads do not divide.
-    """
+    """The shape that one layer's attention has."""
 
     heads: int
     kv_heads: int
     head_dim: int
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
-            raise SoonerError(
-                f"{self.heads} query heads do not share {self.kv_heads} key heads evenly; "
-                "heads is a multiple of kv_heads"
-            )
 
     def random(self, tokens: int, seed: int = 0) -> States:
         """Returns standard normal states.
