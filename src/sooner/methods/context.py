@@ -46,7 +46,7 @@ def embed(
         )
     prompt = adapter.embed_prompt(inputs)
     if output_ids is not None:
-        from ..models.model_prefill import EXTRA  # hardly ever needed
+        from ..models.parsers import EXTRA  # hardly ever needed
 
         if EXTRA in prompt.extras:
             raise UnsupportedError(

@@ -14,8 +14,12 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
+from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.models.qwen3.modeling_qwen3 import (
+    Qwen3DecoderLayer,
+    Qwen3ForCausalLM,
+    Qwen3RMSNorm,
+)
 
 from ...engine.cache import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError
@@ -199,41 +203,7 @@ class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
-    @takes_either_name
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        cache: Cache | None = None,
-        use_cache: bool | None = None,
-        labels: Tensor | None = None,
-        logits_to_keep: int = 0,
-        **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
-        """Run the model; arguments as in `CosmosARModel.forward`, and two more.
-
-        Args:
-            labels: codes `[rows, entries]`, not shifted; -100 is left out of the loss.
-            logits_to_keep: logits of this many last entries alone; 0 for all.
-
-        Returns:
-            `logits [rows, entries, vocab]`, the cache, and the mean `loss` if labels are given.
-        """
-        outputs = self.model(
-            input_ids=input_ids,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            cache=cache,
-            use_cache=use_cache,
-        )
-        logits = self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:])
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: outputs.get(CACHE)})
+    forward: Any = Qwen3ForCausalLM.forward
 
 
 def _following(states: Tensor, cache: Cache | None) -> Tensor:

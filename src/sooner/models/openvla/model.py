@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin, LlamaModel, PreTrainedModel
+from transformers import GenerationMixin, LlamaForCausalLM, LlamaModel, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.models.dinov2_with_registers import modeling_dinov2_with_registers as dino
 from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers import (
     Dinov2WithRegistersEmbeddings,
@@ -233,43 +233,7 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
-    @takes_either_name
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        cache: Cache | None = None,
-        use_cache: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
-        **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
-        """Run the policy; arguments as in `OpenVLAModel.forward`, and one more.
-
-        Args:
-            logits_to_keep: logits of this many last entries alone; 0 for all.
-
-        Returns:
-            `logits [rows, entries, vocab]` and the cache.
-        """
-        outputs = self.model(
-            input_ids=input_ids,
-            pixel_values=pixel_values,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            cache=cache,
-            use_cache=use_cache,
-            **kwargs,
-        )
-        states = outputs.last_hidden_state
-        if isinstance(logits_to_keep, int):
-            states = states[:, -logits_to_keep:]
-        else:
-            states = states[:, logits_to_keep]
-        return CausalLMOutputWithPast(logits=self.lm_head(states), **{CACHE: outputs.get(CACHE)})
+    forward: Any = LlamaForCausalLM.forward  # pixels are among its further arguments
 
     def prepare_inputs_for_generation(
         self,
