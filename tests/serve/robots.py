@@ -83,9 +83,6 @@ class SlowPolicy:
     def settle(self, name: str | None, rows: int) -> str:
         return name or "plain"
 
-    def quickest_exact(self, rows: int) -> str:
-        return "plain"
-
     def fitted(self, observation: Observation) -> Observation:
         return observation
 

@@ -1,11 +1,10 @@
-"""Who shares a batch of a policy, who goes first, and what happens when time is short."""
+"""Who shares a batch of a policy, who goes first, and what a failure ends."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 
 from serve.robots import SlowPolicy
 from serve.stub_engine import StubClock
@@ -103,34 +102,3 @@ def test_an_unexpected_error_is_of_its_batch_alone_if_the_policy_acts_on() -> No
     assert robots.run() == [["break"], ["sample"], ["1"]]
     assert str(robots.ends["break"].error) == "broken"
     assert robots.ends["1"].error is None
-
-
-class Known(SlowPolicy):
-    """A policy with measured times."""
-
-    def __init__(self, **seconds: float) -> None:
-        super().__init__()
-        for method, each in seconds.items():
-            for rows in (1, 2, 4):
-                self.pace.add(method, rows, rows * each)
-
-    def quickest_exact(self, rows: int) -> str:
-        return "strict"
-
-
-@pytest.mark.parametrize(
-    ("deadlines", "size", "method"),
-    [
-        ([None] * 4, 4, "relaxed"),
-        ([9.0, None, None, None], 4, "relaxed"),
-        ([3.5, None, None, None], 4, "strict"),  # four take 4 s relaxed, 2 s exactly
-        ([1.5, 9.0, 9.0, 9.0], 2, "strict"),  # four take too long, two do not
-        ([0.7, 9.0, 9.0, 9.0], 1, "strict"),
-        ([0.1, 9.0, 9.0, 9.0], 1, "strict"),  # hopeless: the quickest there is
-    ],
-)
-def test_a_batch_is_as_large_and_as_relaxed_as_the_first_deadline_allows(
-    deadlines: list[float | None], size: int, method: str
-) -> None:
-    robots = Robots(Known(relaxed=1.0, strict=0.5))
-    assert robots.engine.batch_size(deadlines, "relaxed") == (size, method)

@@ -62,7 +62,7 @@ class ActHandler:
         self.metrics = ActMetrics(lambda: self.thread.load())
         self.thread = EngineThread(
             self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
-            listener=self.metrics, patience=PATIENCE, recovers=True,
+            listener=self.metrics, patience=PATIENCE,
         )  # fmt: skip
         self.bodies = Bodies(settings)
         self.under_way = 0
@@ -157,10 +157,7 @@ class ActHandler:
             result = await unless_gone(request, work)
         finally:
             self.under_way -= 1
-        is_late = deadline is not None and result.ended > deadline
-        if is_late:
-            self.metrics.late.inc()
-        return _accepted(act_request, result, result.began - began, is_late)
+        return _accepted(act_request, result, result.began - began)
 
     def _read(self, body: bytes) -> ActRequest:
         """Returns a request, its picture at the size that the policy sees."""
@@ -223,7 +220,7 @@ class ActHandler:
         )
 
 
-def _accepted(request: ActRequest, result: ActResult, queued: float, is_late: bool) -> Response:
+def _accepted(request: ActRequest, result: ActResult, queued: float) -> Response:
     action, computed = result.action, result.ended - result.began
     body = write(action.values, request.form)
     if request.details:
@@ -235,8 +232,6 @@ def _accepted(request: ActRequest, result: ActResult, queued: float, is_late: bo
         "X-Sooner-Batch": str(result.rows),
         "Server-Timing": f"queue;dur={1e3 * queued:.2f}, act;dur={1e3 * computed:.2f}",
     }
-    if is_late:
-        headers["X-Sooner-Deadline"] = "missed"
     return JSONResponse(body, headers=headers)
 
 

@@ -23,14 +23,10 @@ logger = logging.getLogger("sooner.serve")
 
 IDLE_TICK = 1.0
 """Seconds between two ticks of a thread that has nothing to do."""
-LOOK_SECONDS = 0.02
-"""Seconds between two looks of a thread whose engine has failed."""
 LAST_WORDS = 1.0
 """Seconds for telling clients what happened before the process ends."""
 DEVICE_FAULT = 70
 """Exit status of a process whose accelerator failed (`EX_SOFTWARE`)."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
-"""Seconds before an engine is tried again after a failure; doubled as long as that fails."""
 
 ServiceState = Literal["warming", "ready", "draining", "failed"]
 
@@ -48,10 +44,6 @@ class ServiceLoad(NamedTuple):
     waiting: int
     pages_used: int = 0
     pages: int = 0
-
-
-def _nothing(engine: EngineLike) -> None:
-    """A warm-up of an engine that tries itself."""
 
 
 Aside = Callable[[Callable[[], bool]], None]
@@ -75,7 +67,6 @@ class EngineThread:
         listener: as `EngineLoop`'s.
         clock: seconds; the one of `Request.arrived` and `deadline`.
         patience: seconds after which a request without a deadline counts as due.
-        recovers: an engine that can't be made again after a failure is tried at growing intervals.
         end_process: called with an exit status when the accelerator failed.
 
     Attributes:
@@ -90,15 +81,14 @@ class EngineThread:
         build: Callable[[], EngineLike],
         *,
         max_requests: int = 72,
-        warm_up: Callable[[EngineLike], None] = _nothing,
+        warm_up: Callable[[EngineLike], None] = lambda engine: None,
         listener: Any = None,
         clock: Clock = time.monotonic,
         patience: float = PATIENCE,
-        recovers: bool = False,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
         self.max_requests, self.clock = max_requests, clock
-        self.warm_up, self.end_process, self.recovers = warm_up, end_process, recovers
+        self.warm_up, self.end_process = warm_up, end_process
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
@@ -212,34 +202,20 @@ class EngineThread:
 
     def _run(self) -> None:
         """The thread."""
-        warm_up, pause = self.warm_up, FIRST_PAUSE
-        while True:
-            try:
-                self._loop.open()
-                assert self._loop.engine is not None
-                warm_up(self._loop.engine)
-                with self._lock:
-                    if self.state in ("warming", "failed"):
-                        self.state, self.fault = "ready", None
-                pause = FIRST_PAUSE
-                self._turn_until_closed()
-                return
-            except EngineDiedError as error:
-                self._fail(error.__cause__ or error)
-                logger.critical("the device failed; the process ends")
-                self.end_process(DEVICE_FAULT)
-                return
-            except BaseException as error:
-                is_new = self.state == "warming"
-                self._fail(error)
-                if is_new or not self.recovers:
-                    return
-            end = self.clock() + pause
-            while self.clock() < end and not self._is_closing:
-                self._obey(LOOK_SECONDS)
-            if self._is_closing:
-                return
-            warm_up, pause = _nothing, min(2 * pause, LONGEST_PAUSE)
+        try:
+            self._loop.open()
+            assert self._loop.engine is not None
+            self.warm_up(self._loop.engine)
+            with self._lock:
+                if self.state == "warming":
+                    self.state = "ready"
+            self._turn_until_closed()
+        except EngineDiedError as error:
+            self._fail(error.__cause__ or error)
+            logger.critical("the device failed; the process ends")
+            self.end_process(DEVICE_FAULT)
+        except BaseException as error:
+            self._fail(error)
 
     def _turn_until_closed(self) -> None:
         while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
@@ -249,12 +225,12 @@ class EngineThread:
                 self._asides.popleft()(self._is_needed)
             self.last_tick = self.clock()
 
-    def _obey(self, seconds: float = IDLE_TICK) -> None:
+    def _obey(self) -> None:
         """Do what was asked meanwhile; wait for it a moment if there is nothing else to do."""
         wait = self._loop.is_idle
         while True:
             try:
-                command = self._commands.get(wait, seconds)
+                command = self._commands.get(wait, IDLE_TICK)
             except queue.Empty:
                 return
             command()
@@ -264,7 +240,7 @@ class EngineThread:
         """There is no engine any more: tell everybody, and take nothing new."""
         with self._lock:
             self.fault = type(error).__name__
-            self.state = "draining" if self.recovers and self.state == "draining" else "failed"
+            self.state = "failed"
         logger.critical("the engine's thread ends", exc_info=error)
         reason = failed(self.fault)
         while True:

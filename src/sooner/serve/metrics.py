@@ -189,7 +189,6 @@ class ActMetrics:
         self.registry = CollectorRegistry()
         options: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("sooner_requests", "Requests by status.", ["status"], **options)
-        self.late = Counter("sooner_late", "Answers after their deadline.", **options)
         self.actions = Counter("sooner_actions", "Actions by mode.", ["mode"], **options)
         self.tokens = Counter("sooner_tokens", "Action tokens said.", **options)
         self.forwards = Counter("sooner_forwards", "Forwards of the policy.", **options)

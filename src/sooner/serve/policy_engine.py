@@ -7,7 +7,7 @@ as many requests as the last batch had.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,31 +156,12 @@ class PolicyEngine:
         return self.clock() < self._until
 
     def _take(self) -> tuple[list[PolicyRequest], str]:
-        """Returns the next batch and its method: the most urgent ones, as many as keep the first
-        deadline, decoded as set; if even one would be late, by what is exact and quicker."""
+        """Returns the next batch, the most urgent requests, and how it is decoded."""
         ready = sorted(self.waiting, key=lambda request: request.priority)[: self.max_rows]
-        method = self.policy.settle(self.settings.method, len(ready))
-        size, method = self.batch_size([request.deadline for request in ready], method)
-        for request in ready[:size]:
+        for request in ready:
             self.waiting.remove(request)
             request.is_waiting = False
-        return ready[:size], method
-
-    def batch_size(self, deadlines: Sequence[float | None], method: str) -> tuple[int, str]:
-        """Returns how many of the first requests a batch has, and how it is decoded."""
-        now, expected = self.clock(), self.policy.pace.expected
-        for size in range(len(deadlines), 0, -1):
-            known = [deadline for deadline in deadlines[:size] if deadline is not None]
-            if not known:
-                return size, method
-            for name in (method, self.policy.quickest_exact(size)):
-                seconds = expected(name, size)
-                if seconds is None or now + seconds <= min(known):
-                    return size, name
-        other = self.policy.quickest_exact(1)
-        ours, theirs = expected(method, 1), expected(other, 1)
-        is_quicker = ours is not None and theirs is not None and theirs < ours
-        return 1, other if is_quicker else method
+        return ready, self.policy.settle(self.settings.method, len(ready))
 
     def _act(self, observations: list[Observation], method: str) -> list[Any]:
         """Returns actions, or in their place what went wrong; one bad request spoils no other."""

@@ -43,12 +43,15 @@ def serve(
         log_level: uvicorn's.
 
     Raises:
-        SoonerError: the address is taken, a package is missing, or a method can't be run.
+        SoonerError: the address is taken, a package is missing, a method can't be run, or the
+            policy was lost.
     """
     require()
     with bind(settings) as listening:
         server = build_server(policy, settings, lambda: on_ready(url(listening)), log_level)
         server.run(sockets=[listening])
+    if server.is_broken():
+        raise SoonerError("the policy was lost, and the server ended; the log tells more")
 
 
 def build_server(
@@ -64,8 +67,9 @@ def build_server(
 
     app = create_app(policy, settings, on_ready)
     handler = app.state.handler
+    thread = handler.thread
     return DrainingServer(
-        app, settings, log_level, handler.close, refuse=act_refused, hurry=handler.thread.hurry
+        app, settings, log_level, handler.close, thread.has_failed, act_refused, thread.hurry
     )
 
 

@@ -144,10 +144,6 @@ class Policy:
         name = self.check_method(name or self.default_method)
         return self.pace.pick(rows) if name == "auto" else name
 
-    def quickest_exact(self, rows: int) -> str:
-        """Returns the exact method that takes the least time, as far as was measured."""
-        return self.pace.best(rows, ("plain",) if self.head is None else ("plain", "strict"))
-
     def key_of(self, observation: Observation) -> str:
         """Returns the data set whose statistics apply.
 
