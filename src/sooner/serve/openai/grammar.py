@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,6 @@ from transformers import LogitsProcessor
 
 from ...errors import SoonerError
 from ..refusal import BadRequestError
-from .compiling import error_of, trial_processes
 from .messages import Function, Structure
 from .protocol import ChatRequest, GenerationRequest, NamedTool
 
@@ -29,7 +29,6 @@ MAX_LETTERS = 256 << 10
 """The longest text of a grammar."""
 MAX_GRAMMARS = 64
 """Compiled grammars that are kept for later requests."""
-COMPILE_SECONDS = 10.0
 
 
 class GrammarError(RuntimeError):
@@ -176,8 +175,8 @@ def refuse_grammars(request: GenerationRequest, reason: str) -> None:
 class GuidanceGrammars:
     """Holds grammars by llguidance, for one tokenizer.
 
-    A schema is compiled in a process of its own first, which is killed if it takes too long; what
-    has passed there takes as long here, once.
+    They are compiled one after the other in a thread of their own, without Python's lock; what
+    would take too long or too much memory, llguidance refuses by limits of its own.
 
     Args:
         tokenizer: HF's, a fast one.
@@ -193,7 +192,6 @@ class GuidanceGrammars:
         tokenizer: Any,
         vocab_size: int,
         stop_token_ids: Sequence[int],
-        compile_seconds: float = COMPILE_SECONDS,
     ) -> None:
         try:
             import llguidance
@@ -210,15 +208,14 @@ class GuidanceGrammars:
         self.vocab_size, self.stop_token_ids = vocab_size, frozenset(ends)
         self._guidance = llguidance
         self._tokenizer = llguidance.LLTokenizer(text, n_vocab=vocab_size, eos_token=ends)
-        self._spec = {"text": text, "vocab_size": vocab_size, "stop_token_ids": ends}
-        self.processes = trial_processes(compile_seconds)
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-grammar")
         self._compiled: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     async def of(self, request: GenerationRequest) -> Callable[[], GuidanceMatcher | None]:
         """Returns what makes the matcher of each choice.
 
         Raises:
-            BadRequestError: the schema is no grammar, or takes too long to compile.
+            BadRequestError: the schema is no grammar, or too large a one.
         """
         structure = structure_of(request)
         if structure is None:
@@ -227,8 +224,8 @@ class GuidanceGrammars:
         return lambda: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, self.stop_token_ids)
 
     def close(self) -> None:
-        """End the process that compiles."""
-        self.processes.close()
+        """End the thread that compiles."""
+        self._compiler.shutdown(wait=False, cancel_futures=True)
 
     async def _matcher(self, structure: Structure) -> Any:
         field, key = structure.field, (structure.kind, structure.text)
@@ -239,11 +236,14 @@ class GuidanceGrammars:
         if (compiled := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
             return compiled
-        if error := await asyncio.to_thread(error_of, self.processes, self._spec, *key):
-            raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
-        matcher = await asyncio.to_thread(self._compile, *key)
-        if error := matcher.get_error():
-            raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
+        compiling = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile, *key)
+        try:
+            matcher = await compiling
+            error = matcher.get_error()
+        except ValueError as refusal:
+            error = str(refusal)
+        if error:
+            raise BadRequestError(field, f"{field} can't be made a grammar: {error[:300]}")
         self._compiled[key] = matcher
         if len(self._compiled) > MAX_GRAMMARS:
             self._compiled.popitem(last=False)
@@ -251,7 +251,10 @@ class GuidanceGrammars:
 
     def _compile(self, kind: Any, text: str) -> Any:
         grammar = self._guidance.grammar_from(kind, text)
-        return self._guidance.LLMatcher(self._tokenizer, grammar, log_level=0)
+        matcher = self._guidance.LLMatcher(self._tokenizer, grammar, log_level=0)
+        if not matcher.get_error():
+            matcher.compute_bitmask()  # finds what only the first step would
+        return matcher
 
 
 def structure_of(request: GenerationRequest) -> Structure | None:
