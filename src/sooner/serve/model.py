@@ -4,11 +4,9 @@ and as the HTTP side knows it."""
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ import torch
 from .. import __version__
 from ..engine.memory import manager
 from ..engine.memory.free_memory import ON_CPUS, free_bytes, gpus_of
-from ..errors import SoonerError, reason_of
+from ..errors import SoonerError
 from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.prior import Experience
 from ..models import CANVASES, adapt
@@ -34,7 +32,6 @@ from .settings import ChatSettings
 logger = logging.getLogger("sooner.serve")
 UNLIMITED = 1 << 20
 """Tokens that a model without a limit to its positions is given."""
-CONFIG = "adapter_config.json"
 CACHE_FACTOR = 4
 """Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
 
@@ -63,70 +60,34 @@ def check_servable(pair: ModelPair) -> None:
 
 
 def merged_pair(pair: ModelPair, adapter: str | None) -> ModelPair:
-    """Returns the pair with a LoRA adapter in the target's weights.
+    """Returns the pair with an adapter of PEFT, a folder or hub id, in the target's weights.
 
     Raises:
-        SoonerError: it can't be merged; or the model came with one that is not.
+        SoonerError: none, one that does not fit, or no PEFT; or the model's folder had an adapter
+            beside its weights, which transformers loads and does not merge.
     """
     target = pair.target
-    refuse_unmerged(target.model, target.name)
+    if getattr(target.model, "_hf_peft_config_loaded", False):
+        raise SoonerError(
+            f"'{target.name}' has an adapter beside its weights, which is not merged; name the "
+            "model without it and the adapter by --adapter"
+        )
     if adapter is None:
         return pair
-    return replace(pair, target=replace(target, model=merged(target.model, adapter)))
-
-
-def merged(model: Any, name: str) -> Any:
-    """Returns a model with a LoRA adapter in its weights.
-
-    Args:
-        name: folder or hub id of the adapter.
-
-    Raises:
-        SoonerError: no LoRA, one that does not fit the model, or PEFT is not installed.
-    """
     try:
         from peft import PeftModel
+
+        tuned = PeftModel.from_pretrained(target.model, adapter)
+        model = tuned.merge_and_unload(safe_merge=True).eval()
     except ImportError:
         raise SoonerError(
-            f"adapter '{name}' needs peft, which is not installed; pip install peft"
+            f"adapter '{adapter}' needs peft, which is not installed; pip install peft"
         ) from None
-    config = _config(name)
-    if config is not None and str(config.get("peft_type", "")).upper() != "LORA":
-        raise SoonerError(
-            f"adapter '{name}' is of type '{config.get('peft_type')}'; only LoRA can be merged"
-        )
-    try:
-        return PeftModel.from_pretrained(model, name).merge_and_unload(safe_merge=True).eval()
     except Exception as error:
         # PEFT meets other weights with errors of many kinds, and NaN with a ValueError.
         text = " ".join(str(error).split())[:200]
-        raise SoonerError(f"adapter '{name}' can't be merged: {text}") from error
-
-
-def refuse_unmerged(model: Any, name: str) -> None:
-    """Refuse a model whose folder had an adapter beside it, which transformers loads as it is.
-
-    Raises:
-        SoonerError: it has one; says what to do.
-    """
-    if getattr(model, "_hf_peft_config_loaded", False):
-        raise SoonerError(
-            f"'{name}' has an adapter beside its weights, which is not merged; name the model "
-            "without it and the adapter by --adapter"
-        )
-
-
-def _config(name: str) -> dict[str, Any] | None:
-    path = Path(name).expanduser() / CONFIG
-    if not path.is_file():
-        return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError("no object")
-        return config
-    except (OSError, ValueError) as error:
-        raise SoonerError(f"'{path}' can't be read: {reason_of(error)}") from error
+        raise SoonerError(f"adapter '{adapter}' can't be merged: {text}") from error
+    return replace(pair, target=replace(target, model=model))
 
 
 def _config_dict(loaded: Loaded, part: str) -> dict[str, Any]:
