@@ -21,8 +21,9 @@ from PIL import Image
 from sooner.engine.stats.run import Stats
 from sooner.errors import SoonerError
 from sooner.methods.controller import Quickest
-from sooner.serve import ServeSettings, create_app
+from sooner.serve.act import create_app
 from sooner.serve.run import bind, build_server, url
+from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
 from tiny_policy import INSTRUCTIONS, image
 

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from serve.robots import WAIT, SlowPolicy, body_of, post, request, running, until
-from sooner.serve import ServeSettings
 from sooner.serve.run import bind, build_server, url
 from sooner.serve.server import stopping_is_no_failure
+from sooner.serve.settings import ServeSettings
 
 SOON = 30
 """Seconds within which what must not hang has to end."""

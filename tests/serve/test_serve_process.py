@@ -13,8 +13,8 @@ import pytest
 
 from serve.robots import WAIT, body_of, post, raw, request, served
 from sooner.errors import SoonerError
-from sooner.serve import ServeSettings
 from sooner.serve.run import bind
+from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation, RemotePolicy
 from tiny_policy import INSTRUCTIONS, image, policy
 

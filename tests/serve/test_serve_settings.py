@@ -63,7 +63,7 @@ def test_settings_of_a_chat_server_are_refused(options: dict[str, Any], message:
 def test_neither_the_package_nor_its_parts_import_a_web_framework() -> None:
     code = (
         "import sys, sooner, sooner.serve, sooner.cli.main\n"
-        "from sooner.serve import ServeSettings\n"
+        "from sooner.serve.settings import ServeSettings\n"
         "found = {'fastapi', 'uvicorn', 'prometheus_client', 'torch'} & set(sys.modules)\n"
         "assert not found, found\n"
     )

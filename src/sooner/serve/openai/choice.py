@@ -47,10 +47,6 @@ class Update:
     pieces: list[AnswerPiece] = field(default_factory=list)
     tokens: list[OutputToken] = field(default_factory=list)
 
-    def text(self, *kinds: str) -> str:
-        """Returns the text of all pieces, or of those of some kinds."""
-        return "".join(piece.text for piece in self.pieces if not kinds or piece.kind in kinds)
-
     def extend(self, other: Update) -> None:
         """Add what came behind it."""
         self.pieces.extend(other.pieces)
