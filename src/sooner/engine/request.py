@@ -74,7 +74,7 @@ class RequestOptions:
 
 @dataclass(eq=False)
 class Request:
-    """A request, from its arrival to its last token.
+    """Holds a request, from its arrival to its last token.
 
     It waits, its prompt is prefilled chunk by chunk, its rows join those that decode, and it ends.
     An engine that counts pages may preempt it; then it waits again. Its inputs stay where they are

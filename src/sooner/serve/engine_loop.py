@@ -186,7 +186,7 @@ class EngineLoop:
             self._add(request)
 
     def add(self, request: ServedRequest) -> None:
-        """Hand a request to the engine."""
+        """Hands a request to the engine."""
         due, deadline = request.arrived + self.patience, request.deadline
         request.priority = due if deadline is None else deadline
         request.last_at = request.arrived

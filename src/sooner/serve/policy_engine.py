@@ -99,7 +99,7 @@ class PolicyEngine:
         return not self.waiting
 
     def add(self, request: PolicyRequest) -> None:
-        """Queue a request."""
+        """Adds a request to those that wait."""
         self.waiting.append(request)
 
     def cancel(self, request: PolicyRequest, reason: Reason = "cancelled") -> None:

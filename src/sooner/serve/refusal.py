@@ -109,7 +109,7 @@ def not_ready(state: str, fault: str | None = None) -> RefusedError | None:
     """Returns why a server in a state takes no request; `None` if it does.
 
     Args:
-        state: see `jobs.ServiceState`.
+        state: see `engine_thread.ServiceState`.
         fault: name of the error that it failed with.
     """
     if state == "warming":
@@ -159,7 +159,7 @@ def past_deadline(seconds: float) -> RefusedError:
 
 
 def engine_failed(error: Exception | None) -> RefusedError:
-    """Returns what a client is told whose job ended with an error.
+    """Returns what a client is told whose request ended with an error.
 
     What the engine refuses on purpose is the request's fault; anything else is not, and is no
     more than named: messages of other libraries may tell of the machine.

@@ -1,1 +1,1 @@
-"""OpenAI's API over `serve.jobs`: what `sooner serve MODEL` answers to HTTP."""
+"""OpenAI's API over `serve.engine_thread`: what `sooner serve MODEL` answers to its clients."""
