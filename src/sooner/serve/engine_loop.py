@@ -186,7 +186,7 @@ class EngineLoop:
             self._add(request)
 
     def add(self, request: ServedRequest) -> None:
-        """Hands a request to the engine."""
+        """Adds a request to those of the engine."""
         due, deadline = request.arrived + self.patience, request.deadline
         request.priority = due if deadline is None else deadline
         request.last_at = request.arrived
