@@ -34,8 +34,7 @@ from sooner.tasks.parse.habits import (
     ask_of,
     base_name,
     family_of,
-    known_ask,
-    longest_of,
+    known_habits,
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,13 +76,13 @@ def test_a_model_is_known_by_its_type_and_its_name(
 def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocr"}}))
     assert family_of(str(tmp_path), "qwen2_5_vl") == "olmocr"
-    assert known_ask(str(tmp_path), "qwen2_5_vl") is FAMILIES["olmocr"].ask
-    assert longest_of(str(tmp_path), "qwen2_5_vl") == 1288
+    assert known_habits(str(tmp_path), "qwen2_5_vl").ask is FAMILIES["olmocr"].ask
+    assert known_habits(str(tmp_path), "qwen2_5_vl").longest == 1288
     assert family_of(str(tmp_path), "qwen2_5_vl", "nanonets-ocr") == "nanonets-ocr"
     (tmp_path / NAME).write_text(json.dumps({"parse": {"longest": 800, "prompt": "read"}}))
-    assert longest_of(str(tmp_path), "lighton_ocr") == 800
-    assert known_ask(str(tmp_path), "lighton_ocr") == FamilyPrompts("read")
-    assert known_ask(str(tmp_path), "lighton_ocr", "olmocr") is FAMILIES["olmocr"].ask
+    assert known_habits(str(tmp_path), "lighton_ocr").longest == 800
+    assert known_habits(str(tmp_path), "lighton_ocr").ask == FamilyPrompts("read")
+    assert known_habits(str(tmp_path), "lighton_ocr", "olmocr").ask is FAMILIES["olmocr"].ask
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocrr"}}))
     with pytest.raises(SoonerError, match="did you mean 'olmocr'"):
         family_of(str(tmp_path))
@@ -113,21 +112,21 @@ def page() -> PageDraft:
 
 
 def test_the_prompt_of_a_crop_follows_its_content() -> None:
-    ask = ask_of("paddleocr_vl")
+    ask = ask_of(FAMILIES["paddleocr-vl"].ask)
     pieces = region_pieces(page(), ask)
     prompts = [piece.question.prompt for piece in pieces if piece.question is not None]
     assert prompts == ["OCR:", "Formula Recognition:", "Table Recognition:", "Chart Recognition:"]
     assert [piece.place for piece in pieces] == [0, 1, 2, 4]  # a picture without text is left out
     assert [piece.end for piece in pieces] == ["\n\n", "\n\n", "\n\n", ""]
-    tagged = region_pieces(page(), ask_of("", FAMILIES["granite-docling"].ask))
+    tagged = region_pieces(page(), ask_of(FAMILIES["granite-docling"].ask))
     assert [piece.end for piece in tagged] == ["\n\n", "\n\n", "\n\n", ""]  # of the Markdown
     assert pieces[1].texts == ["\\[x + y\\]"]
     assert pieces[2].texts == ["<fcel>Fruit<lcel><nl><fcel>pear<fcel>2<nl>"]
-    assert region_pieces(page(), ask_of("glm_ocr"))[2].texts == [TABLE]
+    assert region_pieces(page(), ask_of(FAMILIES["glm-ocr"].ask))[2].texts == [TABLE]
 
 
 def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
-    ask, draft = ask_of("paddleocr_vl"), page()
+    ask, draft = ask_of(FAMILIES["paddleocr-vl"].ask), page()
     table = draft.regions[2]
     (text,) = on_page(table, "<fcel>Fruit<lcel><nl><fcel>plum<fcel>3<nl>", ask, draft)
     assert text == (  # pipes can't say that a cell goes over two columns

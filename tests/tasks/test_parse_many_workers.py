@@ -9,7 +9,7 @@ import pytest
 from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import Delivery
-from sooner.tasks.parse.sharing import DocumentShard
+from sooner.tasks.parse.job import DocumentShard
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run

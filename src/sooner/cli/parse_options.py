@@ -99,9 +99,9 @@ class ParseOptions(options.SingleModel):
         from ..tasks.parse.formats import check_formats
         from ..tasks.parse.formats.figures import check_figures
         from ..tasks.parse.identity import parser_name, settings_hash
+        from ..tasks.parse.job import DocumentShard
         from ..tasks.parse.output import Intake, ParseOutput
         from ..tasks.parse.result import DRAFTED
-        from ..tasks.parse.sharing import DocumentShard
 
         self._check()
         documents = self._apart(find_documents(self.inputs or []))
@@ -161,14 +161,15 @@ class ParseOptions(options.SingleModel):
     def _resolution(self, model: str | None) -> Resolution:
         """As asked for; else the size of the pages that the model knows, or knows best."""
         from ..documents import Resolution
-        from ..tasks.parse.habits import habits_of, longest_of, type_of
+        from ..tasks.parse.habits import known_habits, type_of
 
         if self.dpi is None and self.longest is None:
             if model is None:
                 return Resolution()
-            if (size := habits_of(model).size) is not None:
-                return Resolution(within=size)
-            return Resolution(longest=longest_of(model, type_of(model), self.settings.family))
+            habits = known_habits(model, type_of(model), self.settings.family)
+            if habits.size is not None:
+                return Resolution(within=habits.size)
+            return Resolution(longest=habits.longest)
         return (
             Resolution(longest=self.longest)
             if self.dpi is None

@@ -153,7 +153,8 @@ class ParserStage:
         path, page = str(row["path"]), int(row["page"])
         place = Path(row.get("place") or Path(path).name).as_posix()
         if self.output is None:
-            _, parsed = await self.worker.parsed(PageTask(path, place, "", "", page))
+            async with self.worker.turn():  # no more pages are in memory than are parsed
+                _, parsed = await self.worker.parsed(PageTask(path, place, "", "", page))
             text = json.dumps(parsed.to_json())
             return {**row, "status": parsed.status, "markdown": parsed.markdown, "parsed": text}
         if page < 0:

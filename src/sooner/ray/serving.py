@@ -41,8 +41,6 @@ PROBES = 16
 """Requests of a replica besides those that it decodes or queues: for health and metrics."""
 HEALTH_SECONDS = 2.0
 """Between two looks at a replica by Ray's controller."""
-ROOM_SECONDS = 5.0
-"""For a cluster to learn that somebody has ended."""
 DRAIN_SECONDS = 5.0
 """What a replica may take to end beyond the grace of requests."""
 
@@ -119,8 +117,6 @@ class RayServer:
                 f"the cluster has an application '{self.name}' already; give another "
                 "--served-model-name, or take that one away with serve.delete"
             )
-        if not is_managed:
-            _wait_for_room(share, self.replicas.replicas)
         http = {"host": self.settings.host, "port": port}
         serve.start(proxy_location="HeadOnly", http_options=http)
         _quiet(self.debug)  # `start` has set it anew
@@ -239,29 +235,6 @@ def _wait_for_term() -> None:
 def _quiet(debug: bool) -> None:
     if not debug:
         logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
-
-
-def _wait_for_room(share: Share, replicas: int) -> None:
-    """Wait for a moment until the cluster has room: it learns late of what ended just now.
-
-    Raises:
-        SoonerError: others leave none.
-    """
-    import ray
-
-    end = time.monotonic() + ROOM_SECONDS
-    while True:
-        free = ray.available_resources()
-        cpus, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
-        if share.cpus * replicas <= cpus + 1e-9 and share.gpus * replicas <= gpus + 1e-9:
-            return
-        if time.monotonic() > end:
-            raise SoonerError(
-                f"--replicas {replicas} takes {share.cpus * replicas:g} CPUs and "
-                f"{share.gpus * replicas:g} GPUs of the cluster, and others leave {cpus:g} and "
-                f"{gpus:g}; end what runs there (`ray status` shows it), or ask for fewer"
-            )
-        time.sleep(0.2)
 
 
 def _is_running() -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...documents import Document, Page
-from ...errors import error_line
-from ...storage import ObjectError, StorageError, Store, open_store
+from ...storage import ObjectError, Store, open_store
 from ...storage.store import Data, check_name
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
 from .formats.figures import crops, named
@@ -134,29 +133,6 @@ class Delivery:
             files |= {place / name: data for name, data in crops(page, parsed).items()}
         self._write(files)
         return [*files]
-
-    def try_page(
-        self, place: Path, page: Page | None, parsed: ParsedPage, debug: bool = False
-    ) -> tuple[ParsedPage, list[Path]]:
-        """Write a page's files, if that can be done.
-
-        Returns:
-            The page, FAILED if it can't be put into a file; its files, none where they can't be
-            written, in which case the document fails in the end.
-
-        Raises:
-            StorageError: nothing more can be written, of whatever document.
-        """
-        try:
-            return parsed, self.write_page(place, page, parsed)
-        except ObjectError:
-            return parsed, []
-        except StorageError:
-            raise
-        except Exception as error:  # what a format or a picture makes of a page's content
-            if debug:
-                raise
-            return replace(parsed, status=FAILED, reason=error_line(error)), []
 
     def _write(self, files: Mapping[Path, Data]) -> None:
         """Write files, at once where each of them waits for a network."""

@@ -44,7 +44,6 @@ class Family:
             its processor scales pages itself.
         unit: what it is officially asked about: whole pages, or crops of regions alone, of which
             another model finds the boxes.
-        note: what else is to be known, in a line.
         stops: tokens that end its answers beside what its models' generation configs say.
     """
 
@@ -54,7 +53,6 @@ class Family:
     named: str = ""
     longest: int | None = None
     unit: str = "page"
-    note: str = ""
     stops: tuple[str, ...] = ()
 
     def is_of(self, name: str, model_type: str) -> bool:
@@ -98,7 +96,6 @@ FAMILIES: dict[str, Family] = {
         ),
         "deepseek-ai/DeepSeek-OCR-2, README; huggingface/transformers, deepseek_ocr2.md",
         ("deepseek_ocr2",),
-        note="1024 px and tiles of 768 px, cut by its processor",
     ),
     "dots.ocr": Family(
         FamilyPrompts(DOTS_PAGE, "dots", "Extract the text content from this image.", "dots-text"),
@@ -131,7 +128,6 @@ FAMILIES: dict[str, Family] = {
         ),
         "Ucas-HaoranWei/GOT-OCR2.0, run_ocr_2.0.py; huggingface/transformers, GotOcr2Processor",
         ("got_ocr2",),
-        note="1024 x 1024 px, scaled by its processor; tables are LaTeX, drafted as HTML",
         stops=("<|im_end|>",),
     ),
     "granite-docling": Family(
@@ -151,7 +147,6 @@ FAMILIES: dict[str, Family] = {
         "ibm-granite/granite-docling-258M and docling-project/SmolDocling-256M-preview, README",
         ("idefics3",),
         r"docling",
-        note="SmolDocling too; tiles of 512 px, cut by its processor",
     ),
     "hunyuan-ocr": Family(
         FamilyPrompts(
@@ -172,7 +167,6 @@ FAMILIES: dict[str, Family] = {
         "lightonai/LightOnOCR-2-1B, README; huggingface/transformers, lighton_ocr.md",
         ("lighton_ocr",),
         longest=1540,
-        note="asked nothing: it is shown the picture alone",
     ),
     "mineru": Family(
         FamilyPrompts(
@@ -225,7 +219,6 @@ FAMILIES: dict[str, Family] = {
         ),
         "huggingface/transformers, qianfan_ocr.md",
         ("qianfan_ocr",),
-        note="tiles of 448 px, cut by its processor; without its layout-as-thought",
     ),
 }
 

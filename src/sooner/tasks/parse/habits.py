@@ -138,28 +138,21 @@ def base_name(model: str) -> str:
     return path.name
 
 
-def known_ask(model: str, model_type: str, chosen: str | None = None) -> FamilyPrompts | None:
-    """Returns what a model was trained to be asked: by a chosen family, its folder, or its
-    family.
+def known_habits(model: str, model_type: str = "", chosen: str | None = None) -> Habits:
+    """Returns what a model was trained with: what its folder says, and else its family.
+
+    Args:
+        chosen: a family by whose prompts it is asked whatever its folder says.
     """
-    habits = habits_of(model)
-    if chosen is None and habits.ask is not None:
-        return habits.ask
-    name = family_of(model, model_type, chosen)
-    return None if name is None else FAMILIES[name].ask
-
-
-def longest_of(model: str, model_type: str = "", chosen: str | None = None) -> int | None:
-    """Returns pixels of the longer side of pages that a model reads best; `None` for any."""
-    habits = habits_of(model)
-    if habits.longest is not None:
-        return habits.longest
-    name = family_of(model, model_type, chosen)
-    return None if name is None else FAMILIES[name].longest
+    habits, name = habits_of(model), family_of(model, model_type, chosen)
+    if name is None:
+        return habits
+    family = FAMILIES[name]
+    ask = family.ask if chosen is not None or habits.ask is None else habits.ask
+    return replace(habits, ask=ask, longest=habits.longest or family.longest, family=name)
 
 
 def ask_of(
-    model_type: str,
     known: FamilyPrompts | None = None,
     prompt: str | None = None,
     region_prompt: str | None = None,
@@ -168,12 +161,10 @@ def ask_of(
     """Returns the prompts and formats of a model, all filled in.
 
     Args:
-        known: what this very model was trained on, as its folder, its name or its family says;
-            without, what all models of its type are.
+        known: what it was trained on; without, any model that sees is asked for Markdown.
         prompt, region_prompt, form: what a caller wants instead; regions follow the page.
     """
-    name = family_of("", model_type) if known is None else None
-    ask = known or (GENERAL if name is None else FAMILIES[name].ask)
+    ask = known or GENERAL
     if prompt is not None:
         ask = FamilyPrompts(prompt, ask.form, template=ask.template)
     if form is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,7 +20,6 @@ from ...storage import ObjectError, StorageError
 from .output import DocumentWork, ParseOutput
 from .records import Line
 from .result import FAILED, Counts
-from .sharing import DocumentShard
 from .worker import PageWorker, in_thread
 
 if TYPE_CHECKING:
@@ -28,6 +29,37 @@ if TYPE_CHECKING:
 
 OnPage = Callable[[Line, Counts], None]
 """Called with a page's line in the manifest and the counts, after its files are on disk."""
+
+
+@dataclass(frozen=True)
+class DocumentShard:
+    """Holds a part of all documents, by a hash of their places: the same on every machine.
+
+    A document at two places may so be in two shards; it is parsed by whoever comes first.
+
+    Attributes:
+        number: which, from 1.
+        of: how many there are.
+    """
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> DocumentShard:
+        """Read `2/8`.
+
+        Raises:
+            SoonerError: another form, or no such shard.
+        """
+        match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise SoonerError(f"shard is '{text}'; write it as 1/8 to 8/8")
+        return cls(int(match[1]), int(match[2]))
+
+    def has(self, place: str) -> bool:
+        digest = hashlib.sha256(place.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
 
 
 @dataclass(kw_only=True)

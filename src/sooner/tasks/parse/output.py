@@ -127,7 +127,7 @@ class ParseOutput:
         intake: which pages of documents, and how they are read.
         fresh: what was done before is done again.
         is_draft: no model verifies the pages, so files that one has verified are left alone.
-        attempts: processes that may die at a page before it is set aside as FAILED; 0 for any.
+        attempts: processes that may die at a page before it is set aside as FAILED.
         debug: let unexpected errors through.
     """
 
@@ -150,7 +150,7 @@ class ParseOutput:
     @cached_property
     def deaths(self) -> Attempts:
         """The attempts at pages, which stay where processes died."""
-        return Attempts(self.delivery.store, self.attempts or 2**31)
+        return Attempts(self.delivery.store, self.attempts)
 
     def plan(self, document: Document) -> DocumentWork:
         """Returns what is to be done of a document, which is hashed, and opened if it is not known.
@@ -242,7 +242,16 @@ class ParseOutput:
         files = list[Path]()
         if parsed.status != FAILED:
             began = time.perf_counter()
-            parsed, files = self.delivery.try_page(Path(task.place), page, parsed, self.debug)
+            try:
+                files = self.delivery.write_page(Path(task.place), page, parsed)
+            except ObjectError:
+                pass  # its document fails in the end
+            except StorageError:
+                raise
+            except Exception as error:  # what a format or a picture makes of a page's content
+                if self.debug:
+                    raise
+                parsed = replace(parsed, status=FAILED, reason=error_line(error))
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
         self.records.write(task, parsed, self.fresh)

@@ -40,7 +40,7 @@ from .decoding import (
     run_now,
 )
 from .forms import FamilyPrompts
-from .habits import ask_of, known_ask
+from .habits import ask_of, known_habits
 from .model_inputs import Cells, cells_of, message_of, picture_inputs, room_for, seen_size
 from .regions import RegionStage, Verified
 from .result import (
@@ -132,9 +132,8 @@ class PageParser:
         self.pair, self.target = pair, pair.target
         self.settings = parse_settings = settings or ParseSettings()
         kind = getattr(pair.target.model.config, "model_type", "")
-        known = known_ask(pair.target.name, kind, parse_settings.family)
+        known = known_habits(pair.target.name, kind, parse_settings.family).ask
         self.ask = ask_of(
-            kind,
             known or (FamilyPrompts(pair.prompt) if pair.prompt else None),
             parse_settings.prompt,
             parse_settings.region_prompt,

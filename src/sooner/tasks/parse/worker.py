@@ -172,7 +172,7 @@ class PageWorker:
             return line
         if deaths:
             self._loaded()  # before all slots are held: it brings more of them
-        async with self._turn(alone=deaths > 0):
+        async with self.turn(alone=deaths > 0):
             attempt, is_fault = await self.store(self._begin, output, task), False
             try:
                 page, parsed = await self.parsed(task)
@@ -212,6 +212,20 @@ class PageWorker:
         seconds["e2e"] = time.perf_counter() - began
         return page, replace(parsed, seconds=seconds)
 
+    @asynccontextmanager
+    async def turn(self, alone: bool = False) -> AsyncIterator[None]:
+        """Hold a slot, or all of them; who comes later waits for those who wait."""
+        acquired = 0
+        try:
+            async with self._entering:
+                while acquired < (self.capacity if alone else 1):
+                    await self._slots.acquire()
+                    acquired += 1
+            yield
+        finally:
+            for _ in range(acquired):
+                self._slots.release()
+
     async def store(self, call: Callable[..., T], *args: Any) -> T:
         """Returns what a function returns that waits for the store of the results."""
         return await asyncio.get_running_loop().run_in_executor(self._storing, call, *args)
@@ -232,20 +246,6 @@ class PageWorker:
         attempt = output.deaths.begin(task.key, f"{task.place}, page {task.number}")
         self._attempts.add(attempt)
         return attempt
-
-    @asynccontextmanager
-    async def _turn(self, alone: bool) -> AsyncIterator[None]:
-        """Hold a slot, or all of them; who comes later waits for those who wait."""
-        acquired = 0
-        try:
-            async with self._entering:
-                while acquired < (self.capacity if alone else 1):
-                    await self._slots.acquire()
-                    acquired += 1
-            yield
-        finally:
-            for _ in range(acquired):
-                self._slots.release()
 
     async def _prepared(self, task: PageTask) -> PreparedPage:
         async with self._reading:

@@ -164,7 +164,7 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     """Join the last block of the pages held with the first one of the next page, if it goes on."""
     last = pending[-1].parsed
     is_next = page.parsed.number == last.number + 1
-    if not is_next or last.status == PARTIAL or "html" in (last.form, page.parsed.form):
+    if not is_next or last.status == PARTIAL:
         return False
     home, body = pending[0], page.body
     places = home.body

@@ -61,7 +61,7 @@ def _section(page: DocumentPage, folder: str) -> str:
     Args:
         folder: of its figures, as seen from the file.
     """
-    inner = page.parsed.raw if page.parsed.form == "html" else "".join(_elements(page, folder))
+    inner = "".join(_elements(page, folder))
     return f'<section id="page-{page.parsed.number}">\n{inner.rstrip()}\n</section>\n'
 
 
