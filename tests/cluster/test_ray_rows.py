@@ -12,6 +12,7 @@ from PIL import Image
 
 pytest.importorskip("ray.data")
 
+from sooner.errors import SoonerError
 from sooner.ray import Parser
 from sooner.ray.parser import batch_of, rows_of
 
@@ -49,6 +50,12 @@ def test_the_stage_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> N
     result = parsed(Parser(drafter=f"text:{text}"), rows)
     assert result["status"] == ["DRAFT", "DRAFT", "FAILED"]
     assert result["markdown"][0].strip() == "One paragraph."
+
+
+def test_the_options_of_a_drafter_reach_it(rows: dict[str, np.ndarray]) -> None:
+    stage = Parser(drafter="text-layer", drafter_options={"language": "german"})
+    with pytest.raises(SoonerError, match="are for OCR, but drafter 'text-layer' has none"):
+        parsed(stage, rows)
 
 
 def test_the_error_of_a_stage_is_raised_without_rays_advice() -> None:

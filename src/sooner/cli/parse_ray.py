@@ -48,6 +48,11 @@ def ray_job(
     parser: dict[str, Any] = {
         "settings": request.settings,
         "drafter": request.drafter,
+        "drafter_options": {
+            "language": request.language,
+            "ocr_models": request.ocr_model_dir and os.path.abspath(request.ocr_model_dir),
+            "pictures": request.model is None,
+        },
         "timeout": request.settings.timeout or TIMEOUT,
     }
     if request.model is not None:

@@ -82,6 +82,7 @@ class ParserStage:
         drafter: `auto` (a PDF's own text where it is good, else OCR), `ocr`, `text-layer`,
             `saved:FILE`, `text:FILE`, or `none`; several with commas between. OCR runs in a process
             of its own, which is killed where it hangs.
+        drafter_options: further arguments of `make_drafter`, such as a language.
         timeout: seconds for a page's draft.
         output: takes the pages; it is recorded there that a page was begun, so that one that kills
             its process is set aside.
@@ -99,6 +100,7 @@ class ParserStage:
         pages_in_flight: int = IN_FLIGHT,
         *,
         drafter: str = "auto",
+        drafter_options: Mapping[str, Any] | None = None,
         timeout: float = TIMEOUT,
         output: ParseOutput | None = None,
         device: str = "auto",
@@ -125,7 +127,8 @@ class ParserStage:
             parser = (load or load_model)()
             self.worker = PageWorker(
                 intake or (output.intake if output else Intake()), lambda: parser,
-                guard(make_drafter(drafter), drafter, timeout), output=output, notes_of=notes_of,
+                guard(make_drafter(drafter, **(drafter_options or {})), drafter, timeout),
+                output=output, notes_of=notes_of, debug=bool(output and output.debug),
             )  # fmt: skip
         except SoonerError as error:  # an actor that does not come up would be started for ever
             self._error = error
