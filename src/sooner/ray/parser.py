@@ -110,7 +110,8 @@ class ParserStage:
         notes_of: Callable[[Path], list[str]] | None = None,
         load: Callable[[], Any] | None = None,
     ) -> None:
-        self.output, self._error = output, None
+        self.output = output
+        self._error: SoonerError | None = None
 
         def load_model() -> Any:
             from ..tasks.parse import ConcurrentParser, DraftParser, load_parser

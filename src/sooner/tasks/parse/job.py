@@ -7,7 +7,7 @@ import hashlib
 import re
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -204,7 +204,7 @@ class ParseJob(DocumentJob):
                 running = await _fewer(running, worker.capacity)
         await _fewer(running, 1)
 
-    async def _pages(self, worker: PageWorker) -> AsyncIterator[tuple[DocumentWork, int]]:
+    async def _pages(self, worker: PageWorker) -> AsyncGenerator[tuple[DocumentWork, int], None]:
         """Yields pages to be done, each document planned when the one before it is read."""
         for number in self._numbers:
             # Paths remember what was asked of them: those of a hundred thousand documents must not.

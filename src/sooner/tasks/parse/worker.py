@@ -145,7 +145,8 @@ class PageWorker:
         self.reader = PageReader(intake)
         self.drafter, self.output, self.notes_of, self.debug = drafter, output, notes_of, debug
         self.capacity = workers + 1
-        self._load, self._parser = load, None
+        self._load = load
+        self._parser: Any = None
         self._reading, self._parsing = asyncio.Semaphore(max(workers, 1)), asyncio.Semaphore(1)
         self._slots, self._entering = asyncio.Semaphore(self.capacity), asyncio.Lock()
         self._storing = ThreadPoolExecutor(1, "store")
