@@ -58,7 +58,7 @@ class PolicyOptions(options.SingleModel):
 
         return miniatures.find(MINIATURE).foreign(*sources) if self.model is None else []
 
-    def load(self, display: Display, debug: bool) -> Any:
+    def load(self, display: Display) -> Any:
         """Returns the policy with its threads set, see `Threads`.
 
         Raises:
@@ -68,13 +68,10 @@ class PolicyOptions(options.SingleModel):
         from ..tasks.act.allowance import Allowance
         from ..tasks.act.policy import METHODS, load
 
-        if not debug:
-            options.hush()
         if self.method is not None:
             check_choice("method", self.method, METHODS)  # models load slowly
         allowance = None if self.tolerance is None else Allowance.parse(self.tolerance)
-        with display.job():
-            display.stage("load")
+        with display.loading():
             policy = load(
                 self.model,
                 self.head,
@@ -99,8 +96,7 @@ def serve(
     *,
     policy_options: PolicyOptions,
     settings: Annotated[ServeSettings, SERVED],
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Answer `POST /act` as OpenVLA's server does, several robots at once.
 
@@ -111,14 +107,13 @@ def serve(
 
     require()
     check_address(settings)
-    display = Display(quiet)
-    policy = policy_options.load(display, debug)
+    policy = policy_options.load(display)
 
     def report(url: str) -> None:
         display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
         display.notes(policy_options.foreign("whatever robots will send"))
 
-    run(policy, settings, report, "info" if debug else "warning")
+    run(policy, settings, report, "info" if display.debug else "warning")
 
 
 @commands.command()
@@ -133,15 +128,13 @@ def once(
         float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the draws.")] = 0,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Prints the action for one picture as JSON."""
     from ..tasks.act.observation import Observation, read_picture
 
     observation = Observation(read_picture(image), instruction)
-    display = Display(quiet)
-    policy = policy_options.load(display, debug)
+    policy = policy_options.load(display)
     [action] = policy.act(
         [observation],
         method=policy_options.method,
@@ -186,8 +179,7 @@ def rollout(
     output: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")
     ] = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
 
@@ -201,8 +193,7 @@ def rollout(
     names = [name.strip() for name in request.env.split(",") if name.strip()]
     if not names:
         raise SoonerError("no environment given; name one with --env, such as reach")
-    display = Display(quiet)
-    policy = policy_options.load(display, debug)
+    policy = policy_options.load(display)
     actions: list[Any] = []
     done: list[Any] = []
     total = len(names) * request.episodes

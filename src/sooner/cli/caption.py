@@ -44,16 +44,15 @@ class CaptionJob(options.Videos):
 
 
 @from_settings
-def caption(
-    *, request: CaptionJob, quiet: options.Quiet = False, debug: options.Debug = False
-) -> None:
+def caption(*, request: CaptionJob, display: Display) -> None:
     """Caption videos, faster, word for word the same (unless --prefill says otherwise).
 
     Accepted draft tokens are tinted. With -o, a rerun skips videos whose content and settings
     are on record. An error in one video does not stop the others.
     """
     ranks = RankGroup(request.models.tp)
-    job = _Job(request, Display(quiet or not ranks.is_rank_zero), debug, ranks)
+    display.quiet = display.quiet or not ranks.is_rank_zero
+    job = _Job(request, display, ranks)
     try:
         with ranks.joined(request.models.device):
             job.run(request.paths(request.models.model))
@@ -67,14 +66,12 @@ def caption(
 class _Job:
     """All files of one call: models are loaded when the first file needs them."""
 
-    def __init__(
-        self, request: CaptionJob, display: Display, debug: bool, ranks: RankGroup
-    ) -> None:
+    def __init__(self, request: CaptionJob, display: Display, ranks: RankGroup) -> None:
         from ..tasks.records import Records
 
         self.settings, self.models = request.settings, request.models
-        self.display, self.debug, self.ranks = display, debug, ranks
-        self.tally = Tally(display, "videos captioned", debug)
+        self.display, self.ranks = display, ranks
+        self.tally = Tally(display, "videos captioned")
         self.records: Records | None = None
         if request.output is not None and ranks.is_rank_zero:
             self.records = Records(request.output, request.overwrite)
@@ -124,11 +121,10 @@ class _Job:
 
     def _load(self) -> None:
         if self.pair is None:
-            with self.display.job():
-                self.display.stage("load")
+            with self.display.loading():
                 is_parallel = self.settings.method in (None, "parallel")
                 placement = self.settings.placement if is_parallel else None
-                self.pair = self.models.load(self.debug, placement, method=self.settings.method)
+                self.pair = self.models.load(placement, method=self.settings.method)
 
     def _caption(self, path: Path) -> bool:
         from ..tasks.caption import CaptionCallbacks

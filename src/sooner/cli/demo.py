@@ -33,7 +33,7 @@ class DemoJob:
     settings: Annotated[ServerSettings, SERVED] = field(default_factory=ServerSettings)
     models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
 
-    def race(self, display: Display, debug: bool) -> tuple[Any, dict[str, Any]]:
+    def race(self, display: Display) -> tuple[Any, dict[str, Any]]:
         """Returns the pair, and a race on the clip or the bundled one."""
         from .. import miniatures
         from ..demo.race import record_race
@@ -41,13 +41,12 @@ class DemoJob:
 
         if self.clip is None and self.models.model is not None:
             raise SoonerError("no video given; name one with --clip")
-        with display.job():
-            display.stage("load")
-            pair = self.models.load(debug)
+        with display.loading():
+            pair = self.models.load()
             path = self.clip or miniatures.sample_of("video")
             return pair, record_race(path, pair, CaptionSettings())
 
-    def load(self, debug: bool) -> Any:
+    def load(self) -> Any:
         """Returns the model that was asked for, as what its type is: a policy, one that draws, or a
         pair.
 
@@ -66,28 +65,27 @@ class DemoJob:
             return Policy.load(models.model, models.draft, **fields)
         if kind in LOADERS:
             return load_drawing_model(models.model, threads=models.threads, **fields)
-        return models.load(debug)
+        return models.load()
 
 
 @from_settings
-def demo(*, request: DemoJob, quiet: options.Quiet = False, debug: options.Debug = False) -> None:
+def demo(*, request: DemoJob, display: Display) -> None:
     """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
 
     Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --export.
     """
-    display = Display(quiet)
     if request.export is None:
-        _serve(request, display, debug)
+        _serve(request, display)
         return
     from ..demo.export import whole_page
     from ..io import check_writable, write_text
 
     check_writable(request.export, "--export")
-    write_text(whole_page(request.race(display, debug)[1]), request.export)
+    write_text(whole_page(request.race(display)[1]), request.export)
     display.line(f"  saved '{request.export}'; open it in a browser", "bold")
 
 
-def _serve(request: DemoJob, display: Display, debug: bool) -> None:
+def _serve(request: DemoJob, display: Display) -> None:
     from ..serve.run import bind, check_address, require, url
 
     require()
@@ -104,12 +102,11 @@ def _serve(request: DemoJob, display: Display, debug: bool) -> None:
     from ..serve.server import stopping_is_no_failure
 
     if request.models.model is None:
-        pair, first = request.race(display, debug)
+        pair, first = request.race(display)
         tasks = tasks_of(pair)
     else:
-        with display.job():
-            display.stage("load")
-            tasks = tasks_of(request.load(debug))
+        with display.loading():
+            tasks = tasks_of(request.load())
     app = create_app(settings, partial(mount_page, page=build_page(tasks, Recorder(), first)))
     server = build_server(app, settings)
     with bind(settings) as listening, stopping_is_no_failure(server):

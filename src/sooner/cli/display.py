@@ -121,10 +121,11 @@ class Display:
 
     Args:
         quiet: show the text alone.
+        debug: let unexpected errors through, and the libraries' own warnings and progress.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+    def __init__(self, quiet: bool = False, debug: bool = False) -> None:
+        self.quiet, self.debug = quiet, debug
         self.out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self.err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._progress: Progress | None = None
@@ -212,12 +213,32 @@ class Display:
         self._midline = False
 
     @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Shows that models are loaded, and keeps the libraries' own progress bars and warnings off
+        the screen, but for `debug`."""
+        with self.job():
+            self.stage("load")
+            if not self.debug:
+                hush()
+            yield
+
+    @contextmanager
     def job(self) -> Iterator[None]:
         """Restores the terminal on leaving, after errors, too."""
         try:
             yield
         finally:
             self.end_text()
+
+
+def hush() -> None:
+    """Keep the libraries' own progress bars and warnings off the screen."""
+    import huggingface_hub
+    import transformers
+
+    huggingface_hub.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
 
 
 def figures(values: Mapping[str, Any]) -> str:
@@ -256,15 +277,14 @@ class Tally:
     Args:
         display: shows headings and errors.
         verb: what happens to an input, such as `videos captioned`.
-        debug: let unexpected errors through.
 
     Attributes:
         total: inputs in all.
         done, skipped, failed: of these so far.
     """
 
-    def __init__(self, display: Display, verb: str, debug: bool = False) -> None:
-        self.display, self.verb, self.debug = display, verb, debug
+    def __init__(self, display: Display, verb: str) -> None:
+        self.display, self.verb = display, verb
         self.total = self.done = self.skipped = self.failed = 0
 
     @contextmanager
@@ -278,7 +298,7 @@ class Tally:
         except BrokenPipeError:
             raise  # nobody reads any more
         except Exception as error:
-            if self.debug:
+            if self.display.debug:
                 raise
             message = f"{type(error).__name__}: {reason_of(error)}"
             self.fail(f"{name}: {message} (--debug shows where)")

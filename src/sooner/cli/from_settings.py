@@ -22,6 +22,10 @@ import typer
 
 from ..checks import Range, described, field_types, parse_whole_or
 from .config import Config
+from .display import Display
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
 
 METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
 
@@ -51,7 +55,8 @@ class Fields:
 
 
 def from_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with options instead of its parameters that are dataclasses.
+    """Returns the command with options instead of its parameters that are dataclasses, and with
+    `--quiet` and `--debug` instead of one that is a `Display`.
 
     A field that is a dataclass stands for its own fields. Of options with the same name the first
     counts, for all.
@@ -59,8 +64,13 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: dict[str, inspect.Parameter] = {}
     groups: dict[str, tuple[Any, Fields]] = {}
+    shown = ""
     for name, parameter in inspect.signature(command).parameters.items():
-        if (group := _group(hints[name])) is None:
+        if hints[name] is Display:
+            parameters |= {"quiet": keyword("quiet", Quiet, False)}
+            parameters |= {"debug": keyword("debug", Debug, False)}
+            shown = name
+        elif (group := _group(hints[name])) is None:
             parameters[name] = parameter.replace(annotation=hints[name])
         else:
             groups[name] = group
@@ -74,6 +84,8 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
         if inputs.get("debug"):
             log_decisions()
         made = {name: _build(*group, inputs, ctx) for name, group in groups.items()}
+        if shown:
+            made[shown] = Display(inputs["quiet"], inputs["debug"])
         command(**made, **{name: inputs[name] for name in plain})
 
     return with_parameters(run, parameters.values())

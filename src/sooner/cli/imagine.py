@@ -48,16 +48,14 @@ class Loading(options.SingleModel):
     layout: str | None = option(None, metavar="NAME")
     trust_remote_code: bool = False
 
-    def load(self, kind: Kind, debug: bool) -> DrawingModel:
-        """Returns the model, without the libraries' own progress bars and warnings unless `debug`.
+    def load(self, kind: Kind) -> DrawingModel:
+        """Returns the model.
 
         Raises:
             SoonerError: as `load_drawing_model`.
         """
         from ..tasks.imagine.loading import load_drawing_model
 
-        if not debug:
-            options.hush()
         values = {**vars(self), "remote_code": self.trust_remote_code, "kind": kind}
         del values["trust_remote_code"]
         return load_drawing_model(**values)
@@ -139,9 +137,7 @@ class ImagineJob:
 
 
 @from_settings
-def imagine(
-    *, request: ImagineJob, quiet: options.Quiet = False, debug: options.Debug = False
-) -> None:
+def imagine(*, request: ImagineJob, display: Display) -> None:
     """Draw pictures, or continue a clip, in fewer steps.
 
     The file tells its prompt, seed, model, method, steps and mode; the same command with the same
@@ -150,10 +146,10 @@ def imagine(
     from ..tasks.imagine.job import continue_clip
     from ..tasks.imagine.job import imagine as draw
 
-    wish, display = request.wish, Display(quiet)
+    wish = request.wish
     is_folder = wish == "--continue" and Path(request.clip or "").is_dir()
     if wish == "--prompts" or is_folder:
-        studio = Studio(request, "video" if is_folder else "image", display, debug)
+        studio = Studio(request, "video" if is_folder else "image", display)
         code = studio.make_all(list(_clip_tasks(request) if is_folder else _prompt_tasks(request)))
         if code:
             raise typer.Exit(code)
@@ -164,10 +160,10 @@ def imagine(
         request = replace(request, settings=settings)
     if wish == "--continue":
         clip = _start_clip(request)
-        studio, call = Studio(request, "video", display, debug), partial(continue_clip, clip)
+        studio, call = Studio(request, "video", display), partial(continue_clip, clip)
     else:
         prompt = _prompt(request)
-        studio, call = Studio(request, "image", display, debug), partial(draw, prompt)
+        studio, call = Studio(request, "image", display), partial(draw, prompt)
     path = request.target(studio.kind)
     if wish == "--continue":
         from ..tasks.video import probe
@@ -251,15 +247,15 @@ def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
 class Studio:
     """Draws what one call asks for, with a model that is loaded on first use."""
 
-    def __init__(self, request: ImagineJob, kind: Kind, display: Display, debug: bool) -> None:
-        self.request, self.kind, self.display, self.debug = request, kind, display, debug
+    def __init__(self, request: ImagineJob, kind: Kind, display: Display) -> None:
+        self.request, self.kind, self.display = request, kind, display
         self._codes: int | None = None
 
     @cached_property
     def drawing_model(self) -> DrawingModel:
         """The model."""
-        self.display.stage("load")
-        return self.request.models.load(self.kind, self.debug)
+        with self.display.loading():
+            return self.request.models.load(self.kind)
 
     def _begin(self, canvas: Any) -> None:
         self._codes = canvas.grid.left * self.request.settings.count
@@ -342,7 +338,7 @@ class Studio:
         check_writable(folder / RECORDS, "-o")
         records = Records(folder / RECORDS, self.request.overwrite)
         model, code = find_model(models.model, self.kind), DONE
-        tally = Tally(self.display, "drawn", self.debug)
+        tally = Tally(self.display, "drawn")
         tally.total = len(tasks)
         try:
             for number, task in enumerate(tasks, start=1):

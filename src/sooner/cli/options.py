@@ -6,16 +6,13 @@ import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from ..checks import check_fields, option
 from ..errors import SoonerError
 from .from_settings import Fields
-
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
 
 
 def parse_device_map(text: str) -> Any:
@@ -89,14 +86,12 @@ class Models(SingleModel):
 
     def load(
         self,
-        debug: bool,
         placement: str | None = None,
         miniature: str = "video",
         method: str | None = None,
         sees: bool = True,
     ) -> Any:
-        """Load the pair, without the libraries' own progress bars and warnings unless `debug`, and
-        set the threads, see `sooner.tasks.threads.plan_threads`.
+        """Load the pair and set the threads, see `sooner.tasks.threads.plan_threads`.
 
         Args:
             placement: where a draft may work beside the target; `None`: it does not.
@@ -112,8 +107,6 @@ class Models(SingleModel):
         from ..tasks.loading import load_pair, separate_device
         from ..tasks.threads import plan_threads
 
-        if not debug:
-            hush()
         separate = separate_device(self.draft_device, self.device, self.device_map)
         spawn_draft = method == "parallel" and placement == "spawn"
         if method == "parallel" and placement in (None, "auto") and separate is not None:
@@ -177,16 +170,6 @@ def command_group(text: str) -> typer.Typer:
     group = typer.Typer(help=text, no_args_is_help=True)
     group.callback(help=text)(lambda: None)
     return group
-
-
-def hush() -> None:
-    """Keep the libraries' own progress bars and warnings off the screen."""
-    import huggingface_hub
-    import transformers
-
-    huggingface_hub.logging.set_verbosity_error()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
 
 
 def check_ray(address: str | None, reason: str) -> str:

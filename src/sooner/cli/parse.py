@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..errors import SoonerError
-from . import BAD, INTERRUPTED, options
+from . import BAD, INTERRUPTED
 from .display import Display
 from .from_settings import Fields, from_settings
 from .parse_options import ParseOptions
@@ -57,8 +57,7 @@ def parse(
     sample: Annotated[
         bool, typer.Option("--sample", help="The bundled page, whose Markdown is printed.")
     ] = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Parse documents into Markdown and regions, page by page, as the model alone would.
 
@@ -70,7 +69,7 @@ def parse(
     from ..interrupts import ended_as_interrupted
     from .parse_display import PagesDisplay
 
-    display, request = Display(quiet), replace(request, debug=debug)
+    request = replace(request, debug=display.debug)
     if sample:
         request = _with_sample(request)
     if not request.inputs:

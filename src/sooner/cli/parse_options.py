@@ -220,10 +220,7 @@ class ParseOptions(options.SingleModel):
         from ..tasks.parse import load_parser
         from ..tasks.parse.concurrent import page_parser
 
-        if not self.debug:
-            options.hush()
-        with display.job():
-            display.stage("load")
+        with display.loading():
             pair = load_parser(self.model, self.device, self.dtype, self.trust_remote_code)
             several = 1 if self.compare else self.pages_in_flight
             parser: Any = page_parser(pair, self.settings, several, self.drafter != "none")

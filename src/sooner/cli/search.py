@@ -61,9 +61,7 @@ class SearchJob(options.Videos):
 
 @commands.command()
 @from_settings
-def patterns(
-    *, request: SearchJob, quiet: options.Quiet = False, debug: options.Debug = False
-) -> None:
+def patterns(*, request: SearchJob, display: Display) -> None:
     """Find a sparse pattern for every attention head, by the error of its output.
 
     Interrupted, the same command goes on where it was. Use the file with `sooner caption
@@ -71,7 +69,7 @@ def patterns(
     """
     from ..tasks.search import search_patterns
 
-    output, display, progress = request.target(), Display(quiet), ""
+    output, progress = request.target(), ""
     sidecar = output.with_name(f".{output.name}.partial")
     videos = request.paths(request.models.model)
     _check_files(videos)
@@ -83,9 +81,9 @@ def patterns(
         display.advance(done, total)
 
     try:
+        with display.loading():
+            pair = request.models.load()
         with display.job():
-            display.stage("load")
-            pair = request.models.load(debug)
             table = search_patterns(
                 pair,
                 videos,

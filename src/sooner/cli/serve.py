@@ -12,7 +12,7 @@ from ..checks import option
 from ..errors import SoonerError
 from ..serve.settings import ChatSettings, ReplicaSettings
 from . import options
-from .display import Display
+from .display import Display, hush
 from .from_settings import Fields, from_settings
 from .parse import WithAddress
 
@@ -87,7 +87,7 @@ class Served:
         root = str(sample_of(self.small).parent)  # so that a first request needs no file
         return replace(self, settings=replace(self.settings, media_root=root))
 
-    def load(self, debug: bool) -> Any:
+    def load(self) -> Any:
         """Returns the pair.
 
         Raises:
@@ -102,10 +102,16 @@ class Served:
         if self.is_parallel:
             placement = draft_placement(pick_device(models.draft_device or models.device))
             method = self.settings.method
-        pair: Any = named.load(debug, placement, small or "video", method, sees=False)
+        pair: Any = named.load(placement, small or "video", method, sees=False)
         pair = merged_pair(pair, self.adapter)
         check_servable(pair)
         return pair
+
+    def load_quietly(self, debug: bool) -> Any:
+        """Returns the pair for a replica, which has no display."""
+        if not debug:
+            hush()
+        return self.load()
 
     def from_root(self) -> Served:
         """Returns the same with folders named from the root, so that every machine means the same
@@ -147,7 +153,7 @@ COMMAND = WithAddress
 
 
 @from_settings
-def serve(*, request: Served, quiet: options.Quiet = False, debug: options.Debug = False) -> None:
+def serve(*, request: Served, display: Display) -> None:
     """Answer OpenAI's API (chat, completions, models), several requests at once, exactly.
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus. With --ray, as
@@ -157,10 +163,10 @@ def serve(*, request: Served, quiet: options.Quiet = False, debug: options.Debug
 
     require()
     check_address(request.settings)
-    served, display = request.completed(), Display(quiet)
+    served = request.completed()
     settings = served.settings
     if served.ray is not None:
-        _serve_on_ray(served, display, debug)
+        _serve_on_ray(served, display)
         return
     from ..serve.chat_run import run_chat
 
@@ -169,9 +175,8 @@ def serve(*, request: Served, quiet: options.Quiet = False, debug: options.Debug
         seconds = f"at most {settings.grace_seconds:g} s (Ctrl-C: at once)"
         display.line(f"  stopping; {requests} under way, {seconds}")
 
-    with display.job():
-        display.stage("load")
-        pair = served.load(debug)
+    with display.loading():
+        pair = served.load()
     page = None
     if settings.page and has_page():
         from ..demo.served import mount_served
@@ -183,12 +188,12 @@ def serve(*, request: Served, quiet: options.Quiet = False, debug: options.Debug
         settings,
         partial(served.report, display),
         stopping,
-        "info" if debug else "warning",
+        "info" if display.debug else "warning",
         page,
     )
 
 
-def _serve_on_ray(served: Served, display: Display, debug: bool) -> None:
+def _serve_on_ray(served: Served, display: Display) -> None:
     """Serve by several processes of a cluster, until this one is told to stop.
 
     Raises:
@@ -204,7 +209,7 @@ def _serve_on_ray(served: Served, display: Display, debug: bool) -> None:
         count = f"{replicas.replicas} to {replicas.maximum} replicas"
     with display.job():
         RayServer(
-            load=partial(placed.load, debug),
+            load=partial(placed.load_quietly, display.debug),
             model=served.model or "",
             settings=placed.settings,
             replicas=replicas,
@@ -214,5 +219,5 @@ def _serve_on_ray(served: Served, display: Display, debug: bool) -> None:
             needs_gpu=not served.models.device.startswith("cpu"),
             on_stage=display.stage,
             on_ready=partial(served.report, display, more=f" with {count}"),
-            debug=debug,
+            debug=display.debug,
         ).run()

@@ -9,19 +9,21 @@ import typer
 
 from . import options
 from .display import Display
+from .from_settings import from_settings
 
 commands = options.command_group("Draw what was searched.")
 
 
 @commands.command()
+@from_settings
 def patterns(
+    *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Of `sooner search patterns`.")],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="PICTURE", help="A .png or .svg; else both."),
     ] = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Draw the pattern of every head, coloured by its kind."""
     from ..sparse.search.pictures import save, table_figure
@@ -29,4 +31,4 @@ def patterns(
 
     table = PatternTable.load(file)
     for path in save(lambda: table_figure(table), output or Path(file.stem)):
-        Display(quiet).line(f"  saved '{path}'", "bold")
+        display.line(f"  saved '{path}'", "bold")

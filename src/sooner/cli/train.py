@@ -16,6 +16,7 @@ from ..tasks.train_draft.settings import (
     make_recipe,
 )
 from . import options
+from .display import Display
 from .from_settings import Fields, from_settings
 
 OF_HEAD = Fields(without=("format",), given=True)
@@ -46,8 +47,7 @@ def draft(
         int | None, typer.Option(metavar="STEPS", help="Leave after this many steps.")
     ] = None,
     models: Annotated[options.Models, options.SINGLE_MODEL],
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Train a draft head for `Eagle`: record what the model says, then learn its states.
 
@@ -59,10 +59,12 @@ def draft(
     from ..tasks.train_draft.prompts import record_answers
     from ..tasks.train_draft.training import train
 
-    pair, done = models.load(debug, miniature=miniature), count(1)
+    with display.loading():
+        pair = models.load(miniature=miniature)
+    done = count(1)
 
     def report(index: dict[str, Any]) -> None:
-        if not quiet:
+        if not display.quiet:
             typer.echo(f"recorded batch {next(done)} of this run", err=True)
 
     recording = record_answers(pair, out / "data", source, recipe, report)
@@ -72,7 +74,7 @@ def draft(
         out,
         recipe,
         resume=resume,
-        progress=not quiet,
+        progress=not display.quiet,
         stop_after=stop_after,
     )
     record = made.config.provenance

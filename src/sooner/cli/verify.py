@@ -33,8 +33,7 @@ def verify(
         Path | None, typer.Option("--json", metavar="FILE", help="Write ids and verdicts there.")
     ] = None,
     models: Annotated[options.Models, PAIR],
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Compare a method, token by token, with HF's own plain decoding.
 
@@ -47,13 +46,11 @@ def verify(
 
     if json_file is not None:
         check_writable(json_file)
-    display = Display(quiet)
-    tally = Tally(display, "videos verified", debug)
+    tally = Tally(display, "videos verified")
     paths = find(videos.paths(models.model))
     probe(paths[0])
-    with display.job():
-        display.stage("load")
-        pair = models.load(debug)
+    with display.loading():
+        pair = models.load()
     reports = []
     for path in paths:
         with tally.attempt(f"'{path}'"):

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from sooner.checks import described
-from sooner.cli import options
 from sooner.cli.config import Config
 from sooner.cli.from_settings import (
+    Debug,
     is_given,
     keyword,
     parameter,
@@ -99,7 +99,7 @@ class Bench:
         yield keyword("json", Json, None)
         if self.adds:
             yield keyword("add", Add, False)
-        yield keyword("debug", options.Debug, False)
+        yield keyword("debug", Debug, False)
         yield keyword("config", Config, None)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import options
+from sooner.cli.from_settings import Debug
 
 from .bench_parts import Add, Json, keep_in, read_result, run_bench
 
@@ -27,7 +27,7 @@ def gpu(
     seed: Annotated[int, typer.Option(metavar="S", help="Of weights, states and scripts.")] = 0,
     json: Json = None,
     add: Add = False,
-    debug: options.Debug = False,
+    debug: Debug = False,
 ) -> None:
     """Measure kernels, plain steps, verification and drafts of set acceptance on one GPU.
 

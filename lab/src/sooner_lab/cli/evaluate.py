@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import options
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
 from sooner.cli.parse import WithAddress
@@ -62,15 +61,14 @@ def docs(
         int | None, typer.Option(metavar="N", help="Pages, evenly spread over the benchmark.")
     ] = None,
     request: Annotated[ParseOptions, PARSED],
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    display: Display,
 ) -> None:
     """Score parsed pages on OmniDocBench, olmOCR-Bench or Ocean-OCR-Bench.
 
     Parses the pages into -o, resumable, here or on Ray, or takes what --predictions holds. Nothing
     is fetched. The figures are not the official ones: docs/evaluation.md says what differs.
     """
-    scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
+    scoring = Scoring(folder, benchmark, limit, json, output, display)
     if predictions is not None:
         if request.compare:
             raise SoonerError("--compare times pages that are parsed; leave --predictions out")
@@ -81,7 +79,7 @@ def docs(
         inputs=[],
         output=str(scoring.folder_for_predictions()),
         formats="md",
-        debug=debug,
+        debug=display.debug,
     )
     try:
         failed = scoring.parsed(request)
