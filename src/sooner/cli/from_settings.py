@@ -1,7 +1,7 @@
 """Options of a command from the fields of dataclasses: type, default, help and range in one place.
 
     @from_settings
-    def caption(*, settings: CaptionSettings, quiet: options.Quiet = False) -> None: ...
+    def caption(*, settings: CaptionSettings, display: Display) -> None: ...
 
 has an option for each field of `CaptionSettings`, and is called with one that is made of them. The
 help is the docstring's. Every such command reads options from a file as well, `--config FILE`.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import SoonerError, did_you_mean
 from ..storage.local import STATE_FOLDER
-from ..storage.urls import is_url, local_folder
+from ..storage.urls import fetch, find_files, is_url, local_folder
 
 PART = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d+)?)?\s*")
 
@@ -139,8 +139,6 @@ def _from_url(name: str | Path) -> list[Document]:
     folder = local_folder(name)
     if folder is not None:  # file://
         return _meant(folder)
-    from ..storage.files import find_files  # fsspec, which files of this machine don't need
-
     url = str(name)
     files = [
         _known(Document(Path(entry.place), Path(entry.place), entry.url))
@@ -163,8 +161,6 @@ def fetched(document: Document) -> Iterator[Document]:
     if document.url is None:
         yield document
         return
-    from ..storage.files import fetch
-
     with tempfile.TemporaryDirectory(prefix="sooner-", ignore_cleanup_errors=True) as folder:
         path, problem = Path(folder) / document.place.name, ""
         try:
