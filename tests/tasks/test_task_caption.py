@@ -15,9 +15,9 @@ from sooner.methods import EagleHead
 from sooner.registry import choices
 from sooner.tasks.caption import CaptionCallbacks, caption
 from sooner.tasks.clip import prepare
+from sooner.tasks.comparison import verify
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.settings import CaptionSettings
-from sooner.tasks.verify import verify
 from tasks import videos
 from tasks.fixtures import POSITIONS
 

@@ -20,10 +20,10 @@ from transformers import (
 
 import tiny
 from sooner.tasks.clip import prepare
+from sooner.tasks.comparison import verify
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.prompting import video_tokens
 from sooner.tasks.settings import CaptionSettings
-from sooner.tasks.verify import verify
 from tasks import videos
 
 TEMPLATE = (

@@ -16,7 +16,7 @@ from sooner.methods import threads as rule
 from sooner.methods.parallel import worker
 from sooner.methods.threads import Threads
 from sooner.tasks.loading import Loaded
-from sooner.tasks.threads import plan_threads
+from sooner.tasks.registry import plan_threads
 
 
 @pytest.fixture(autouse=True)

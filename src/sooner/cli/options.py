@@ -91,7 +91,7 @@ class Models(SingleModel):
         method: str | None = None,
         sees: bool = True,
     ) -> Any:
-        """Load the pair and set the threads, see `sooner.tasks.threads.plan_threads`.
+        """Load the pair and set the threads, see `sooner.tasks.registry.plan_threads`.
 
         Args:
             placement: where a draft may work beside the target; `None`: it does not.
@@ -105,7 +105,7 @@ class Models(SingleModel):
         """
         from ..methods.parallel.worker import place
         from ..tasks.loading import load_pair, separate_device
-        from ..tasks.threads import plan_threads
+        from ..tasks.registry import plan_threads
 
         separate = separate_device(self.draft_device, self.device, self.device_map)
         spawn_draft = method == "parallel" and placement == "spawn"

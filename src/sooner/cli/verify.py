@@ -40,8 +40,8 @@ def verify(
     Each video gets a verdict: identical, tie (the two best scores differ by less than rounding
     explains) or bug. Exit code 1 if any is a bug.
     """
+    from ..tasks.comparison import verify as compare
     from ..tasks.identity import find
-    from ..tasks.verify import verify as compare
     from ..tasks.video import probe
 
     if json_file is not None:

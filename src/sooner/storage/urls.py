@@ -1,4 +1,4 @@
-"""Opening a store by its folder or URL; files behind URLs, found by listing and fetched one by one."""
+"""Stores by their folder or URL; files behind URLs, found by listing and fetched one by one."""
 
 from __future__ import annotations
 

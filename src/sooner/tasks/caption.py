@@ -17,10 +17,9 @@ from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
 from .prefill import build_prefill
-from .registry import build_method
+from .registry import build_method, plan_threads
 from .settings import CaptionSettings
 from .streaming import OnCount, OnText, run
-from .threads import plan_threads
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Builds the decoding method for given settings and a pair of models."""
+"""Builds the decoding method for given settings and a pair of models, and plans their threads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..methods import Method, StandingDraft
 from ..methods.experience import Acceptance
 from ..methods.parallel.worker import place
 from ..methods.settings import MethodSettings
+from ..methods.threads import Threads
 from ..registry import choices
 from .loading import Loaded, ModelPair
 from .settings import CaptionSettings
@@ -110,3 +111,26 @@ def _seen(settings: CaptionSettings, pair: ModelPair, prune: float | None) -> Ac
     """
     key = prune, settings.temperature, settings.top_p, settings.prefill
     return pair.accepted.setdefault(key, Acceptance())
+
+
+def plan_threads(
+    pair: ModelPair, requested: int | None = None, placement: str | None = "auto"
+) -> Threads:
+    """Returns threads of the target, and of a draft that works beside it in a process of its own.
+
+    Args:
+        pair: the models, loaded.
+        requested: `--threads`.
+        placement: where a draft would run, see `ParallelVLM`; `None`: none works beside the target.
+
+    Raises:
+        SoonerError: fewer than one thread is asked for.
+    """
+    is_parallel = False
+    draft = pair.draft
+    if draft is not None and draft.model is not None and placement is not None:  # on the first rank
+        device = draft.device
+        is_parallel = device.type == "cpu" and place(placement, device) != "thread"
+    return Threads.plan(
+        requested, is_miniature=pair.miniature is not None, processes=int(is_parallel)
+    )

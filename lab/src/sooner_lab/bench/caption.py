@@ -22,9 +22,8 @@ from sooner.sparse import pruning
 from sooner.sparse.pruning import Pruner
 from sooner.tasks.clip import Clip, prepare
 from sooner.tasks.loading import ModelPair, load_pair
-from sooner.tasks.registry import build_method
+from sooner.tasks.registry import build_method, plan_threads
 from sooner.tasks.settings import CaptionSettings
-from sooner.tasks.threads import plan_threads
 
 from . import hf_arms
 from .caption_settings import FIXED, HF, LOSSY, SIMULATED, TRAINED, CaptionBenchSettings
