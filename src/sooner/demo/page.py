@@ -32,29 +32,6 @@ WELCOME = (
     "# sooner\n**Faster decoding, to watch.** A quick helper guesses what a big model is about to "
     "say, and the big model checks many guesses at once: what it would have said comes out sooner."
 )
-STYLE = (
-    ".gradio-container{max-width:80rem!important;margin:0 auto!important}"
-    ".tab-wrapper,.tab-container{overflow-x:clip}"
-    "footer{display:none!important}.or,.max_value,.min_value{color:inherit!important}"
-    "[role=tab].selected{color:inherit!important}.sooner li{list-style:none!important}"
-    ".html-container{padding:0!important}@media(max-width:640px){.gradio-container .main"
-    "{padding:1rem!important}[role=tab]{padding:0 .35rem!important;font-size:.8rem!important}}"
-    "#gone{position:fixed;inset:auto 0 0 0;background:#b3131f;color:#fff;padding:.6rem;z-index:9}"
-)
-ALIVE = """
-setInterval(async () => {
-  let is = true;
-  try { await fetch("/health", {cache: "no-store"}); } catch { is = false; }
-  let box = document.getElementById("gone");
-  if (is) { box && box.remove(); return; }
-  if (!box) {
-    box = document.createElement("div"); box.id = "gone"; box.setAttribute("role", "alert");
-    document.body.append(box);
-    box.textContent = "The server has gone away. What is shown stays; start the server again, "
-      + "then reload this page.";
-  }
-}, 2000);
-"""
 
 
 def build_page(
@@ -116,8 +93,8 @@ def _alert(text: str) -> str:
 def mount_page(app: FastAPI, page: gr.Blocks, path: str = "/") -> FastAPI:
     """Put the page on an application."""
     head = (
-        f"<style>{asset('player.css')}{STYLE}</style><script>{asset('player.js')}</script>"
-        f"<script>{ALIVE}</script>"
+        f"<style>{asset('player.css')}{asset('page.css')}</style>"
+        f"<script>{asset('player.js')}</script><script>{asset('page.js')}</script>"
     )
     return gr.mount_gradio_app(
         app, page.queue(default_concurrency_limit=4, api_open=False), path, ssr_mode=False,
