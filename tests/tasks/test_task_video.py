@@ -38,7 +38,6 @@ def test_every_container_gives_its_frames(tmp_path: Path, name: str) -> None:
     assert (info.frames, info.width, info.height, info.rotation) == (33, 64, 48, 0)
     assert info.fps == pytest.approx(10, rel=0.01)
     assert info.seconds == pytest.approx(3.3, rel=0.01)
-    assert not info.is_variable
     assert info.damage is None
     assert picked(info, 0, 1, 7, 16, 31, 32) == [0, 1, 7, 16, 31, 32]
 

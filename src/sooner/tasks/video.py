@@ -78,7 +78,6 @@ class VideoInfo:
         seconds: from the first frame's beginning to the last one's end.
         width, height: pixels as shown, rotation applied.
         rotation: degrees counter-clockwise by which stored frames are turned to be shown.
-        is_variable: frames are not evenly spaced in time.
         damage: what is wrong with the file, in words; `None` if nothing was seen.
     """
 
@@ -89,7 +88,6 @@ class VideoInfo:
     width: int
     height: int
     rotation: int = 0
-    is_variable: bool = False
     damage: str | None = None
 
 
@@ -106,7 +104,7 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
         rate = float(stream.average_rate or 0)
     if not times:
         raise SoonerError(f"'{path}' has a video track without frames; it may be cut off")
-    seconds, is_variable = _timing(times, rate)
+    seconds = _duration(times, rate)
     width, height, rotation = _first_frame(path)
     short = declared > len(times) or bool(promised and seconds < 0.9 * promised - 0.5)
     whole = max(declared, round(len(times) * (promised or 0) / seconds))
@@ -118,7 +116,6 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
         width=width,
         height=height,
         rotation=rotation,
-        is_variable=is_variable,
         damage=_damage(len(times), whole) if short else ("cut off" if broken else None),
     )
 
@@ -195,16 +192,12 @@ def _promised_seconds(stream: Any) -> float | None:
         return None
 
 
-def _timing(times: list[float], rate: float) -> tuple[float, bool]:
-    """Returns seconds that the frames span, the last one included, and whether their spacing
-    varies.
-    """
+def _duration(times: list[float], rate: float) -> float:
+    """Returns seconds that the frames span, the last one included."""
     gaps = [after - before for before, after in pairwise(times)]
     usual = sorted(gaps)[len(gaps) // 2] if gaps else 0.0
     last = usual or (1 / rate if rate else 1 / 25)
-    # Containers round times to a millisecond, so a third more or less is still a steady rate.
-    is_variable = bool(gaps) and (max(gaps) > 1.5 * last or min(gaps) < last / 1.5)
-    return times[-1] - times[0] + last, is_variable
+    return times[-1] - times[0] + last
 
 
 def _first_frame(path: Path | VideoBytes) -> tuple[int, int, int]:

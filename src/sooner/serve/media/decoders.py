@@ -94,7 +94,7 @@ def info_fields(info: VideoInfo) -> dict[str, Any]:
     """Returns what is known of a video, as JSON has it; `VideoInfo(path, **told)` is the
     way back.
     """
-    names = ("frames", "fps", "seconds", "width", "height", "rotation", "is_variable", "damage")
+    names = ("frames", "fps", "seconds", "width", "height", "rotation", "damage")
     return {name: getattr(info, name) for name in names}
 
 
