@@ -1,4 +1,4 @@
-"""Provenance of a result: revision, versions, device and command line."""
+"""Where a result comes from: the revision of the source tree, and versions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import functools
 import importlib.metadata
 import platform
 import subprocess
-import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import torch
 
 PACKAGES = ("sooner", "torch", "torchvision", "transformers", "tokenizers", "av", "numpy")
 
@@ -47,29 +42,6 @@ def revision() -> Revision:
     )
 
 
-def provenance(device: str, dtype: str, seed: int, draft_threads: int = 0) -> dict[str, Any]:
-    """Returns git revision, versions, device, dtype, threads, seed and command line of this
-    process.
-
-    Args:
-        draft_threads: of a process that drafts beside this one.
-    """
-    tree = revision()
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git": tree.commit,
-        "git_dirty": tree.is_dirty,
-        "argv": ["sooner", *sys.argv[1:]],
-        "python": platform.python_version(),
-        "versions": versions(),
-        "device": _device_name(device),
-        "dtype": dtype,
-        "threads": torch.get_num_threads(),
-        "draft_threads": draft_threads,
-        "seed": seed,
-    }
-
-
 def versions() -> dict[str, str | None]:
     """Returns the versions of Python and of the packages that decide what comes out."""
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
@@ -90,12 +62,3 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _device_name(device: str) -> str:
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    cpu = Path("/proc/cpuinfo")
-    lines = cpu.read_text().splitlines() if cpu.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{models[0]} ({len(models)} cores)" if models else platform.processor()

@@ -74,7 +74,7 @@ def test_rollouts_count_successes_and_write_results(run: Run, folder: Path, tmp_
     assert results["actions"] == sum(episode["steps"] for episode in results["episodes"])
     assert (results["mode"], results["mean_acceptance_length"]) == ("exact", 1.0)
     assert results["methods"] == {"plain": results["calls"]}
-    assert results["provenance"]["seed"] == 0
+    assert results["seed"] == 0
     assert "of 2 (" in done.err
 
 

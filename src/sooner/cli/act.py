@@ -185,7 +185,7 @@ def rollout(
 
     Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
     """
-    from ..provenance import provenance
+    from ..provenance import versions
     from ..tasks.act.rollout import rollout_record, run_rollouts
 
     if output is not None:
@@ -221,8 +221,9 @@ def rollout(
     if output is not None:
         record = {"model": policy.name, "notes": notes}
         record |= {name: getattr(policy_options, name) for name in ("head", "method", "tolerance")}
-        where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
-        write_json({**record, **result, "provenance": provenance(*where, request.seed)}, output)
+        record |= {"device": str(policy.adapter.device), "seed": request.seed}
+        record |= {"dtype": str(policy.adapter.dtype).removeprefix("torch.")}
+        write_json({**record, **result, "versions": versions()}, output)
         display.line(f"  wrote '{output}'")
 
 

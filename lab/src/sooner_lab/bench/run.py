@@ -25,7 +25,8 @@ from sooner.engine.stats.run import EXACT, Stats
 from sooner.errors import SoonerError
 from sooner.io import JsonLines
 from sooner.parity import Parity, compare
-from sooner.provenance import provenance
+
+from ..provenance import provenance
 
 Data = dict[str, Any]
 Progress = Callable[[str], None]

@@ -15,8 +15,9 @@ import torch
 
 from sooner.checks import check_number
 from sooner.errors import SoonerError
-from sooner.provenance import provenance, revision
+from sooner.provenance import revision
 
+from ...provenance import provenance
 from ..run import Keep, Recorder, earlier_runs
 from .bench import GpuBench, Section, measure_bandwidth
 from .goals import goals
