@@ -120,7 +120,7 @@ def _kill_and_read(where: str, kills: int, tmp_path: Path, request: pytest.Fixtu
     if where == "local":
         store.sweep(0)
         assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")} == {
-            *names, ".sooner", "many",
+            *names, "many",
         }  # fmt: skip
 
 
