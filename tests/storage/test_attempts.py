@@ -32,7 +32,7 @@ def dies(folder: Path, key: str) -> None:
 def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
     attempts = Attempts(any_store, maximum=1)
     with attempts.trying("a/b", "one"):
-        assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
+        assert len(list(any_store.names(".sooner/attempts/a~b."))) == 1
         assert attempts.count("a/b") == 0  # this process is alive
     with pytest.raises(RuntimeError, match="of the work"), attempts.trying("a/b"):
         raise RuntimeError("of the work")
@@ -62,10 +62,10 @@ def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
     attempts = Attempts(store, lasts=60)
     for host in range(5):
         record = {"owner": f"w{host}", "place": "elsewhere", "process": 1}
-        store.write(f".sooner/attempts/a/{host}.json", json.dumps(record).encode())
+        store.write(f".sooner/attempts/a.{host}.json", json.dumps(record).encode())
         attempts.begin("a")
     assert (attempts.count("a"), attempts.reason("a")) == (0, None)
-    for path in (tmp_path / ".sooner/attempts/a").iterdir():
+    for path in (tmp_path / ".sooner/attempts").iterdir():
         os.utime(path, (time.time() - 120,) * 2)
     assert attempts.count("a") == 5
     assert attempts.reason("a") == "3 processes died at it; it is set aside"

@@ -141,7 +141,9 @@ def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
     (long,) = (one for one in run_before.documents if one.path.name == "2.pdf")
     key = run_before.output.plan(long).task(4).key
     record = {**this_process(), "started": 0.0}  # before this process
-    run_before.store.write(f".sooner/attempts/{key}/1.json", json.dumps(record).encode())
+    run_before.store.write(
+        f".sooner/attempts/{key.replace('/', '~')}.1.json", json.dumps(record).encode()
+    )
 
     class WatchedParser(ScatteredParser):
         async def parse(self, page: Page, draft: Any = None) -> Any:

@@ -59,7 +59,7 @@ class Attempts:
         Raises:
             StorageError: it can't be recorded.
         """
-        name = f"{FOLDER}/{check_name(key)}/{uuid.uuid4().hex}.json"
+        name = f"{_place_of(check_name(key))}.{uuid.uuid4().hex}.json"
         self.store.write(name, json.dumps({"owner": owner, **this_process()}).encode())
         return name
 
@@ -98,7 +98,7 @@ class Attempts:
         Raises:
             StorageError: the store can't be read.
         """
-        return self.set_aside(f"{check_name(key)}/").get(key)
+        return self.set_aside(check_name(key)).get(key)
 
     def set_aside(self, prefix: str = "") -> dict[str, str]:
         """Returns keys that begin so and are set aside, with the reason of each.
@@ -136,14 +136,13 @@ class Attempts:
     def _of(self, prefix: str) -> dict[str, list[ObjectInfo]]:
         """Returns attempts by key."""
         attempts = defaultdict(list)
-        for entry in self.store.names(f"{FOLDER}/{prefix}"):
-            key, _, name = entry.name.removeprefix(f"{FOLDER}/").rpartition("/")
-            if name.endswith(".json"):
-                attempts[key].append(entry)
+        for entry in self.store.names(_place_of(prefix)):
+            key, _, _ = entry.name.removeprefix(f"{FOLDER}/").rpartition(".")[0].rpartition(".")
+            attempts[key.replace("~", "/")].append(entry)
         return attempts
 
     def _of_key(self, key: str) -> list[ObjectInfo]:
-        return self._of(f"{check_name(key)}/").get(key, [])
+        return self._of(check_name(key)).get(key, [])
 
     def _dead(self, attempts: list[ObjectInfo]) -> int:
         """Returns how many of them never ended: their processes died."""
@@ -162,6 +161,11 @@ class Attempts:
         if isinstance(record, dict) and record.get("place") == _place():
             return not is_alive(record)
         return time.time() - attempt.modified > self.lasts
+
+
+def _place_of(key: str) -> str:
+    """Returns how the names of a key's attempts begin: in one folder, which stays."""
+    return f"{FOLDER}/{key.replace('/', '~')}"
 
 
 def this_process() -> dict[str, Any]:

@@ -26,9 +26,7 @@ PART_BEGINS, PART_ENDS = ".sooner-", ".part"
 """Names of files that are being written; each writer's are its own, and none is an object."""
 
 STATE_FOLDER = ".sooner"
-"""Folder of objects that are no results; those of it that are empty are not kept."""
-
-TRIES = 20
+"""Folder of objects that are no results."""
 
 OF_OBJECT = {
     errno.EACCES, errno.EILSEQ, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
@@ -89,16 +87,6 @@ class LocalStore(Store):
     def remove(self, name: str) -> None:
         with suppress(MissingObjectError), self._asking(name, "removed"):
             self._file(name).unlink()
-        if name.startswith(STATE_FOLDER):
-            self._prune((self.folder / name).parent)
-
-    def _prune(self, folder: Path) -> None:
-        """Take away folders of sooner's own that are empty, as of attempts."""
-        state_folder = self.folder / STATE_FOLDER
-        with suppress(OSError):  # not empty, or another one did it
-            while folder != state_folder and state_folder in folder.parents:
-                folder.rmdir()
-                folder = folder.parent
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for name, path in self._files(prefix):
@@ -152,15 +140,9 @@ def _part_path(path: Path) -> Path:
 
 
 def _make_room(part: Path) -> None:
-    """An empty file, and its folder, which another process may just be taking away."""
-    for tries_left in reversed(range(TRIES)):
-        try:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            open(part, "xb").close()
-            return
-        except FileNotFoundError:
-            if not tries_left:
-                raise
-        except FileExistsError:  # so mkdir says that a file is there, or that a folder just went
-            if not tries_left:
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+    """Makes an empty file, and its folder."""
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # so mkdir says that a file is there
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+    open(part, "xb").close()
