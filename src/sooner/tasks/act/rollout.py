@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import SoonerError
 from ...robots import Environment
 from ...robots.registry import make, names
-from ..film import Film
+from ..video import Film
 from .action import Distance
 from .observation import Observation
 

@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from ... import __version__
 from ...errors import SoonerError
 from ...io import replacing
-from ..film import Film
+from ..video import Film
 
 METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
         "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
