@@ -196,7 +196,7 @@ def _prompt(request: ImagineJob) -> str:
 def is_bug(record: dict[str, Any]) -> bool:
     """Returns whether an exact method drew other codes than plain decoding."""
     parity = record.get("parity")
-    return bool(parity) and parity["verdict"] == "bug"
+    return parity is not None and parity["verdict"] == "bug"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import torch
 
+from ..engine.interface import Prompt
 from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
 from ..sparse.modality import PromptLayout
@@ -60,8 +61,7 @@ def search_patterns(
         check_memory(adapter, tokens, len(clip.frames.indices), settings.queries)
         with torch.inference_mode():
             prompt = adapter.embed_prompt(clip.inputs)
-        layout = PromptLayout.of(prompt, 0)
-        samples.append(SearchSample(lambda prompt=prompt: prompt, layout, sha256(path)))
+        samples.append(_sample(prompt, path))
     search = Search(adapter, samples, settings, sidecar, on_step or (lambda *_: None))
     try:
         table = search.run()
@@ -74,6 +74,10 @@ def search_patterns(
         ) from error
     search.finish()
     return table
+
+
+def _sample(prompt: Prompt, path: Path) -> SearchSample:
+    return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), sha256(path))
 
 
 def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> None:
