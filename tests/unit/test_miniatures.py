@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from sooner import miniatures, plugins
 from sooner.errors import SoonerError
-from sooner.tasks.loading import load_pair
 
 
 def test_lookup_by_name() -> None:
@@ -49,18 +46,6 @@ def test_without_the_lab_a_miniature_has_no_functions(monkeypatch: pytest.Monkey
     assert video.functions == {}
     with pytest.raises(SoonerError, match="or `pip install sooner-lab`, which has its world"):
         video.function("clip")
-
-
-def test_a_miniature_without_its_weights_is_an_error_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    video = miniatures.find("video")
-    broken = replace(video, draft=tmp_path)
-    monkeypatch.setattr(miniatures, "plugins", lambda group: ({"video": broken},))
-    with pytest.raises(SoonerError, match=r"missing \(draft\); .* sooner-miniatures`, or give"):
-        load_pair()
-    (tmp_path / "config.json").write_text("{}")
-    assert miniatures.whole("video") == broken
 
 
 def test_finding_imports_no_torch() -> None:

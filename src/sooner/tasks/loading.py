@@ -168,7 +168,7 @@ def load_pair(
     where = pick_device(device) if ranks is None else ranks.device
     small = None
     if model is None:
-        small = miniatures.whole(miniature)
+        small = miniatures.find(miniature)
     kind = pick_dtype(dtype, where, is_small=small is not None)
     names = model_names(model, draft, miniature)
     remote_code = trust_remote_code

@@ -291,7 +291,7 @@ def load(
     where = loading.pick_device(device)
     kind = loading.pick_dtype(dtype, where, is_small=model is None)
     if model is None:
-        small = miniatures.whole(MINIATURE)
+        small = miniatures.find(MINIATURE)
         model, head = str(small.target), head or (str(small.head) if small.head else None)
     if (actual := model_types.model_type(model)) not in OpenVLA.model_types:
         raise SoonerError(

@@ -177,7 +177,7 @@ def load_drawing_model(
     precision = pick_dtype(dtype, where, is_small=model is None)
     folder = name = find_model(model, kind)
     if model is None:
-        small = miniatures.whole(MINIATURES[kind])
+        small = miniatures.find(MINIATURES[kind])
         name = f"miniature {small.name}"
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
