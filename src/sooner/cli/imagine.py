@@ -253,7 +253,7 @@ class Studio:
 
     @cached_property
     def drawing_model(self) -> DrawingModel:
-        """The model."""
+        """Returns the model, loaded on first use."""
         with self.display.loading():
             return self.request.models.load(self.kind)
 
