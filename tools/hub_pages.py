@@ -14,7 +14,7 @@ from typing import Any
 
 from sooner import __version__, drawing, methods
 from sooner.checks import described
-from sooner.hub import REPOSITORIES
+from sooner.hub import Drafts
 from sooner.registry import method_types
 from sooner.sparse.prefill import MMInference
 
@@ -27,7 +27,7 @@ CODE = '''"""{title}.
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import {function}
 
 
 def generate(
@@ -37,7 +37,7 @@ def generate(
     """{summary}"""
     options = {{
 {options}    }}
-    return run("{name}", model, options, arguments)
+    return {call}
 '''
 
 PAGE = """---
@@ -110,7 +110,9 @@ class Repository:
     Attributes:
         name: of its folder.
         title: of its page.
+        type_name: class of `sooner` that does the work.
         summary: what it does, in a sentence.
+        drafts: what the user gives it to draft with, as in `sooner.hub`.
         options: fields of the class, or of `sooner.draw`, that it takes.
         paper: title and authors, where it is of a paper.
         task: pipeline tag of its page.
@@ -119,35 +121,28 @@ class Repository:
 
     name: str
     title: str
+    type_name: str
     summary: str
+    drafts: Drafts = "none"
     options: tuple[str, ...] = ()
     paper: str = ""
     task: str = "image-text-to-text"
     models: str = "vision-language and language models"
 
-    @property
-    def type_name(self) -> str:
-        """Class of `sooner` that does the work."""
-        return REPOSITORIES[self.name][0]
-
-    @property
-    def drafts(self) -> str:
-        """What the user gives it to draft with."""
-        return REPOSITORIES[self.name][1]
-
 
 CHAIN = ("num_draft_tokens", "max_draft_tokens")
 PAGES = (
     Repository(
-        "speculative", "Speculative decoding that sees pixels",
+        "speculative", "Speculative decoding that sees pixels", "Speculative",
         "A small model drafts a chain of tokens from the same text and pixels, and one forward of "
         "the target verifies them, for every row of a batch at its own pace.",
-        CHAIN,
+        "model", CHAIN,
     ),
     Repository(
-        "parallelvlm", "ParallelVLM",
+        "parallelvlm", "ParallelVLM", "ParallelVLM",
         "A small model drafts while the target verifies, each on cores or a device of its own, and "
         "sees only the visual tokens that the target's own ranking keeps.",
+        "model",
         (
             "prune", "min_visual", "layer", "criterion", *CHAIN, "schedule", "placement",
             "draft_device",
@@ -157,88 +152,90 @@ PAGES = (
         task="video-text-to-text",
     ),
     Repository(
-        "specvlm", "SpecVLM",
+        "specvlm", "SpecVLM", "SpecVLM",
         "A static tree of a draft model whose visual tokens are pruned by the target's attention.",
-        ("branching", "siblings", "prune", "focus", "layers", "queries"),
+        "model", ("branching", "siblings", "prune", "focus", "layers", "queries"),
         task="video-text-to-text",
     ),
     Repository(
-        "sd-tree", "Trees of a draft model",
+        "sd-tree", "Trees of a draft model", "SDTree",
         "A small model drafts a tree of fixed shape, and one forward verifies it.",
-        ("branching", "siblings"),
+        "model", ("branching", "siblings"),
     ),
     Repository(
-        "onsd", "Speculative decoding with a draft of words alone",
+        "onsd", "Speculative decoding with a draft of words alone", "OnSD",
         "A language model drafts for a vision-language model: it gets the words, not the pixels.",
-        CHAIN,
+        "model", CHAIN,
     ),
     Repository(
-        "sparse-to-dense", "Sparse to dense",
+        "sparse-to-dense", "Sparse to dense", "SparseToDense",
         "The target drafts for itself on the part of its cache that its attention looks at.",
-        (*CHAIN, "prune", "queries"),
+        "none", (*CHAIN, "prune", "queries"),
         task="video-text-to-text",
     ),
     Repository(
-        "prompt-lookup", "Prompt lookup in batches",
+        "prompt-lookup", "Prompt lookup in batches", "PromptLookup",
         "What followed the last few tokens earlier in the text is proposed; no model is needed.",
-        (*CHAIN, "max_ngram", "min_ngram"),
+        "none", (*CHAIN, "max_ngram", "min_ngram"),
     ),
     Repository(
-        "eagle", "Trees of trained heads: EAGLE-3 and others",
+        "eagle", "Trees of trained heads: EAGLE-3 and others", "Eagle",
         "A head that was trained on the target's states drafts a dynamic tree; published EAGLE-3 "
         "heads are read as they are.",
-        ("nodes", "depth", "top_k", "max_nodes"),
+        "head", ("nodes", "depth", "top_k", "max_nodes"),
     ),
     Repository(
-        "dflash", "DFlash: blocks of drafts in one forward",
+        "dflash", "DFlash: blocks of drafts in one forward", "DFlash",
         "A small block-diffusion model that was trained on the target's states drafts a whole "
         "block at once; published DFlash drafters are read as they are.",
-        ("num_draft_tokens",),
+        "head", ("num_draft_tokens",),
     ),
     Repository(
-        "ddtree", "DDTree: trees of a block drafter's marginals",
+        "ddtree", "DDTree: trees of a block drafter's marginals", "DDTree",
         "The most probable continuations under a DFlash drafter's marginals are verified as one "
         "tree.",
-        ("nodes", "max_nodes"),
+        "head", ("nodes", "max_nodes"),
     ),
     Repository(
-        "assistant", "Gemma 4's assistants, in batches",
+        "assistant", "Gemma 4's assistants, in batches", "Assistant",
         "A few layers that read the model's own keys and values draft a chain; Gemma 4's published "
         "assistants are read as they are.",
-        CHAIN, models="Gemma 4",
+        "head", CHAIN, models="Gemma 4",
     ),
     Repository(
-        "hsd", "Hierarchical speculative decoding of documents: verification",
+        "hsd", "Hierarchical speculative decoding of documents: verification", "HSD",
         "Texts that something quick and rough made beforehand, such as OCR, are aligned with what "
         "the target says and verified as a tree.",
+        "texts",
         ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth", "width"),
         paper="Training-Free Acceleration for Document Parsing Vision-Language Model with "
         "Hierarchical Speculative Decoding",
         models="document parsers and other vision-language models",
     ),
     Repository(
-        "mminference", "MMInference",
+        "mminference", "MMInference", "MMInference",
         "Prefills long prompts with sparse attention that knows modalities; decoding stays as it "
         "was. The result is approximate.",
-        ("table", "dense_below", "mlp_chunk", "backend"),
+        "none", ("table", "dense_below", "mlp_chunk", "backend"),
         paper="MMInference: Accelerating Pre-filling for Long-Context VLMs via Modality-Aware "
         "Permutation Sparse Attention",
         task="video-text-to-text",
     ),
     Repository(
-        "spec-vla", "Spec-VLA",
+        "spec-vla", "Spec-VLA", "Relaxed",
         "Action tokens of a robot's policy, drafted by a trained head and accepted where they are "
         "within a few bins of the policy's own choice.",
-        ("bins", "nodes", "depth", "top_k"),
+        "head", ("bins", "nodes", "depth", "top_k"),
         paper="Spec-VLA: Speculative Decoding for Vision-Language-Action Models with Relaxed "
         "Acceptance",
         task="robotics",
         models="OpenVLA, loaded by `sooner.models.openvla`",
     ),
     Repository(
-        "scd", "Speculative coupled decoding",
+        "scd", "Speculative coupled decoding", "CoupledJacobi",
         "Pictures and clips of autoregressive models: a window of the last iteration is the draft, "
         "and its draws are coupled with the target's.",
+        "none",
         ("jacobi_window", "coupling", "strength", "init", "count", "seed", "guidance"),
         paper="Your Autoregressive Visual Model Is a Natively Multi-Token Predictor: Speculative "
         "Coupled Decoding for Fast Autoregressive Visual Generation",
@@ -272,10 +269,20 @@ def index() -> str:
     )
 
 
+FUNCTIONS = {"MMInference": "prefill", "Relaxed": "act", "CoupledJacobi": "draw"}
+"""Functions of `sooner.hub` for what is no plain decoding."""
+
+
 def code(repo: Repository) -> str:
     """Returns `custom_generate/generate.py`."""
-    values = defaults(repo)
+    values, function = defaults(repo), FUNCTIONS.get(repo.type_name, "decode")
+    call = f"{function}(model, options, arguments)"
+    if function == "decode":
+        drafts = "" if repo.drafts == "none" else f', drafts="{repo.drafts}"'
+        call = f'decode("{repo.type_name}", model, options, arguments{drafts})'
     return CODE.format(
+        function=function,
+        call=call,
         title=repo.title,
         name=repo.name,
         summary="\n    ".join(textwrap.wrap(repo.summary, 88)),

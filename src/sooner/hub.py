@@ -1,6 +1,7 @@
 """Repositories for the model hub: `model.generate(..., custom_generate="org/parallelvlm")`.
 
-`run` is what their `generate.py` calls. `tools/hub_pages.py` of the source tree writes them.
+Its functions are what their `generate.py` call. `tools/hub_pages.py` of the source tree writes
+them.
 """
 
 from __future__ import annotations
@@ -12,33 +13,13 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from . import __version__
-from .errors import SoonerError, did_you_mean
+from .errors import SoonerError
 from .methods import Autoregressive, Method
 from .registry import method_types
 
 Drafts = Literal["none", "model", "head", "texts"]
 """What a repository drafts with: nothing that is given, `assistant_model` (a model, a folder or a
 repository), a trained head for the target (the same, or a folder of one), or `drafts`, texts."""
-
-REPOSITORIES: dict[str, tuple[str, Drafts]] = {
-    "speculative": ("Speculative", "model"),
-    "parallelvlm": ("ParallelVLM", "model"),
-    "specvlm": ("SpecVLM", "model"),
-    "sd-tree": ("SDTree", "model"),
-    "onsd": ("OnSD", "model"),
-    "sparse-to-dense": ("SparseToDense", "none"),
-    "prompt-lookup": ("PromptLookup", "none"),
-    "eagle": ("Eagle", "head"),
-    "dflash": ("DFlash", "head"),
-    "ddtree": ("DDTree", "head"),
-    "assistant": ("Assistant", "head"),
-    "hsd": ("HSD", "texts"),
-    "mminference": ("MMInference", "none"),
-    "spec-vla": ("Relaxed", "head"),
-    "scd": ("CoupledJacobi", "none"),
-}
-"""The class of `sooner` behind each repository, and what it drafts with."""
 
 Arguments = dict[str, Any]
 """Arguments of `model.generate`, as it hands them to a repository's function."""
@@ -47,68 +28,68 @@ _loaded: WeakKeyDictionary[Any, dict[tuple[str, str], Any]] = WeakKeyDictionary(
 """Drafts of a target that were given by their names, so that a call in a loop loads them once."""
 
 
-def run(name: str, model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Generate with the method of a repository.
+def decode(
+    type_name: str,
+    model: Any,
+    options: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    drafts: Drafts = "none",
+) -> Any:
+    """Generate with a method.
 
     Args:
-        name: of the repository.
+        type_name: its class of `sooner`.
         model: the target, a loaded HF model.
-        options: those of the repository that its function was given.
+        options: fields of the class.
         arguments: everything else; `assistant_model` is the draft or the head, itself or the name
             of a folder or repository, and `drafts` are the texts of those that align them.
+        drafts: what it drafts with.
 
     Returns:
         What `model.generate` returns; with `return_dict_in_generate=True` the output's `stats` are
-        the run's counts and times. Pictures: codes, `[rows, codes]`.
+        the run's counts and times.
 
     Raises:
         SoonerError: as the method; a draft that is missing, or given where none is used.
     """
-    if name not in REPOSITORIES:
-        raise SoonerError(
-            f"sooner {__version__} has no repository '{name}'{did_you_mean(name, REPOSITORIES)}; a "
-            "newer sooner may"
-        )
-    type_name, drafts = REPOSITORIES[name]
-    values, rest = dict(options), dict(arguments)
-    draft = rest.pop("assistant_model", None)
+    rest, kind = dict(arguments), method_types()[type_name].load()
+    draft = _assistant(type_name, rest, drafts)
+    tokenizer = rest.get("tokenizer")  # `generate` needs it as well, for `stop_strings`
+    if drafts == "texts":
+        if rest.get("drafts") is None:
+            raise SoonerError(
+                f"{type_name}: give drafts, for each prompt a list of texts, and the tokenizer"
+            )
+        method = kind(rest.pop("drafts"), tokenizer=tokenizer, **options)
+    elif drafts == "head":
+        method = kind(_head(model, draft, kind.name), **options)
+    elif drafts == "model":
+        other = rest.pop("assistant_tokenizer", None)
+        method = kind(_draft(model, draft), tokenizer=tokenizer, draft_tokenizer=other, **options)
+    else:
+        method = kind(**options)
+    return model.generate(**rest, custom_generate=method)
+
+
+def _assistant(name: str, arguments: Arguments, drafts: Drafts) -> Any:
+    """Takes the draft out of the arguments."""
+    draft = arguments.pop("assistant_model", None)
     if drafts in ("model", "head") and draft is None:
         what = "a small model" if drafts == "model" else "a head trained for this model"
         raise SoonerError(f"{name}: give assistant_model, {what}, or its folder or repository")
     if drafts in ("none", "texts") and draft is not None:
         raise SoonerError(f"{name} drafts without a model; leave assistant_model out")
-    if drafts == "texts" and rest.get("drafts") is None:
-        raise SoonerError(
-            f"{name}: give drafts, for each prompt a list of texts, and the tokenizer"
-        )
-    if type_name == "MMInference":
-        return _prefill(model, values, rest)
-    if type_name == "Relaxed":
-        return _act(model, draft, values, rest)
-    if type_name == "CoupledJacobi":
-        return _draw(model, values, rest)
-    kind = method_types()[type_name].load()
-    tokenizer = rest.get("tokenizer")  # `generate` needs it as well, for `stop_strings`
-    if drafts == "texts":
-        method = kind(rest.pop("drafts"), tokenizer=tokenizer, **values)
-    elif drafts == "head":
-        method = kind(_head(model, draft, kind.name), **values)
-    elif drafts == "model":
-        values |= {
-            "tokenizer": tokenizer,
-            "draft_tokenizer": rest.pop("assistant_tokenizer", None),
-        }
-        method = kind(_draft(model, draft), **values)
-    else:
-        method = kind(**values)
-    return model.generate(**rest, custom_generate=method)
+    return draft
 
 
-def _prefill(model: Any, options: Arguments, rest: Arguments) -> Any:
+def prefill(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """Generate plainly behind a sparse prefill; as `decode`, with options of `MMInference`."""
     from .sparse.prefill import MMInference
 
-    table = options.pop("table", None)
-    sparse = MMInference(**options) if table is None else MMInference.load(_file(table), **options)
+    rest, values = dict(arguments), dict(options)
+    _assistant("MMInference", rest, "none")
+    table = values.pop("table", None)
+    sparse = MMInference(**values) if table is None else MMInference.load(_file(table), **values)
     with sparse(model):
         return model.generate(**rest, custom_generate=Autoregressive())
 
@@ -129,14 +110,16 @@ def _file(table: Path | str) -> Path:
         ) from error
 
 
-def _act(model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
+def act(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """Generate actions within a tolerance; as `decode`, with options of `Eagle`, and `bins`."""
     from .methods import Eagle, Relaxed, Tolerance
     from .models.openvla.statistics import ActionStatistics, ActionTokens
 
-    bins = options.pop("bins")
+    rest, values = dict(arguments), dict(options)
+    head = _assistant("Relaxed", rest, "head")
     statistics = ActionStatistics.choose(model.config.norm_stats, rest.pop("unnorm_key", None))
-    tolerance = Tolerance(ActionTokens.of(model.config), statistics.dims, bins)
-    method: Method = Eagle(_head(model, draft), **options)
+    tolerance = Tolerance(ActionTokens.of(model.config), statistics.dims, values.pop("bins"))
+    method: Method = Eagle(_head(model, head), **values)
     return model.generate(**rest, custom_generate=Relaxed(method, tolerance))
 
 
@@ -144,13 +127,17 @@ DRAWN = ("do_sample", "temperature", "top_k", "top_p")
 """Arguments of `generate` that a drawing has, too."""
 
 
-def _draw(model: Any, options: Arguments, rest: Arguments) -> Any:
-    from .drawing import draw
+def draw(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """Draw pictures, `[rows, codes]`; as `decode`, with options of `CoupledJacobi` and
+    `sooner.draw`."""
+    from . import drawing
     from .methods import CoupledJacobi
     from .models import canvas
 
-    extra = {name: options.pop(name) for name in ("count", "seed")}
-    guidance = options.pop("guidance")
+    rest, values = dict(arguments), dict(options)
+    _assistant("scd", rest, "none")
+    extra = {name: values.pop(name) for name in ("count", "seed")}
+    guidance = values.pop("guidance")
     extra |= {} if guidance is None else {"guidance": guidance}
     # As in `generate`: drawn if `do_sample` says so, and Janus puts what it is told into a config.
     config = rest.pop("generation_config", None) or model.generation_config
@@ -166,8 +153,8 @@ def _draw(model: Any, options: Arguments, rest: Arguments) -> Any:
         raise SoonerError(
             f"scd draws by the canvas of the model, which knows no {', '.join(left)}; leave it out"
         )
-    values = {name: value for name, value in inputs.items() if value is not None}
-    return draw(canvas(model), values, CoupledJacobi(**options), **extra).tokens
+    prompt = {name: value for name, value in inputs.items() if value is not None}
+    return drawing.draw(canvas(model), prompt, CoupledJacobi(**values), **extra).tokens
 
 
 def _drawn_with(config: Any) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import assistants
 import standins
 import tiny
 from sooner import SoonerError
-from sooner.hub import REPOSITORIES, run
 from sooner.registry import choices
 
 HUB = Path(__file__).parents[2] / "hub"
-TOOL = HUB.parent / "tools" / "hub_pages.py"
+TOOL = runpy.run_path(str(HUB.parent / "tools" / "hub_pages.py"))
+PAGES = TOOL["PAGES"]
 FAMILY, LONG = "qwen2_5_vl", 24
 
 
@@ -48,27 +48,25 @@ def report(name: str, folder: Path) -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.skipif(not TOOL.is_file(), reason="the source tree is not here")
 def test_the_folder_is_what_is_written() -> None:
-    files = runpy.run_path(str(TOOL))["files"]
     written = {
         str(path.relative_to(HUB)): path.read_text(encoding="utf-8")
         for path in HUB.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }  # fmt: skip
-    assert written == files(), "run python tools/hub_pages.py"
+    assert written == TOOL["files"](), "run python tools/hub_pages.py"
 
 
 def test_every_method_of_the_command_line_has_a_repository() -> None:
-    there = {type_name for type_name, _ in REPOSITORIES.values()}
+    there = {page.type_name for page in PAGES}
     expected = {entry.type_name for name, entry in choices().items() if name != "plain"}
-    assert expected <= there, "add it to sooner/hub.py and tools/hub_pages.py"
+    assert expected <= there, "add it to tools/hub_pages.py"
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     zip(
-        [name for name, (type_name, _) in REPOSITORIES.items()
-         if type_name in {entry.type_name for entry in choices().values()}],
+        [page.name for page in PAGES
+         if page.type_name in {entry.type_name for entry in choices().values()}],
         itertools.cycle(tiny.kinds(FAMILY)),
     ),
 )  # fmt: skip
@@ -132,10 +130,3 @@ def test_a_line_for_what_is_wrong(name: str, options: dict[str, Any], match: str
         options = options | {"assistant_model": tiny.model(FAMILY)}
     with pytest.raises(SoonerError, match=match):
         call(tiny.model(FAMILY), name, **tiny.inputs(FAMILY), **options)
-
-
-def test_a_repository_that_this_version_does_not_know() -> None:
-    with pytest.raises(
-        SoonerError, match=r"no repository 'parallelvm' .did you mean 'parallelvlm'"
-    ):
-        run("parallelvm", tiny.model(FAMILY), {}, {})

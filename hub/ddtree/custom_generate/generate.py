@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -19,4 +19,4 @@ def generate(
         "nodes": nodes,
         "max_nodes": max_nodes,
     }
-    return run("ddtree", model, options, arguments)
+    return decode("DDTree", model, options, arguments, drafts="head")

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -17,4 +17,4 @@ def generate(
     options = {
         "num_draft_tokens": num_draft_tokens,
     }
-    return run("dflash", model, options, arguments)
+    return decode("DFlash", model, options, arguments, drafts="head")

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -23,4 +23,4 @@ def generate(
         "top_k": top_k,
         "max_nodes": max_nodes,
     }
-    return run("eagle", model, options, arguments)
+    return decode("Eagle", model, options, arguments, drafts="head")

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -27,4 +27,4 @@ def generate(
         "depth": depth,
         "width": width,
     }
-    return run("hsd", model, options, arguments)
+    return decode("HSD", model, options, arguments, drafts="texts")

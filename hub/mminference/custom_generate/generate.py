@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import prefill
 
 
 def generate(
@@ -23,4 +23,4 @@ def generate(
         "mlp_chunk": mlp_chunk,
         "backend": backend,
     }
-    return run("mminference", model, options, arguments)
+    return prefill(model, options, arguments)

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -33,4 +33,4 @@ def generate(
         "placement": placement,
         "draft_device": draft_device,
     }
-    return run("parallelvlm", model, options, arguments)
+    return decode("ParallelVLM", model, options, arguments, drafts="model")

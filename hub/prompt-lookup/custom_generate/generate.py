@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -22,4 +22,4 @@ def generate(
         "max_ngram": max_ngram,
         "min_ngram": min_ngram,
     }
-    return run("prompt-lookup", model, options, arguments)
+    return decode("PromptLookup", model, options, arguments)

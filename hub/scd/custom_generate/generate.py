@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import draw
 
 
 def generate(
@@ -29,4 +29,4 @@ def generate(
         "seed": seed,
         "guidance": guidance,
     }
-    return run("scd", model, options, arguments)
+    return draw(model, options, arguments)

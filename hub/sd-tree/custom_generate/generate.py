@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -18,4 +18,4 @@ def generate(
         "branching": branching,
         "siblings": siblings,
     }
-    return run("sd-tree", model, options, arguments)
+    return decode("SDTree", model, options, arguments, drafts="model")

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -22,4 +22,4 @@ def generate(
         "prune": prune,
         "queries": queries,
     }
-    return run("sparse-to-dense", model, options, arguments)
+    return decode("SparseToDense", model, options, arguments)

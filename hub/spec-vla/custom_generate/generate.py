@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import act
 
 
 def generate(
@@ -23,4 +23,4 @@ def generate(
         "depth": depth,
         "top_k": top_k,
     }
-    return run("spec-vla", model, options, arguments)
+    return act(model, options, arguments)

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -19,4 +19,4 @@ def generate(
         "num_draft_tokens": num_draft_tokens,
         "max_draft_tokens": max_draft_tokens,
     }
-    return run("speculative", model, options, arguments)
+    return decode("Speculative", model, options, arguments, drafts="model")

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import run
+from sooner.hub import decode
 
 
 def generate(
@@ -26,4 +26,4 @@ def generate(
         "layers": layers,
         "queries": queries,
     }
-    return run("specvlm", model, options, arguments)
+    return decode("SpecVLM", model, options, arguments, drafts="model")
