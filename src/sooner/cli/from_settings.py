@@ -64,12 +64,11 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: dict[str, inspect.Parameter] = {}
     groups: dict[str, tuple[Any, Fields]] = {}
-    shown = ""
+    display_name = ""
     for name, parameter in inspect.signature(command).parameters.items():
         if hints[name] is Display:
-            parameters |= {"quiet": keyword("quiet", Quiet, False)}
-            parameters |= {"debug": keyword("debug", Debug, False)}
-            shown = name
+            display_name, switches = name, {"quiet": Quiet, "debug": Debug}
+            parameters |= {key: keyword(key, hint, False) for key, hint in switches.items()}
         elif (group := _group(hints[name])) is None:
             parameters[name] = parameter.replace(annotation=hints[name])
         else:
@@ -84,8 +83,8 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
         if inputs.get("debug"):
             log_decisions()
         made = {name: _build(*group, inputs, ctx) for name, group in groups.items()}
-        if shown:
-            made[shown] = Display(inputs["quiet"], inputs["debug"])
+        if display_name:
+            made[display_name] = Display(inputs["quiet"], inputs["debug"])
         command(**made, **{name: inputs[name] for name in plain})
 
     return with_parameters(run, parameters.values())

@@ -72,8 +72,8 @@ def _tab(task: Task, recorder: Recorder, first: dict[str, Any] | None) -> None:
             recording, command = task.plan(*values)
             for record in recorder.follow(recording, stopped):
                 command = record.get("command") or command
-                shown = gr.update(value=command, visible=bool(command))
-                yield fragment(record), "", shown
+                box = gr.update(value=command, visible=bool(command))
+                yield fragment(record), "", box
         except Exception as error:
             yield gr.skip(), _alert(str(error)), gr.skip()
 
