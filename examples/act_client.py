@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from sooner.robots.registry import make
+from sooner.robots import make
 from sooner.tasks.act import RemotePolicy
 
 

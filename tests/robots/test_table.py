@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.robots.registry import make
+from sooner.robots import make
 from sooner.robots.table import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment
 
 

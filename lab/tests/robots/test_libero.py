@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
-from sooner.robots.registry import make
+from sooner.robots import make
 from sooner_lab.robots.openvla_pictures import as_trained, middle
 
 

@@ -15,7 +15,7 @@ from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner.methods.eagle import EagleHead
 from sooner.models.openvla.model import OpenVLAForActionPrediction
-from sooner.robots.registry import make
+from sooner.robots import make
 from sooner.tasks.act import Allowance, Observation, Policy
 from sooner.tasks.act.rollout import run_rollouts
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import SoonerError
-from ...robots import Environment
-from ...robots.registry import make, names
+from ...robots import Environment, make, names
 from ..video import Film
 from .action import Distance
 from .observation import Observation
@@ -106,7 +105,7 @@ def run_rollouts(
 
     Args:
         act: the policy with its method, such as `partial(policy.act, method="strict")`.
-        env: names as `robots.registry.make` knows them.
+        env: names as `sooner.robots.make` knows them.
         episodes: of each environment.
         batch: episodes that run side by side.
         films: folder for films of the first `film_limit` episodes of each environment.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sooner.errors import SoonerError
-from sooner.robots.registry import make
+from sooner.robots import make
 from sooner.tasks.act.observation import Observation, read_picture
 
 EVERY = 7

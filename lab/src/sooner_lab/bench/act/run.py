@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sooner.errors import unknown
-from sooner.robots.registry import TABLE, names
+from sooner.robots import TABLE, names
 
 from ...robots import LIBERO, METAWORLD
 from ...robots.metaworld import require_installed

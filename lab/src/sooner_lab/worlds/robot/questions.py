@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sooner.robots.registry import TABLE, make
+from sooner.robots import TABLE, make
 
 from ...robots import METAWORLD
 
