@@ -77,8 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
-    # Another distribution may add to the group `train`.
-    app = build_app(first if first in PARTS and first != "train" else None)
+    app = build_app(first if first in PARTS else None)
     command = typer.main.get_command(app)
     try:
         code = command.main(args=list(arguments), prog_name="sooner", standalone_mode=False)
