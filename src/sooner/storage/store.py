@@ -192,8 +192,9 @@ class MemoryStore(Store):
             return super().read(name)
 
     def write(self, name: str, data: Data) -> None:
+        whole = data if isinstance(data, bytes) else b"".join(data)  # threads may read for it
         with _MEMORY:
-            super().write(name, data if isinstance(data, bytes) else b"".join(data))
+            super().write(name, whole)
 
 
 class S3Store(Store):
