@@ -33,6 +33,7 @@ class Machine:
         missed: seconds to catch up with a token that a plain round left out.
         late: rounds after which times are known.
         noise: of all times, as the sigma of a lognormal factor.
+        cold: share of its time that a plain round right behind a draft takes longer.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Machine:
         missed: float = 0.0,
         late: int = 0,
         noise: float = 0.0,
+        cold: float = 0.0,
         seed: int = 0,
     ) -> None:
+        self.cold = cold
         self.chance: Chance = chance if callable(chance) else lambda row, number: chance
         self.forward, self.draft, self.missed = forward, draft, missed
         self.rows, self.late, self.noise = list(range(rows)), late, noise
@@ -72,6 +75,8 @@ class Machine:
             self.backlog += 1
         accepted = [self._accepted(row, many) for row, many in zip(self.rows, drafted, strict=True)]
         step = self.forward(rows, block) * self._stall()
+        if block == 1 and self.blocks and self.blocks[-1] > 1:
+            step *= 1 + self.cold
         done = RoundCost(rows, block, drafting, block - 1, caught, step)
         self.costs.append((done, 1 + sum(accepted) / rows))
         if len(self.costs) > self.late:
@@ -236,6 +241,36 @@ def test_one_stalled_time_of_a_draft_decides_nothing() -> None:
     machine, length = Stalled(0.9, line(0.01), 0.2), AdaptiveDraftLength(LARGEST)
     machine.run(length, 20)
     assert machine.blocks[10:].count(1) <= 3
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_plain_rounds_are_as_fast_as_they_are_in_a_row(late: int) -> None:
+    """Drafts clear the caches: against a plain round between them they gain what they lose against
+    plain decoding."""
+
+    def forward(rows: int, block: int) -> float:
+        return 1.0 if block == 1 else 1.25 + 0.08 * (block - 1)
+
+    def chance(row: int, number: int) -> float:
+        return 0.8 if number < 300 else 0.45
+
+    machine = Machine(chance, forward, 0.25, 8, late=late, noise=0.05, cold=0.3)
+    length = AdaptiveDraftLength(LARGEST)
+    assert machine.run(length, 300) >= 1.2
+    assert machine.run(length, 600) >= 0.97
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_one_block_that_stalled_is_not_slow_for_good(late: int) -> None:
+    """What is not drafted is not timed again, so that one stall must not decide."""
+
+    class Stalled(Machine):
+        def _stall(self) -> float:
+            return 3.0 if self.rounds % 23 == 22 else 1.0
+
+    ours, length = Stalled(0.7, line(0.1), 0.1, 8, late=late), AdaptiveDraftLength(LARGEST)
+    ours.run(length, 100)
+    assert sum(block > 1 for block in ours.blocks[40:]) >= 48
 
 
 # Closed batches: nobody joins, the slowest row ends them

@@ -1,14 +1,13 @@
 """One controller of draft lengths: it measures what rounds cost and picks the draft that pays most.
 
-A method lists its candidates: lengths of a chain, trees of some nodes and levels, what a draft
-beside the target has ready. Of each it says how many tokens a row may expect and how long drafting
-takes. With `T(rows, block)` the time of a target forward, the controller takes the candidate with
-the most
+A method lists its offers: lengths of a chain, trees of some nodes and levels, what a draft beside
+the target has ready. Of each it says how many tokens a row may expect and how long drafting takes.
+With `T(rows, block)` the time of a target forward, the controller takes the offer with the most
 
     tokens * T(rows, 1) / (drafting + T(rows, block))
 
 which is its *gain*, the speed as a multiple of plain decoding's. Plain decoding, whose gain is 1,
-is always among the candidates. Where nothing else pays, rounds are plain, and a small draft is
+is always among the offers. Where nothing else pays, rounds are plain, and a small draft is
 tried again after a while: seldom enough that trials lose at most `TRIAL_SHARE` of the time.
 """
 
@@ -16,10 +15,9 @@ from __future__ import annotations
 
 import logging
 import math
-from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from operator import mul
 from typing import Any, Generic, TypeVar
 
@@ -29,7 +27,7 @@ logger = logging.getLogger("sooner")
 
 MIN_GAIN = 1.01
 """Gain that a draft has to promise."""
-TRIAL_SHARE = 0.02
+TRIAL_SHARE = 0.01
 """Share of the time that trials may lose against plain decoding."""
 PAUSE, LONGEST_PAUSE = 8, 256
 """Plain rounds before a draft is tried again; doubled after each failure, up to the second."""
@@ -37,19 +35,21 @@ FOR_GOOD = 1 << 30
 """A pause without an end: the longer it is, the more its trial would have to catch up with."""
 DEBT, CREDIT = 4.0, 16.0
 """Plain rounds' time that drafts may have lost before they pause, and that of gains that counts."""
-REFRESH, FEWEST = 0.005, 6
-"""Share of the time that plain rounds may lose which time again what drafts have to beat, and the
-fewest rounds between two of them: a draft that gains little is compared often."""
+REFRESH, FEWEST = 0.0025, 16
+"""Share of the time that a plain round may lose which times again what drafts have to beat, two in
+a row, and the fewest rounds before them: a draft that gains little is compared often."""
 CONFIRMED = 2
 """Draft forwards to be timed before drafts are given up for their cost: one may have stalled."""
 LATE = 2
 """Rounds after which the time of a draft is expected, as GPUs measure it."""
-RECENT = 6
-"""Times that an average is of; older ones fade."""
+RECENT = 5
+"""Times that a median is of."""
 MAX_STALL = 2.0
 """Multiple of what was expected above which a time is cut: something else has had the processor."""
 FORGET, PULL = 0.98, 0.5
 """Weight that the prices of `Times` keep with each time, and times' worth of belief in them."""
+KEPT = 64
+"""Counts that `Times` knows medians of, the last seen ones."""
 REFIT_EVERY = 8
 """Times between two fits of the prices, but for the first ones."""
 ROUND_PRICES, DRAFT_PRICES = (1.0, 0.15, 0.05), (1.0, 0.3)
@@ -91,7 +91,7 @@ class RoundCost:
 
 
 class Times:
-    """Seconds as a sum of counts, each at a price, corrected by averages of what was timed.
+    """Seconds as a sum of counts, each at a price, corrected by medians of what was timed.
 
     Prices are fitted by least squares over recent times, relative errors counting, and are never
     negative. Where the same counts but for the last were timed, the estimate is moved by what those
@@ -106,70 +106,81 @@ class Times:
 
     def __init__(self, usual: Sequence[float]) -> None:
         self.usual, self.count = np.array(usual), 0
-        self._products = np.zeros((len(usual), len(usual)))
-        self._sums = np.zeros(len(usual))
-        self._prices: list[float] = []
-        self._known: dict[tuple[float, ...], float] = {}  # estimates since the last time
-        self._sizes: dict[tuple[float, ...], list[float]] = {}  # ascending last counts
-        self._means: dict[tuple[float, ...], tuple[float, int]] = {}
+        self._prices = list(usual)
+        # By counts, the longest unseen first: the last few times, and `count` at the last of them.
+        self._timed: dict[tuple[float, ...], tuple[deque[float], int]] = {}
+        self._ratios: dict[tuple[float, ...], float] = {}  # of some of them, since they changed
 
     def add(self, counts: tuple[float, ...], seconds: float) -> None:
         """Records that so many of each took `seconds`."""
         if seconds <= 0:
             return
-        if self.count:
+        times, _ = self._timed.pop(counts, (deque[float](maxlen=RECENT), 0))
+        if self.count and not times:
             seconds = min(seconds, MAX_STALL * self.seconds(counts))
-        mean, times = self._means.get(counts, (0.0, 0))
-        if not times:
-            insort(self._sizes.setdefault(counts[:-1], []), counts[-1])
-        times = min(times + 1, RECENT)
-        self._means[counts] = mean + (seconds - mean) / times, times
+        times.append(seconds)
         self.count += 1
-        self._known.clear()
-        # In units of the usual prices: a sum of their multiples over `seconds` is to be 1.
-        shares = self.usual * counts / seconds
-        self._products = FORGET * self._products + np.outer(shares, shares)
-        self._sums = FORGET * self._sums + shares
+        self._timed[counts] = times, self.count
+        self._ratios.pop(counts, None)
+        if len(self._timed) > KEPT:
+            del self._timed[next(iter(self._timed))]
         if self.count <= REFIT_EVERY or not self.count % REFIT_EVERY:
             self._prices = self._fit()
+            self._ratios.clear()
+
+    def forget(self, counts: tuple[float, ...]) -> None:
+        """Drop what is known of these counts alone."""
+        self._timed.pop(counts, None)
+        self._ratios.pop(counts, None)
 
     def seconds(self, counts: tuple[float, ...]) -> float:
         """Returns estimate; 0 before the first time."""
+        if counts in self._timed:
+            return self._priced(counts) * self._ratio(counts)
+        return float(self.line(counts[:-1], np.array([counts[-1]]))[0])
+
+    def line(self, first: tuple[float, ...], last: np.ndarray) -> np.ndarray:
+        """Returns estimates for several last counts `[n]` behind the same first ones; 0 before the
+        first time."""
         if not self.count:
-            return 0.0
-        if counts not in self._known:
-            self._known[counts] = self._estimate(counts)
-        return self._known[counts]
-
-    def _estimate(self, counts: tuple[float, ...]) -> float:
-        base, sizes = self._priced(counts), self._sizes.get(counts[:-1])
-        if not sizes:
-            return base
-        place = bisect_left(sizes, counts[-1])
-        near = sizes[max(place - 1, 0) : place + 1]
-        if place < len(sizes) and sizes[place] == counts[-1]:
-            near = [counts[-1]]
-        ratios = [self._ratio((*counts[:-1], size)) for size in near]
-        if len(near) == 1:
-            return base * ratios[0]
-        share = (counts[-1] - near[0]) / (near[1] - near[0])
-        return base * ((1 - share) * ratios[0] + share * ratios[1])
-
-    def _ratio(self, counts: tuple[float, ...]) -> float:
-        mean, times = self._means[counts]
-        return (times * mean / self._priced(counts) + PULL) / (times + PULL)
+            return np.zeros(len(last))
+        priced = self._priced((*first, 0)) + self._prices[-1] * last
+        near = sorted(counts for counts in self._timed if counts[:-1] == first)
+        if not near:
+            return priced
+        return priced * np.interp(
+            last, [counts[-1] for counts in near], list(map(self._ratio, near))
+        )
 
     def _priced(self, counts: tuple[float, ...]) -> float:
         return sum(map(mul, self._prices, counts))
 
+    def _ratio(self, counts: tuple[float, ...]) -> float:
+        """Returns what these took over their price; few times are believed only so far."""
+        if (ratio := self._ratios.get(counts)) is None:
+            times, _ = self._timed[counts]
+            over = _typical(times) / self._priced(counts)
+            ratio = (len(times) * over + PULL) / (len(times) + PULL)
+            self._ratios[counts] = ratio
+        return ratio
+
     def _fit(self) -> list[float]:
         """Returns prices; a little pulls all to one multiple of the usual ones."""
-        left, whole = list(range(len(self.usual))), float(self._products.sum())
+        counts = np.array(list(self._timed))
+        seconds = np.array([_typical(times) for times, _ in self._timed.values()])
+        weights = np.array(
+            [len(times) * FORGET ** (self.count - at) for times, at in self._timed.values()]
+        )
+        # In units of the usual prices: a sum of their multiples over the time is to be 1.
+        shares = self.usual * counts / seconds[:, None]
+        products, sums = (weights * shares.T) @ shares, weights @ shares
+        whole = float(products.sum())
+        usual = float(sums.sum()) / whole  # if all were the same multiple
+        left = list(range(len(self.usual)))
         pull = 0.01 * whole / len(left) ** 2
-        usual = float(self._sums.sum()) / whole  # if all were the same multiple
         while True:
-            products = self._products[np.ix_(left, left)] + pull * np.eye(len(left))
-            solution = np.linalg.solve(products, self._sums[left] + pull * usual)
+            kept = products[np.ix_(left, left)] + pull * np.eye(len(left))
+            solution = np.linalg.solve(kept, sums[left] + pull * usual)
             if solution.min() >= 0 or len(left) == 1:
                 break
             left.pop(int(solution.argmin()))
@@ -178,21 +189,39 @@ class Times:
         return [float(price) for price in multiples * self.usual]
 
 
+def _typical(times: Collection[float]) -> float:
+    """Returns the lower median, which one stall can't move."""
+    return sorted(times)[(len(times) - 1) // 2]
+
+
 class StepTimes:
     """Holds seconds of a round by its rows and block, and of a draft forward by its rows.
 
+    A plain round right behind one with a draft is slower than those behind it, whose weights are in
+    the processor's caches: it counts only until another one is timed.
+
     Attributes:
         plain_rounds: timed rounds without a draft.
+        is_plain: the last timed round was one, and its time is a plain round's.
     """
 
     def __init__(self) -> None:
         self.rounds, self.drafts = Times(ROUND_PRICES), Times(DRAFT_PRICES)
-        self.plain_rounds = 0
+        self.plain_rounds, self.is_plain = 0, False
+        self._is_warm = False  # the last round was plain
+        self._warm = set[int]()  # numbers of rows whose plain time is of such rounds
 
     def add(self, done: RoundCost) -> None:
         """A round was timed; a draft that had long to catch up says nothing about one step."""
-        self.plain_rounds += done.block == 1
-        self.rounds.add(_counts(done.rows, done.block), done.seconds)
+        rows, counts = done.rows, _counts(done.rows, done.block)
+        was_warm, self._is_warm = self._is_warm, done.block == 1
+        self.is_plain = was_warm and self._is_warm
+        self.plain_rounds += self._is_warm
+        if self.is_plain and rows not in self._warm:
+            self._warm.add(rows)
+            self.rounds.forget(counts)
+        if self.is_plain or done.block > 1 or rows not in self._warm:
+            self.rounds.add(counts, done.seconds)
         if done.forwards and done.drafting_rows and not done.missed:
             self.add_draft(done.drafting_rows, done.drafting / done.forwards)
 
@@ -202,8 +231,12 @@ class StepTimes:
 
     def round(self, rows: float, block: float) -> float:
         """Returns seconds of a round; one with a draft is no shorter than a plain one."""
-        seconds = self.rounds.seconds(_counts(rows, block))
-        return seconds if block == 1 else max(seconds, self.rounds.seconds(_counts(rows, 1)))
+        plain = self.rounds.seconds(_counts(rows, 1))
+        return plain if block == 1 else max(plain, self.rounds.seconds(_counts(rows, block)))
+
+    def round_line(self, rows: float, blocks: np.ndarray) -> np.ndarray:
+        """Returns seconds of rounds over several blocks `[n]`, as `round`."""
+        return np.maximum(self.round(rows, 1), self.rounds.line((1, rows), rows * (blocks - 1)))
 
     def draft(self, rows: float) -> float:
         """Returns seconds of a draft forward; 0 before the first, and of no rows."""
@@ -215,32 +248,33 @@ def _counts(rows: float, block: float) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Candidate(Generic[Size]):
-    """A draft that could be next.
+class Offers(Generic[Size]):
+    """Drafts that could be next, at least one.
 
     Attributes:
-        size: what the method calls its size.
-        block: entries of a row in the target's forward, the root counts.
-        tokens: that a row may expect of the round.
-        drafting: seconds that drafting takes.
-        forwards: draft forwards, or levels of a tree, that have to be timed; 0: nothing has.
+        sizes: what the method calls their sizes.
+        blocks: entries of a row in the target's forward, the root counts, `[sizes]`.
+        tokens: that a row may expect of the round, `[sizes]`.
+        drafting: seconds that drafting takes, `[sizes]`.
+        trial: which of them tells whether drafting pays.
+        is_timed: drafting takes forwards, which have to be timed.
     """
 
-    size: Size
-    block: int
-    tokens: float
-    drafting: float = 0.0
-    forwards: int = 0
+    sizes: Sequence[Size]
+    blocks: np.ndarray
+    tokens: np.ndarray
+    drafting: np.ndarray | float = 0.0
+    trial: int = 0
+    is_timed: bool = False
 
 
 class Controller(Generic[Size]):
-    """The best candidate while it pays, plain rounds while none does, a trial now and then.
+    """The best offer while it pays, plain rounds while none does, a trial now and then.
 
     A balance says what drafts have won or lost against plain decoding, in seconds: each round adds
     `TRIAL_SHARE` of a plain one, each draft what it won, or takes what it lost. A pause lasts until
-    the next trial is paid for, and is twice as long after each failure with as many rows. Where
-    candidates promise a gain that rounds do not show, the balance runs out, and rounds are plain as
-    well.
+    the next trial is paid for, and is twice as long after each failure. Where offers promise a gain
+    that rounds do not show, the balance runs out, and rounds are plain as well.
 
     It outlives a run where its method keeps it: what was paid for stays paid for.
 
@@ -258,9 +292,8 @@ class Controller(Generic[Size]):
         self.note: Callable[[str], None] = logger.info
         self.times = StepTimes()
         self.balance, self.catch_up = 0.0, 0.0
-        self._since = Counter[int]()  # rounds over so many rows since a plain one
-        self._is_paused, self._left = False, 0
-        self._pauses: dict[int, int] = {}  # by rows: what loses beside others may pay alone
+        self._since = Counter[int]()  # rounds over so many rows since plain ones
+        self._is_paused, self._left, self._pause = False, 0, PAUSE
         self._rows, self._block = 0, 0  # of the last choice
         self._wait = 0  # rounds until the time of a draft should be known
 
@@ -278,26 +311,19 @@ class Controller(Generic[Size]):
         """Other rows decode: a pause ends if drafting pays with these."""
         self._rows = 0
 
-    def gain(self, rows: int, candidate: Candidate[Size]) -> float:
-        """Returns expected speed of a candidate, as a multiple of plain decoding's."""
-        seconds = candidate.drafting + self.times.round(rows, candidate.block)
-        return candidate.tokens * self.times.round(rows, 1) / seconds if seconds else 1.0
-
     def choose(
         self,
         rows: int,
-        candidates: Callable[[], Sequence[Candidate[Size]]],
-        trial: Candidate[Size],
+        offers: Callable[[], Offers[Size]],
         *,
         forget: Callable[[], None] = lambda: None,
         may_pause: bool = True,
-    ) -> Candidate[Size] | None:
-        """Returns the draft of the next round; `None` is a plain round.
+    ) -> Size | None:
+        """Returns the size of the next draft; `None` is a plain round.
 
         Args:
             rows: of the next round. Where they change, a pause ends if drafting pays with these.
-            candidates: what could be drafted, by what is known now; at least one.
-            trial: the draft that tells whether drafting pays.
+            offers: what could be drafted, by what is known now.
             forget: called before a trial, so that it counts more than what was seen long ago.
             may_pause: the answer holds for later rounds as well.
         """
@@ -307,26 +333,29 @@ class Controller(Generic[Size]):
             self._left -= 1
         if not self.times.plain_rounds or (is_resting and not has_changed):
             return None
+        made = offers()
         if self._is_paused and not is_resting:
             self._is_paused = False
             forget()
-            return self._take(trial)
-        offers, plain = candidates(), self.times.round(rows, 1)
-        gains = [self.gain(rows, offer) for offer in offers]
-        gain = max(gains)
-        best = offers[gains.index(gain)]
+            return self._take(made, made.trial)
+        plain = self.times.round(rows, 1)
+        steps = self.times.round_line(rows, made.blocks)
+        gains = made.tokens * plain / (made.drafting + steps)
+        best = int(gains.argmax())
+        gain = float(gains[best])
         is_paid = self.balance >= -DEBT * plain
-        if is_paid and trial.forwards and self.times.drafts.count < CONFIRMED:
-            free = max(self.gain(rows, replace(offer, drafting=0.0)) for offer in offers)
+        if is_paid and made.is_timed and self.times.drafts.count < CONFIRMED:
+            free = float((made.tokens * plain / steps).max())
             if free >= MIN_GAIN and (gain < MIN_GAIN or not self.times.drafts.count):
-                return None if self._wait else self._take(trial)
+                return None if self._wait else self._take(made, made.trial)
         if gain >= MIN_GAIN and is_paid:
             if self._since[rows] >= max((gain - 1) / REFRESH, FEWEST):
                 return None
-            self._go_on(best, gain)
-            return self._take(best)
+            self._go_on(made.sizes[best], int(made.blocks[best]), gain)
+            return self._take(made, best)
         if may_pause and not is_resting:
-            self._rest(best, gain, trial, plain)
+            drafting = float(np.broadcast_to(made.drafting, gains.shape)[made.trial])
+            self._rest(made.sizes[best], gain, drafting + float(steps[made.trial]) - plain, plain)
         return None
 
     def observe(
@@ -339,43 +368,40 @@ class Controller(Generic[Size]):
             is_counted: the balance changes.
         """
         self.times.add(done)
-        plain = self.times.round(done.rows, 1)
-        self._since[done.rows] = 0 if done.block == 1 else self._since[done.rows] + 1
+        self._since[done.rows] = 0 if self.times.is_plain else self._since[done.rows] + 1
         if not is_counted:
             return
+        plain = self.times.round(done.rows, 1)
         self.balance += TRIAL_SHARE * plain
         if done.block > 1 and tokens is not None:
             won = tokens * plain - done.drafting - done.seconds
             self.balance += max(won, -DEBT * plain / 2)  # a stall
         self.balance = min(self.balance, CREDIT * plain)
 
-    def _take(self, candidate: Candidate[Size]) -> Candidate[Size]:
+    def _take(self, offers: Offers[Size], place: int) -> Size:
         self._wait = LATE
-        return candidate
+        return offers.sizes[place]
 
-    def _rest(
-        self, best: Candidate[Size], gain: float, trial: Candidate[Size], plain: float
-    ) -> None:
-        """Plain rounds until a trial is paid that loses what it and catching up take."""
-        rows, earned = self._rows, TRIAL_SHARE * plain - self.catch_up
-        rounds = self._pauses.get(rows, PAUSE)
-        self._pauses[rows] = min(2 * rounds, LONGEST_PAUSE)
-        loss = trial.drafting + self.times.round(rows, trial.block) - plain - self.balance
-        rounds = max(rounds, math.ceil(loss / earned)) if earned > 0 else FOR_GOOD
+    def _rest(self, best: Size, gain: float, loss: float, plain: float) -> None:
+        """Plain rounds until a trial is paid that takes `loss` longer than a plain round, and what
+        catching up takes."""
+        earned, owed = TRIAL_SHARE * plain - self.catch_up, loss - self.balance
+        rounds = max(self._pause, math.ceil(owed / earned)) if earned > 0 else FOR_GOOD
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
         long = f"for {rounds} rounds" if rounds < FOR_GOOD else "from here on"
-        why = f"{_text(best.size)} would run at {gain:.2f}x plain"
+        why = f"{_text(best)} would run at {gain:.2f}x plain"
         if gain >= MIN_GAIN:
             why = f"drafting has lost time, though {why}"
         self.note(f"{self.option} auto: plain decoding {long}, since {why}")
         self._left, self._is_paused, self._block = rounds - 1, True, 1
 
-    def _go_on(self, best: Candidate[Size], gain: float) -> None:
+    def _go_on(self, size: Size, block: int, gain: float) -> None:
         if self._block == 1:
-            self._pauses.pop(self._rows, None)
+            self._pause = PAUSE
         self._is_paused, self._left = False, 0
-        if abs(best.block - self._block) > max(1, self._block // 2):
-            self.note(f"{self.option} auto: {_text(best.size)}, expected {gain:.2f}x plain")
-            self._block = best.block
+        if abs(block - self._block) > max(1, self._block // 2):
+            self.note(f"{self.option} auto: {_text(size)}, expected {gain:.2f}x plain")
+            self._block = block
 
 
 def _text(size: Any) -> str:
@@ -466,5 +492,4 @@ class Quickest:
         if not sizes:
             return None
         near = next((size for size in sizes if size >= rows), sizes[-1])
-        times = sorted(self._times[way, near])
-        return times[(len(times) - 1) // 2] * max(rows / near, 1.0)
+        return _typical(self._times[way, near]) * max(rows / near, 1.0)

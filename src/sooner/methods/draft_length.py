@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
+
+import numpy as np
 
 from ..engine.interface import Outcome
-from .controller import Candidate, RoundCost
+from .controller import Offers, RoundCost
 from .experience import LOOKUP, WEIGHT, Acceptance, chain_tokens, rounds_to_the_end
 
 MEMORY = 0.85
 """Weight that the acceptance seen so far keeps from round to round."""
-KNOWN_WEIGHT = 10.0
+KNOWN_WEIGHT = 20.0
 """Draft tokens' worth of the acceptance of earlier rounds, once it is known: recent rounds are few,
 and scatter so much that drafting would end where it pays."""
 DOUBT = 2.5
@@ -84,13 +87,13 @@ class ChainAcceptance:
             weight = 0.0
         return (self._accepted + weight * rate) / (verified + weight)
 
-    def chances(self, largest: int) -> list[float]:
+    def chances(self, largest: int) -> np.ndarray:
         """Returns the chance at each depth `1 .. largest`."""
-        overall, result = self.rate, []
-        for depth in range(largest):
-            right, verified = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
-            result.append((right + DEPTH_WEIGHT * overall) / (verified + DEPTH_WEIGHT))
-        return result
+        rate, depths = self.rate, self._depths[:largest]
+        weighed = [
+            (right + DEPTH_WEIGHT * rate) / (verified + DEPTH_WEIGHT) for right, verified in depths
+        ]
+        return np.array(weighed + [rate] * (largest - len(weighed)))
 
 
 class DraftLength:
@@ -223,7 +226,7 @@ class AdaptiveDraftLength(DraftLength):
             self.controller.begin(note)
         self._rows: dict[int, RowState] = {}
         self._had_peers = False
-        self._shares: list[float] = []  # of each length's gain, what a closed batch keeps
+        self._shares = np.ones(0)  # of each length's gain, what a closed batch keeps
         self._size = 0  # of the last choice
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
@@ -265,26 +268,22 @@ class AdaptiveDraftLength(DraftLength):
             members, count = sum(may), len(rows)
             closed = left if left is not None and self._is_closed(left) else None
             draft = self.controller.times.draft(members)
-
-            def candidates() -> list[Candidate[int]]:
-                tokens = self._tokens([self._rows[row] for row in rows], has, closed)
-                return [
-                    Candidate(size, 1 + size, tokens[size], size * draft)
-                    for size in range(1, self.largest + 1)
-                ]
-
+            sizes = range(1, self.largest + 1)
             is_first = members and not draft and self.acceptance.rate >= 1 / 2
-            size = min(FIRST if is_first else TRIAL, self.largest)
-            trial = Candidate(size, 1 + size, 1.0, size * draft, size if members else 0)
-            best = self.controller.choose(
-                count, candidates, trial, forget=partial(self.acceptance.forget, TRIAL_MEMORY)
-            )
-            self._size = best.size if best else 0
+            trial = min(FIRST if is_first else TRIAL, self.largest)
+
+            def offers() -> Offers[int]:
+                tokens = self._tokens([self._rows[row] for row in rows], has, closed)
+                many = np.array(sizes)
+                return Offers(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
+
+            forget = partial(self.acceptance.forget, TRIAL_MEMORY)
+            self._size = self.controller.choose(count, offers, forget=forget) or 0
         return [self._size] * len(rows)
 
     def _tokens(
         self, rows: Sequence[RowState], has: Sequence[bool], left: Sequence[int] | None
-    ) -> list[float]:
+    ) -> np.ndarray:
         """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
         batch with `left`, what plain decoding would have to give to end as soon."""
         chances = self.acceptance.chances(self.largest)
@@ -293,17 +292,12 @@ class AdaptiveDraftLength(DraftLength):
         usual = self.acceptance.rate
         rates = [row.rate(usual) if can else 0.0 for row, can in zip(rows, has, strict=True)]
         tokens = chain_tokens(chances, rates)
-        self._shares = [1.0] * len(tokens)
+        self._shares = np.ones(len(tokens))
         if left is not None:
-            mean = sum(rates) / len(rates)
-            alike = [chance * mean / max(chances[0], 1e-9) for chance in chances]
-            alike = [min(chance, 0.999) for chance in alike]
+            alike = np.minimum(chances * fmean(rates) / max(chances[0], 1e-9), 0.999)
             rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
-            each = chain_tokens(alike)
-            lasts = [rounds[0] / last for last in rounds]
-            self._shares = [last / even for last, even in zip(lasts, each, strict=True)]
-            tokens = [have * share for have, share in zip(tokens, self._shares, strict=True)]
-        return tokens
+            self._shares = rounds[0] / rounds / chain_tokens(alike)
+        return tokens * self._shares
 
     def _is_closed(self, left: Sequence[int]) -> bool:
         """Returns whether these rows end together, since no requests come and go."""
@@ -315,7 +309,7 @@ class AdaptiveDraftLength(DraftLength):
             each = times.draft(done.drafting_rows)
             late = max(done.drafting - done.forwards * each, 0.0)
             self.controller.catch_up = late / done.missed
-        share = self._shares[done.block - 1] if done.block <= len(self._shares) else 1.0
+        share = float(self._shares[done.block - 1]) if done.block <= len(self._shares) else 1.0
         self.controller.observe(done, tokens * share)
 
     def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:

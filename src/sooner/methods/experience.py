@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import NormalDist, fmean
+
+import numpy as np
 
 from .controller import Controller, StepTimes
 
@@ -91,8 +94,8 @@ def is_lookup(kind: Hashable) -> bool:
     return isinstance(kind, tuple) and kind[:1] == (LOOKUP,)
 
 
-def chain_tokens(chances: Sequence[float], rates: Sequence[float] | None = None) -> list[float]:
-    """Returns expected tokens of a round and row for `0 .. n` draft tokens.
+def chain_tokens(chances: np.ndarray, rates: Sequence[float] | None = None) -> np.ndarray:
+    """Returns expected tokens of a round and row for `0 .. n` draft tokens, `[1 + n]`.
 
     The mean of what rows give is not what their mean would: beside a row that always accepts,
     another that never does takes half of it, and not all but the first token.
@@ -101,24 +104,27 @@ def chain_tokens(chances: Sequence[float], rates: Sequence[float] | None = None)
         chances: at each of `n` depths.
         rates: acceptance of each row, over which the shape of `chances` lies; `None` is one row.
     """
-    expected = [1.0]
     if rates is None:
-        reached = 1.0
-        for chance in chances:
-            reached *= chance
-            expected.append(expected[-1] + reached)
-        return expected
-    # Deep tokens are verified where those before them were right, in the better rows.
-    shape = [min(chance / max(chances[0], 1e-9), 1.0) for chance in chances]
-    reaches = [1.0] * len(rates)
-    for part in shape:
-        reaches = [have * rate * part for have, rate in zip(reaches, rates, strict=True)]
-        expected.append(expected[-1] + sum(reaches) / len(reaches))
-    return expected
+        reached = chances.cumprod()
+    else:  # deep tokens are verified where those before them were right, in the better rows
+        shape = np.minimum(chances / max(chances[0], 1e-9), 1.0)
+        reached = np.outer(rates, shape).cumprod(1).mean(0)
+    return 1 + _sums(reached)
 
 
-def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: float) -> list[float]:
-    """Returns rounds that a closed batch takes with `0 .. n` draft tokens a round.
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Returns sums of the first `0 .. n` values."""
+    return np.concatenate([[0.0], values.cumsum()])
+
+
+@cache
+def _largest_normal(count: int) -> float:
+    """Returns the expected largest of so many standard normal numbers (Blom 1958, to 6 %)."""
+    return NormalDist().inv_cdf((count - math.pi / 8) / (count - math.pi / 4 + 1))
+
+
+def rounds_to_the_end(left: Sequence[int], chances: np.ndarray, fewer: float) -> np.ndarray:
+    """Returns rounds that a closed batch takes with `0 .. n` draft tokens a round, `[1 + n]`.
 
     Rows of a closed batch begin together and no row takes the place of one that has ended, so it
     lasts as long as its slowest row. Rows are taken to be alike. With `l` tokens left to a row, and
@@ -131,20 +137,15 @@ def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: floa
         fewer: time of a round of half of the rows, over that of all: what a round takes, more or
             less, of those that are left behind the typical row's end.
     """
-    mean, longest, count = fmean(left), max(left), len(left)
-    # The largest of so many standard normal numbers (Blom 1958, to 6 %).
-    last = NormalDist().inv_cdf((count - math.pi / 8) / (count - math.pi / 4 + 1))
-    result, reached, tokens, squares = list[float](), 1.0, 1.0, 0.0
-    for depth in range(len(chances) + 1):
-        if depth:
-            reached *= chances[depth - 1]
-            tokens += reached
-            squares += (2 * depth - 1) * reached  # of the accepted tokens
-        variance = max(squares - (tokens - 1) ** 2, 0.0)
-        typical = (mean + (tokens + variance / tokens - 1) / 2) / tokens
-        spread = math.hypot(longest - mean, last * math.sqrt(variance * typical)) / tokens
-        result.append(typical + fewer * spread)
-    return result
+    mean, longest = fmean(left), max(left)
+    reached = chances.cumprod()
+    accepted = _sums(reached)
+    squares = _sums((2 * np.arange(len(chances)) + 1) * reached)
+    tokens, variance = 1 + accepted, np.maximum(squares - accepted**2, 0.0)
+    typical = (mean + (tokens + variance / tokens - 1) / 2) / tokens
+    scatter = _largest_normal(len(left)) * np.sqrt(variance * typical)
+    rounds: np.ndarray = typical + fewer * np.hypot(longest - mean, scatter) / tokens
+    return rounds
 
 
 @dataclass
@@ -244,21 +245,20 @@ class Requests:
         if not (traffic.prefill and traffic.ended and times.drafts.count):
             return True
         rows, share = min(self.rows + self.waiting, self.max_rows), 1.0
-        tokens = chain_tokens([rate] * largest)
+        chances, sizes = np.full(largest, rate), np.arange(1, largest + 1)
+        tokens = chain_tokens(chances)
         if left is not None:
             rows = len(left)
-            rounds = rounds_to_the_end(left, [rate] * largest, self.of_half(rows))
-            tokens = [rounds[0] / last for last in rounds]
+            rounds = rounds_to_the_end(left, chances, self.of_half(rows))
+            tokens = rounds[0] / rounds
         elif rows > 1:  # beside others, some of which are worth less
             better = sum(self.of(item).share for item in rates if rates[item] >= rate)
             share = better / sum(entry.share for entry in self.kinds.values())
-            tokens = [1 / (share / each + 1 - share) for each in tokens]
+            tokens = 1 / (share / tokens + 1 - share)
         rows = max(rows, 1)
         plain, draft = times.round(rows, 1), times.draft(max(share * rows, 1))
-        seconds = min(
-            (size * draft + times.round(rows, 1 + size)) / tokens[size]
-            for size in range(1, largest + 1)
-        )
+        steps = sizes * draft + times.round_line(rows, 1 + sizes)
+        seconds = float((steps / tokens[1:]).min())
         length = min(traffic.tokens, limit or math.inf)
         saved = length * (plain * (1 - MIN_SAVED) - seconds) / (rows * share)
         is_worth = saved > traffic.prefill * prompt or traffic.left_out >= EXPLORE_EVERY

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..engine.interface import Outcome
-from .controller import Candidate, Controller, RoundCost
+from .controller import Controller, Offers, RoundCost
 
 WHOLE_ROUNDS, WHOLE_EVERY = 6, 64
 """Rounds with the largest tree: the first ones, and now and then, since a small tree tells nothing
@@ -23,13 +25,6 @@ class Size:
 
     nodes: int
     depth: int
-
-    def holds(self, path: Sequence[int]) -> int:
-        """Returns nodes of an accepted path (ranks, from the root down) that such a tree would have
-        had.
-        """
-        ranks = path[: self.depth]
-        return next((at for at, rank in enumerate(ranks) if rank >= self.nodes), len(ranks))
 
     def __str__(self) -> str:
         return f"{self.nodes} nodes on {self.depth} levels"
@@ -127,10 +122,12 @@ class MeasuredSize(TreeSize):
             counts = sorted({size for size in NODES if size < largest.nodes} | {largest.nodes})
             sizes = [Size(n, d) for d in range(1, largest.depth + 1) for n in counts if n >= d]
         self.sizes, self.forwards = sizes, forwards
+        self._nodes, self._depths = np.array([[size.nodes, size.depth] for size in sizes]).T
+        self._accepted = np.zeros(len(sizes))  # tokens of a row and round
+        self._is_known = np.zeros(len(sizes), dtype=bool)
         self.controller: Controller[Size] = Controller("nodes")
         self.drafted_rounds, self._counted = 0, 0
         self._prefill = self._call = 0.0  # seconds, and tokens: averages
-        self._accepted: dict[Size, float] = {}
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
         if room < 1:
@@ -138,25 +135,24 @@ class MeasuredSize(TreeSize):
         controller = self.controller
         if self.drafted_rounds < WHOLE_ROUNDS:
             return self.largest if controller.times.plain_rounds else NOTHING
+        fits = np.flatnonzero(self._depths <= room)
+        if not len(fits):
+            return NOTHING
         level = controller.times.draft(rows)
         reading = 0.0 if is_open else self._prefill / max(min(self._call or room, room), 1.0)
 
-        def candidate(size: Size) -> Candidate[Size]:
-            tokens, forwards = 1 + self._accepted.get(size, 0.0), self.forwards or size.depth
+        def offers() -> Offers[Size]:
+            tokens, forwards = 1 + self._accepted[fits], self.forwards or self._depths[fits]
             drafting = forwards * level + reading * tokens
-            return Candidate(size, 1 + size.nodes, tokens, drafting, forwards)
-
-        def candidates() -> list[Candidate[Size]]:
-            return [candidate(size) for size in self.sizes if size.depth <= room]
+            sizes, blocks = [self.sizes[place] for place in fits], 1 + self._nodes[fits]
+            return Offers(sizes, blocks, tokens, drafting, len(fits) - 1, True)
 
         # The end of a call, where little is left to win, decides for itself alone.
         is_long = room >= self.largest.depth
-        best = controller.choose(
-            rows, candidates, candidate(self.largest), forget=self._forget, may_pause=is_long
-        )
+        best = controller.choose(rows, offers, forget=self._forget, may_pause=is_long)
         if best is None:
             return NOTHING
-        return best.size if self.drafted_rounds % WHOLE_EVERY else self.largest
+        return best if self.drafted_rounds % WHOLE_EVERY else self.largest
 
     def observe_prefill(self, seconds: float) -> None:
         self._prefill += (seconds - self._prefill) * (0.3 if self._prefill else 1.0)
@@ -169,12 +165,20 @@ class MeasuredSize(TreeSize):
             return
         self.drafted_rounds += 1
         self._counted += 1
-        memory = min(MEMORY, 1 - 1 / self._counted)
-        for entry in self.sizes:
-            if entry.nodes <= size.nodes and entry.depth <= size.depth:
-                mean = sum(map(entry.holds, paths)) / len(paths)
-                before = self._accepted.get(entry, mean)
-                self._accepted[entry] = memory * before + (1 - memory) * mean
+        seen = (self._nodes <= size.nodes) & (self._depths <= size.depth)
+        memory = np.where(self._is_known, min(MEMORY, 1 - 1 / self._counted), 0.0)
+        mean = np.mean([self._held(path) for path in paths], 0)
+        mean = memory * self._accepted + (1 - memory) * mean
+        self._accepted = np.where(seen, mean, self._accepted)
+        self._is_known |= seen
+
+    def _held(self, path: Sequence[int]) -> np.ndarray:
+        """Returns nodes of an accepted path (ranks, from the root down) that trees of each size
+        would have had, `[sizes]`."""
+        highest = np.maximum.accumulate(np.array(path, dtype=int))
+        within = highest < self._nodes[:, None]
+        count: np.ndarray = (within & (np.arange(len(path)) < self._depths[:, None])).sum(1)
+        return count
 
     def observe_call(self, tokens: float) -> None:
         self._call += (tokens - self._call) * (0.3 if self._call else 1.0)

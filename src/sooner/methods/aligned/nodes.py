@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 
-from ..controller import Candidate, RoundCost
+import numpy as np
+
+from ..controller import Offers, RoundCost
 from .prior import Experience
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -69,36 +71,27 @@ class MeasuredNodes(NodeCount):
         return min(self.largest, 2 * self._last)
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
-        candidates = self._candidates(chances)
-        if not candidates:
+        limit, rows = max(map(len, chances), default=0), len(chances)
+        if not limit:
             return 0
-        most = max(candidate.tokens for candidate in candidates)
-        trial = max((item for item in candidates if item.size <= FIRST), key=lambda item: item.size)
+        sizes = self.sizes[: bisect_left(self.sizes, limit) + 1]
+        within = np.minimum(sizes, limit)
+        table = np.zeros((rows, 1 + limit))
+        for row, each in enumerate(chances):
+            table[row, 1 : 1 + len(each)] = each
+        tokens = 1 + table.cumsum(1).mean(0)[within]
+        trial = max(bisect_right(sizes, FIRST) - 1, 0)
         self.controller.reconsider()
-        best = self.controller.choose(
-            len(chances),
-            lambda: candidates,
-            trial,
-            may_pause=self.needs_trials or most >= WORTH_A_TRIAL,
+        size = self.controller.choose(
+            rows,
+            lambda: Offers(sizes, 1 + within, tokens, trial=trial),
+            may_pause=self.needs_trials or tokens.max() >= WORTH_A_TRIAL,
         )
-        if best is None:
+        if size is None:
             return 0
-        self._last = max(best.size, FIRST)
-        return best.size
+        self._last = max(size, FIRST)
+        return size
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
         done = RoundCost(rows, 1 + nodes, seconds=seconds)
         self.controller.observe(done, is_counted=False)
-
-    def _candidates(self, chances: Sequence[Sequence[float]]) -> list[Candidate[int]]:
-        limit, rows = max(map(len, chances), default=0), len(chances)
-        sums = [[0.0, *accumulate(row)] for row in chances]
-        return [
-            Candidate(
-                size,
-                1 + min(size, limit),
-                1 + sum(row[min(size, len(row) - 1)] for row in sums) / rows,
-            )
-            for place, size in enumerate(self.sizes)
-            if limit and (not place or self.sizes[place - 1] < limit)
-        ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..controller import Candidate, Controller, RoundCost, StepTimes
+from ..controller import Controller, Offers, RoundCost, StepTimes
 from ..draft_length import FIRST, ChainAcceptance
 
 SWEEPS, BISECTIONS = 12, 14
@@ -71,11 +71,11 @@ class AutoSchedule:
             size = max(min(FIRST, self.largest), min(have, self.largest))
         tokens = self._speed * times.round(rows, 1) / CONTENTION
         controller.reconsider()  # plain rounds, too, tell what drafts are worth
-        plan = Candidate(size, 1, tokens)
-        best = controller.choose(rows, lambda: [plan], plan, may_pause=False)
+        offers = Offers([size], np.array([1]), np.array([tokens]))
+        best = controller.choose(rows, lambda: offers, may_pause=False)
         if times.plain_rounds:
-            self.pays = not times.drafts.count or controller.gain(rows, plan) > 1.0
-        return best.size if best else 0
+            self.pays = not times.drafts.count or tokens > 1.0
+        return best or 0
 
     def ahead(self) -> int:
         """Returns tokens that the worker may be ahead until the next round."""
