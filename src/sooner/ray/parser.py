@@ -158,7 +158,7 @@ class ParserStage:
         place = Path(row.get("place") or Path(path).name).as_posix()
         if self.output is None:
             async with self.worker.turn():  # no more pages are in memory than are parsed
-                _, parsed = await self.worker.parsed(PageTask(path, place, "", "", page))
+                parsed = await self.worker.parsed(PageTask(path, place, "", "", page))
             text = json.dumps(parsed.to_json())
             return {**row, "status": parsed.status, "markdown": parsed.markdown, "parsed": text}
         if page < 0:

@@ -96,7 +96,7 @@ class DocumentJob:
         self.store, self.manifest = delivery.store, self.output.manifest
         self.store.check()
         self.counts.documents = len(self.documents)
-        self._since, self._longest = time.perf_counter(), 0
+        self._since, self._longest, self._is_stopped = time.perf_counter(), 0, False
 
     def _open(self, of: int, left: int, before: int, aside: int) -> None:
         """Count a document that was opened: its pages, and how many of them are to be done."""
@@ -119,6 +119,7 @@ class DocumentJob:
         if self.on_page is not None:
             self.on_page(line, self.counts)
         if self.stop_on_error and line["status"] == FAILED:
+            self._is_stopped = True
             where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
             raise SoonerError(f"{where}: {line['reason']}")
 
@@ -246,7 +247,8 @@ class ParseJob(DocumentJob):
         line = await worker.written(work.task(number))
         work.written |= {number} if line["files"] else set()
         try:
-            self._count(line)
+            if not self._is_stopped:  # by another page that was under way
+                self._count(line)
         finally:  # what a page that stops the run has ended is in the manifest, too
             await self._ended(worker, work)
 

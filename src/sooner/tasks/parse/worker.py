@@ -165,8 +165,9 @@ class PageWorker:
         attempts = output.deaths
         deaths = await self.store(attempts.count, task.key)
         if deaths >= attempts.maximum:
-            reason = await self.store(attempts.reason, task.key)
-            reason = f"{reason}; --fresh tries it again"
+            # Said here, since another process may set it aside, and forget the attempts, meanwhile.
+            died = "a process" if attempts.maximum == 1 else f"{attempts.maximum} processes"
+            reason = f"{died} died at it; it is set aside; --fresh tries it again"
             failed = ParsedPage(task.place, task.number, FAILED, reason, set_aside=True)
             line = await self.store(output.keep, task, None, failed)
             await self.store(attempts.forget, task.key)
@@ -176,9 +177,9 @@ class PageWorker:
         async with self.turn(alone=deaths > 0):
             attempt, is_fault = await self.store(self._begin, output, task), False
             try:
-                page, parsed = await self.parsed(task)
-                picture = page if isinstance(page, Page) else None
-                line = await self.store(output.keep, task, picture, parsed)
+                async with self._parsed(task) as (page, parsed):
+                    picture = page if isinstance(page, Page) else None
+                    line = await self.store(output.keep, task, picture, parsed)
             except DeviceFaultError:
                 is_fault = True  # the process ends, as one that died at the page
                 raise
@@ -190,28 +191,15 @@ class PageWorker:
                 await self.store(attempts.forget, task.key)
             return line
 
-    async def parsed(self, task: PageTask) -> tuple[Page | BrokenPage, ParsedPage]:
-        """Returns a page and its result; what goes wrong with it is a result with status FAILED.
+    async def parsed(self, task: PageTask) -> ParsedPage:
+        """Returns a page's result; what goes wrong with it is a result with status FAILED.
 
         Raises:
             DeviceFaultError: the accelerator failed.
             SoonerError: the parser can't be loaded, or what reads such files is not installed.
         """
-        preparing = asyncio.ensure_future(self._prepared(task))
-        try:
-            async with self._parsing:
-                began = time.perf_counter()
-                prepared = await preparing
-                waited = time.perf_counter() - began
-                page = prepared.page
-                if isinstance(page, BrokenPage):
-                    return page, ParsedPage(task.place, task.number, FAILED, page.reason)
-                parsed = await self._result(page, prepared.draft, task)
-        finally:
-            preparing.cancel()
-        seconds = {"read": prepared.read_seconds, "wait": waited, **parsed.seconds}
-        seconds["e2e"] = time.perf_counter() - began
-        return page, replace(parsed, seconds=seconds)
+        async with self._parsed(task) as (_, parsed):
+            return parsed
 
     @asynccontextmanager
     async def turn(self, alone: bool = False) -> AsyncIterator[None]:
@@ -247,6 +235,26 @@ class PageWorker:
         attempt = output.deaths.begin(task.key, f"{task.place}, page {task.number}")
         self._attempts.add(attempt)
         return attempt
+
+    @asynccontextmanager
+    async def _parsed(self, task: PageTask) -> AsyncIterator[tuple[Page | BrokenPage, ParsedPage]]:
+        """A page and its result; the next page begins behind the block."""
+        preparing = asyncio.ensure_future(self._prepared(task))
+        try:
+            async with self._parsing:
+                began = time.perf_counter()
+                page, draft, read_seconds = await preparing
+                waited = time.perf_counter() - began
+                if isinstance(page, BrokenPage):
+                    parsed = ParsedPage(task.place, task.number, FAILED, page.reason)
+                else:
+                    parsed = await self._result(page, draft, task)
+                    seconds = {"read": read_seconds, "wait": waited, **parsed.seconds}
+                    seconds["e2e"] = time.perf_counter() - began
+                    parsed = replace(parsed, seconds=seconds)
+                yield page, parsed
+        finally:
+            preparing.cancel()
 
     async def _prepared(self, task: PageTask) -> PreparedPage:
         async with self._reading:
