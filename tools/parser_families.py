@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from sooner.tasks.parse.families import FAMILIES, KINDS, forms_of, known_by
+import re
+
+from sooner.tasks.parse.families import FAMILIES, KINDS, Family
 from sooner.tasks.parse.forms import FamilyPrompts
+
+CROPS_ALONE = ("glm-ocr", "mineru", "paddleocr-vl")
+"""Families that are officially asked about crops of regions, whose boxes another model finds."""
 
 
 def families_table() -> str:
@@ -16,6 +21,21 @@ def families_table() -> str:
     return _table(["family", "recognised by", "`--form`", "pages"], rows)
 
 
+def known_by(family: Family) -> str:
+    """Returns types and names of a family's checkpoints, in a line."""
+    types = ", ".join(f"`{kind}`" for kind in family.types)
+    if not family.named:
+        return types
+    name = re.match(r"[a-z]+", family.named)
+    return f"{types} whose name has `{name[0] if name else family.named}`"
+
+
+def forms_of(ask: FamilyPrompts) -> list[str]:
+    """Returns names of all forms that a family answers in, that of a page first."""
+    forms = [ask.form, ask.region_form, *(entry.form for entry in ask.by_label.values())]
+    return [form for form in dict.fromkeys(forms) if form]
+
+
 AS_PAGE, AS_TEXT = "as a page", "as text"
 
 
@@ -25,7 +45,7 @@ def prompts_table() -> str:
     for name, family in FAMILIES.items():
         ask = family.ask
         page = _shortened(ask.page) if ask.page else "nothing"
-        page += "" if family.unit == "page" else " (officially about crops)"
+        page += " (officially about crops)" if name in CROPS_ALONE else ""
         text = _shortened(ask.region) if ask.region not in ("", ask.page) else AS_PAGE
         rows.append(
             [

@@ -42,8 +42,6 @@ class Family:
             of these types.
         longest: pixels of the longer side of the pages that it was trained on; `None` for any, as
             its processor scales pages itself.
-        unit: what it is officially asked about: whole pages, or crops of regions alone, of which
-            another model finds the boxes.
         stops: tokens that end its answers beside what its models' generation configs say.
     """
 
@@ -52,7 +50,6 @@ class Family:
     types: tuple[str, ...]
     named: str = ""
     longest: int | None = None
-    unit: str = "page"
     stops: tuple[str, ...] = ()
 
     def is_of(self, name: str, model_type: str) -> bool:
@@ -115,7 +112,6 @@ FAMILIES: dict[str, Family] = {
         ),
         "zai-org/GLM-OCR, glmocr/config.yaml; huggingface/transformers, glm_ocr.md",
         ("glm_ocr",),
-        unit="region",
     ),
     "got-ocr-2": Family(
         FamilyPrompts(
@@ -179,7 +175,6 @@ FAMILIES: dict[str, Family] = {
         "opendatalab/mineru-vl-utils, mineru_vl_utils/mineru_client.py",
         ("qwen2_vl",),
         r"mineru",
-        unit="region",
     ),
     "nanonets-ocr": Family(
         FamilyPrompts(NANONETS, "markdown-html"),
@@ -207,7 +202,6 @@ FAMILIES: dict[str, Family] = {
         ),
         "PaddlePaddle/PaddleOCR-VL, README; huggingface/transformers, paddleocr_vl.md",
         ("paddleocr_vl",),
-        unit="region",
     ),
     "qianfan-ocr": Family(
         FamilyPrompts(
@@ -230,18 +224,3 @@ def check_family(name: str) -> None:
         SoonerError: an unknown one, with the nearest.
     """
     check_choice("family", name, FAMILIES)
-
-
-def known_by(family: Family) -> str:
-    """Returns types and names of a family's checkpoints, in a line."""
-    types = ", ".join(f"`{kind}`" for kind in family.types)
-    if not family.named:
-        return types
-    name = re.match(r"[a-z]+", family.named)
-    return f"{types} whose name has `{name[0] if name else family.named}`"
-
-
-def forms_of(ask: FamilyPrompts) -> list[str]:
-    """Returns names of all forms that a family answers in, that of a page first."""
-    forms = [ask.form, ask.region_form, *(entry.form for entry in ask.by_label.values())]
-    return [form for form in dict.fromkeys(forms) if form]
