@@ -30,7 +30,7 @@ class ParseSettings(KnowsOldNames):
         acceptance_threshold: tau of eq. 10: 1 is exact, below it (the paper has 0.75) the result is
             *relaxed*.
         family: what the model is a finetune of, where neither its name nor its type tells:
-            olmocr, glm-ocr, ..., whose prompts and forms are used (`sooner doctor` lists them).
+            olmocr, glm-ocr, ..., whose prompts and forms are used (see docs/reference/parsers.md).
         form: how the target writes: markdown, markdown-html, dots, doctags, deepseek, ... (see
             docs/reference/parsers.md); by default as its family does, or as its sooner.json says.
         prompt: what the target is asked about a page; by default what its family is best asked.
