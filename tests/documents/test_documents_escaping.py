@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sooner.documents import Page, PageDraft, Region, Resolution, read_pages
-from sooner.documents.escaping import escaped
+from sooner.documents.serialise import escaped
 from sooner.tasks.parse.formats import render_document, render_page
 from sooner.tasks.parse.unverified import DraftParser
 

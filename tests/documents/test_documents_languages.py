@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sooner.documents import Page, texts_of
 from sooner.documents.drafters import OCR
-from sooner.documents.drafters.ocr_models import ROUTES, recognition_model
-from sooner.documents.languages import are_words, is_repetitive
+from sooner.documents.drafters.ocr import ROUTES, recognition_model
+from sooner.documents.languages import are_words
 from sooner.documents.serialise import reflowed
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import drafter_hash, make_drafter
@@ -113,9 +113,3 @@ def test_words_are_separated_from_substituted_letters() -> None:
     assert are_words(["Die Tasse steht nicht auf dem Tisch, sondern daneben."])
     assert not are_words(["Uif dvq jt po uif ubcmf, cvu opu uif tqppo."])
     assert not are_words([""])
-
-
-def test_a_layer_of_the_same_letters_is_reported() -> None:
-    assert is_repetitive(["\u00c3\u00c3\u00c3 \u00c3\u00c3\u00c3\u00c3", "abc \u00c3\u00c3\u00c3"])
-    assert not is_repetitive(["The www is one of many webs, see http"])
-    assert not is_repetitive(["12 345"])

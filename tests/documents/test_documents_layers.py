@@ -59,31 +59,6 @@ def test_a_layer_that_is_switched_off_is_left_out(
 
 
 @needs_ocr
-def test_a_scan_with_a_junk_layer_is_read_by_ocr(run: Run, tmp_path: Path) -> None:
-    class Junk(Canvas):
-        def save(self) -> None:
-            for row, line in enumerate(paper.PROSE):
-                text = self.beginText(72, 665 - 14 * row)
-                text.setFont("Helvetica", 11)
-                text.setTextRenderMode(3)
-                text.textOut(" ".join("\u00c3" * len(word) for word in line.split()))
-                self.drawText(text)
-            super().save()
-
-    (tmp_path / "in").mkdir()
-    source = Canvas(str(tmp_path / "source.pdf"), pagesize=(paper.WIDTH, paper.HEIGHT))
-    paper.lines(source, 72, 665, paper.PROSE)
-    source.save()
-    paper.scan(tmp_path / "in" / "scan.pdf", tmp_path / "source.pdf", canvas_class=Junk)
-    assert run("parse", tmp_path / "in", "-o", tmp_path / "out").code == 0
-    (record,) = records(tmp_path / "out")
-    assert record["drafter"] == "ocr"
-    text = (tmp_path / "out" / "scan.pdf.md").read_text()
-    assert "\u00c3" not in text
-    assert "This paragraph stands below the heading and has" in text
-
-
-@needs_ocr
 def test_text_in_a_large_picture_is_read_where_it_stands(run: Run, tmp_path: Path) -> None:
     image = Image.new("RGB", (1000, 300), "white")
     draw = ImageDraw.Draw(image)

@@ -53,6 +53,14 @@ def test_a_page_as_html() -> None:
     )
 
 
+def test_code_and_superscripts_as_html() -> None:
+    code = Region(None, drafts=["```python\nif a < b:\n    go()\n```"])
+    raised = Region(None, drafts=["10<sup>2</sup> < 3"])
+    assert page_html([code, raised]) == (
+        "<pre><code>if a &lt; b:\n    go()</code></pre>\n<p>10<sup>2</sup> &lt; 3</p>\n"
+    )
+
+
 def test_drafts_are_written_as_the_target_writes() -> None:
     draft = PageDraft(
         [
@@ -115,6 +123,11 @@ def test_tables_survive_html_and_pipes(rows: list[list[str]]) -> None:
     assert grid(read_table(to_html(table))) == rows
     if not any("\\" in cell for row in rows for cell in row):
         assert grid(read_table(to_pipes(table))) == rows
+
+
+def test_a_row_of_dashes_is_no_rule() -> None:
+    rows = [["--"], ["---"], ["a"]]
+    assert grid(read_table(to_pipes([[Cell(text) for text in row] for row in rows]))) == rows
 
 
 def test_spans_keep_columns_above_each_other() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sooner.documents import Page, PageDraft, to_markdown
 from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
-from sooner.documents.pdf_glyphs import Font, font_of
+from sooner.documents.pdf_glyphs import font_of
 
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
@@ -34,10 +34,10 @@ def test_words_of_tight_text_do_not_run_together(tmp_path: Path) -> None:
 
 
 def test_fonts_are_known_by_their_names() -> None:
-    assert font_of("ABCDEF+CMBX10", 4, 570) == Font(bold=True)
-    assert font_of("CenturySchL-Roma", 524294, 625) == Font()
-    assert font_of("NimbusMonL-Bold", 0, 400) == Font(bold=True, mono=True)
-    assert font_of("F1", 1, 400) == Font(mono=True)
+    assert font_of("ABCDEF+CMBX10", 4, 570) == (True, False)
+    assert font_of("CenturySchL-Roma", 524294, 625) == (False, False)
+    assert font_of("NimbusMonL-Bold", 0, 400) == (True, True)
+    assert font_of("F1", 1, 400) == (False, True)
 
 
 def test_a_line_is_read_from_left_to_right_however_it_is_listed(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from . import code
 from .lines import (
     NOTE,
     SAME_SIZE,
@@ -21,6 +21,7 @@ from .lines import (
 )
 from .order import column_groups, in_reading_order
 from .page import Line
+from .pdf_lines import CODE_BLANK
 from .regions import (
     CAPTION,
     FOOTNOTE,
@@ -38,8 +39,11 @@ from .regions import (
     Size,
     area,
     around,
+    connected,
     overlap,
+    shared_height,
 )
+from .serialise import FENCE
 
 INSIDE = 0.5
 """Share of a line that must be inside a layout box."""
@@ -71,6 +75,12 @@ SET_IN = 0.8
 
 ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
+
+MOSTLY = 0.8
+"""Share of a page's characters in a monospaced font from which they are its text, not code."""
+
+LISTING_GAP = 1.6
+"""Font sizes between parts of one listing; an empty row is kept."""
 
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
 
@@ -131,8 +141,8 @@ def regions_of(
     regions = list(tables)
     for place, entry in enumerate(layout):
         regions += _of_area(entry, inside[place], body, sizes)
-    listings, rest = ([], rest) if code.is_typed(lines) else code.code_of(rest, sizes.same)
-    regions += [code.code_region(listing) for listing in listings]
+    listings, rest = ([], rest) if _is_typed(lines) else _listings(rest, sizes.same)
+    regions += [_code_region(listing) for listing in listings]
     aligned, blocks = _arranged(rest, sizes)
     regions += [_table(table) for table in aligned]
     regions += [_of_block(block, body, sizes, size) for block in blocks]
@@ -316,3 +326,59 @@ def _region(lines: Sequence[Line], label: str) -> Region:
     text = "\n".join(line.text for line in lines)
     confidence = min_confidence(lines)
     return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
+
+
+def _is_typed(lines: Sequence[Line]) -> bool:
+    """Returns whether a whole page is set in a monospaced font."""
+    letters = sum(len(line.text) for line in lines)
+    return sum(len(line.text) for line in lines if line.mono) > MOSTLY * max(letters, 1)
+
+
+def _listings(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
+    """Returns listings of code, and the other lines.
+
+    Typed words alone in a paragraph are no code, nor are those that a file lists each with a text
+    beside it, as in reference cards.
+    """
+    keys = {
+        id(line)
+        for line, beside in pairwise(lines)
+        if line.mono and not beside.mono and beside.bbox[0] >= line.bbox[2]
+        if shared_height(line.bbox, beside.bbox) > INSIDE
+    }
+    blocks = {}
+    for block in blocks_of(lines, same_size):
+        letters = sum(len(line.text) for line in block)
+        is_listing = 2 * sum(len(line.text) for line in block if line.mono) > letters
+        if is_listing and 2 * sum(id(line) in keys for line in block) <= len(block):
+            blocks[around(line.bbox for line in block)] = block
+    size = max((line.size for block in blocks.values() for line in block), default=0.0)
+    groups = connected(blocks, LISTING_GAP * size)
+    listings = [[line for box in group for line in blocks[box]] for group in groups]
+    used = {id(line) for listing in listings for line in listing}
+    return listings, [line for line in lines if id(line) not in used]
+
+
+def _code_region(lines: Sequence[Line]) -> Region:
+    """Returns rows of code as a fenced Markdown block, with the indentation of the page."""
+    box = around(line.bbox for line in lines)
+    rows, text = rows_of(lines), []
+    bottom: float | None = None
+    for row in rows:
+        top = min(line.bbox[1] for line in row)
+        size = max(max(line.size for line in row), 1.0)
+        if bottom is not None and top - bottom > 0.8 * size:
+            text.append("")
+        bottom = max(line.bbox[3] for line in row)
+        text.append(_typed(row, box[0], CODE_BLANK * size))
+    draft = "\n".join([FENCE, *text, FENCE])
+    return Region(box, TEXT, 0, [draft], confidence=min_confidence(lines))
+
+
+def _typed(row: Sequence[Line], left: float, blank: float) -> str:
+    """Returns a row with its gaps as blanks, one for each character's width."""
+    text = ""
+    for line in row:
+        column = round((line.bbox[0] - left) / blank)
+        text += " " * max(column - len(text), int(bool(text))) + line.text
+    return text

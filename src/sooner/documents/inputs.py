@@ -118,21 +118,10 @@ def find_documents(inputs: Sequence[str | Path]) -> list[Document]:
         SoonerError: nothing named so, nothing in it, or a file that is no document.
     """
     documents: dict[str, Document] = {}
-    folders: dict[str, str] = {}  # as named, and without links
     for name in inputs:
         for document in _from_url(name) if is_url(name) else _meant(Path(name)):
-            documents.setdefault(document.url or _without_links(document.path, folders), document)
+            documents.setdefault(document.url or os.path.realpath(document.path), document)
     return _apart(list(documents.values()))
-
-
-def _without_links(path: Path, folders: dict[str, str]) -> str:
-    """`os.path.realpath`, which asks for each folder on the way to each file, in less time."""
-    folder, name = os.path.split(path)
-    if os.path.islink(path):
-        return os.path.realpath(path)
-    if folder not in folders:
-        folders[folder] = os.path.realpath(folder)
-    return os.path.join(folders[folder], name)
 
 
 def _from_url(name: str | Path) -> list[Document]:

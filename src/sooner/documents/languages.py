@@ -23,8 +23,8 @@ een niet zijn och att som det
 COMMON = frozenset(FREQUENT.split())
 """The most frequent words of some languages in Latin script."""
 
-MIN_COMMON, MIN_LETTERS = 0.1, 3
-"""Share of words that are frequent ones in a text, and letters of words that may repeat one."""
+MIN_COMMON = 0.1
+"""Share of words that are frequent ones in a text."""
 
 
 def are_words(texts: Iterable[str]) -> bool:
@@ -33,12 +33,6 @@ def are_words(texts: Iterable[str]) -> bool:
     """
     words = [word.lower() for text in texts for word in WORD.findall(text)]
     return bool(words) and sum(word in COMMON for word in words) >= MIN_COMMON * len(words)
-
-
-def is_repetitive(texts: Iterable[str]) -> bool:
-    """Returns whether most words are the same one or two letters again and again."""
-    words = [word for text in texts for word in WORD.findall(text) if len(word) >= MIN_LETTERS]
-    return 2 * sum(len(set(word)) <= len(word) / 2 for word in words) > len(words)
 
 
 READ_BY_DEFAULT = ("CJK", "HIRAGANA", "KATAKANA", "LATIN")

@@ -24,8 +24,8 @@ PASSWORD = 4
 NO_PAGES = re.compile(rb"/Kids\s*\[\s*\]")
 """An empty list of pages, which PDFium takes for damage."""
 
-TAIL, PADDING = 2048, b"\0 \t\r\n"
-"""Bytes in which a PDF's end is looked for, and those that may stand behind them."""
+TAIL, PADDING, MAX_PADDING = 2048, b"\0 \t\r\n", 1 << 20
+"""Bytes in which a PDF's end is looked for, those that may stand behind them, and how many."""
 
 
 _LOCK = threading.RLock()
@@ -145,12 +145,8 @@ def _is_cut_off(path: Path) -> bool:
     behind it, with which some disks and mail programs fill files up, do not count.
     """
     with open(path, "rb") as file:
-        start, end = file.seek(0, 2), b""
-        while start and len(end) < TAIL:
-            read = min(start, 16 * TAIL)
-            start = file.seek(start - read)
-            end = (file.read(read) + end).rstrip(PADDING)
-        return b"%%EOF" not in end[-TAIL:]
+        file.seek(max(file.seek(0, 2) - MAX_PADDING, 0))
+        return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
 
 
 def _page(

@@ -44,21 +44,20 @@ def with_annotations(
     whole, boxes = list(lines), []
     for text, place, is_mark in _annotations(raw, page, box):
         boxes.append(place)
-        rows = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n")
+        if not text.strip():
+            continue
         size = min(MAX_SIZE * unit, (place[3] - place[1]) / LINE_HEIGHT)
-        top = place[1] if len(rows) > 1 else (place[1] + place[3] - LINE_HEIGHT * size) / 2
-        for number, row in enumerate(rows):
-            y = top + number * LINE_HEIGHT * size
-            bbox = place[0], y, place[2], y + LINE_HEIGHT * size
-            line = Line(row.strip(), bbox, size, confidence=1.0)
-            label = None if number else _label(whole, line, is_mark)
-            if line.text and label is not None:
-                pair = sorted((line, whole[label]), key=lambda part: part.bbox[0])
-                text = " ".join(part.text for part in pair)
-                around_both = around(part.bbox for part in pair)
-                whole[label] = replace(whole[label], text=text, bbox=around_both)
-            elif line.text:
-                whole.append(line)
+        middle, half = (place[1] + place[3]) / 2, LINE_HEIGHT * size / 2
+        bbox = place[0], middle - half, place[2], middle + half
+        line = Line(" ".join(text.split()), bbox, size, confidence=1.0)
+        label = _label(whole, line, is_mark)
+        if label is None:
+            whole.append(line)
+        else:
+            pair = sorted((line, whole[label]), key=lambda part: part.bbox[0])
+            text = " ".join(part.text for part in pair)
+            bbox = around(part.bbox for part in pair)
+            whole[label] = replace(whole[label], text=text, bbox=bbox)
     return whole, boxes
 
 

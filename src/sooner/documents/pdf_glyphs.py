@@ -65,20 +65,10 @@ FIXED_PITCH, FORCE_BOLD, HEAVY = 1, 1 << 18, 700
 bold: PDFium guesses it from the width of stems, and says 625 for some regular fonts."""
 
 
-@dataclass(frozen=True)
-class Font:
-    """The style that a font's name, flags and weight give it (bold, monospaced, ...)."""
-
-    bold: bool = False
-    mono: bool = False
-
-
-def font_of(name: str, flags: int, weight: int) -> Font:
-    """Returns a font by what PDFium says of it; names begin with `ABCDEF+` where a subset is
-    embedded.
-    """
-    bold = bool(flags & FORCE_BOLD) or weight >= HEAVY or BOLD.search(name) is not None
-    return Font(bold, bool(flags & FIXED_PITCH) or MONOSPACED.search(name) is not None)
+def font_of(name: str, flags: int, weight: int) -> tuple[bool, bool]:
+    """Returns whether a font is bold, and whether it is monospaced, by what PDFium says of it."""
+    is_bold = bool(flags & FORCE_BOLD) or weight >= HEAVY or BOLD.search(name) is not None
+    return is_bold, bool(flags & FIXED_PITCH) or MONOSPACED.search(name) is not None
 
 
 FINE = 1_000_000
@@ -125,13 +115,15 @@ class Style:
 
     Attributes:
         size: in pixels.
+        bold, mono: of a bold font, and of a monospaced one.
         angle: degrees clockwise by which it is turned away from left-to-right.
         is_drawn: whether it is meant to be read.
         has_shapes: whether the file says how the characters look.
     """
 
     size: float
-    font: Font
+    bold: bool
+    mono: bool
     angle: int
     is_drawn: bool
     has_shapes: bool
@@ -255,12 +247,12 @@ class GlyphReader:
         raw.FPDFText_GetFontInfo(self.textpage, index, self._name, 128, self._flags)
         name = self._name.value.decode("utf-8", "replace")
         weight = raw.FPDFText_GetFontWeight(self.textpage, index)
-        font = font_of(name, max(self._flags.value, 0), weight)
+        bold, mono = font_of(name, max(self._flags.value, 0), weight)
         is_drawn = raw.FPDFTextObj_GetTextRenderMode(thing) != INVISIBLE
         is_drawn &= size * scale >= MIN_SIZE
         has_shapes = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(thing)) != 0
         angle = self.place.angle(x, y)
-        return Style(size * scale * self.place.unit, font, angle, is_drawn, has_shapes)
+        return Style(size * scale * self.place.unit, bold, mono, angle, is_drawn, has_shapes)
 
     def _is_seen(self, word: Word) -> bool:
         """Returns whether a word is seen on the page; those of a scan's layer are meant to be

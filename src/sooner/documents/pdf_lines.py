@@ -105,7 +105,7 @@ def _pieces(words: Sequence[Word], dividers: Sequence[Box]) -> Iterator[Piece]:
     part = [words[0]]
     for word, following in pairwise(words):
         styles = word[-1].style, following[0].style
-        is_code = all(style.font.mono for style in styles)
+        is_code = all(style.mono for style in styles)
         limit = CODE_GAP if is_code else WORD_GAP
         gap = following[0].box[0] - box_of(word)[2]
         is_wide = gap > limit * max(style.size for style in styles)
@@ -158,8 +158,8 @@ def _goes_on(left: Piece, right: Piece, dividers: Sequence[Box]) -> bool:
 def _line(piece: Piece) -> Line:
     glyphs = [glyph for word in piece.words for glyph in word]
     letters = sum(len(glyph.text) for glyph in glyphs)
-    bold = sum(len(glyph.text) for glyph in glyphs if glyph.style.font.bold)
-    mono = 2 * sum(len(glyph.text) for glyph in glyphs if glyph.style.font.mono) > letters
+    bold = sum(len(glyph.text) for glyph in glyphs if glyph.style.bold)
+    mono = 2 * sum(len(glyph.text) for glyph in glyphs if glyph.style.mono) > letters
     return Line(
         _text(piece, mono),
         piece.box,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .languages import are_words, is_repetitive
+from .languages import are_words
 from .lattice import MAX_PATHS, rules_of
 from .page import INK, MAX_GARBLED, Line, PageText, Picture
 from .pdf_annotations import with_annotations
@@ -77,8 +77,6 @@ def text_turn(text: PageText) -> int:
 def _garbled(reader: GlyphReader, lines: Sequence[Line]) -> float:
     """Returns share of the characters that mean nothing, from 0 to 1."""
     texts = [line.text for line in lines]
-    if reader.is_scan and is_repetitive(texts):
-        return 1.0
     bad = reader.bad / max(reader.seen, 1)
     unmapped = reader.unmapped / max(reader.seen, 1)
     return bad if unmapped <= MAX_GARBLED or are_words(texts) else max(bad, unmapped)

@@ -10,17 +10,20 @@ from typing import Literal
 
 from ..checks import check_choice
 from .regions import (
+    CAPTION,
+    FOOTNOTE,
     FORMULA,
     FURNITURE,
     LIST_ITEM,
     PAGE_HEADER,
     SECTION_HEADER,
     TABLE,
+    TEXT,
     TITLE,
     PageDraft,
     Region,
 )
-from .tables import read_table, to_html, to_markdown_table, to_otsl, to_pipes, to_tabs
+from .tables import read_table, to_html, to_markdown_table, to_otsl, to_pipes
 
 LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 
@@ -38,6 +41,9 @@ NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
 
 NESTED = "   "
 """How far an item of a list within a list is set in: below the text of a numbered one."""
+
+ORDERED = re.compile(r"\d{1,3}\.\s")
+"""How an item of an ordered list begins."""
 
 HEADING = re.compile(r"#{1,6}\s")
 
@@ -116,7 +122,6 @@ TABLES = {
     "html": to_html,
     "otsl": to_otsl,
     "pipes": to_pipes,
-    "tabs": to_tabs,
 }
 
 
@@ -126,7 +131,7 @@ class Style:
 
     Args:
         tables: `"markdown"`, which are pipes, and HTML where a cell goes over several rows or
-            columns; `"pipes"`, `"html"`, `"otsl"`, or `"tabs"` between cells.
+            columns; `"pipes"`, `"html"`, or `"otsl"`.
         formulas: LaTeX in `"dollars"` (`$$x$$`), `"spaced"` ones (`$$ x $$`), dollars on `"lines"`
             of their own, `"brackets"` (`\\[x\\]`), brackets on lines of their own
             (`"bracket-lines"`), or `"bare"`.
@@ -137,7 +142,7 @@ class Style:
         SoonerError: an unknown way.
     """
 
-    tables: Literal["markdown", "pipes", "html", "otsl", "tabs"] = "markdown"
+    tables: Literal["markdown", "pipes", "html", "otsl"] = "markdown"
     formulas: Literal["dollars", "spaced", "lines", "brackets", "bracket-lines", "bare"] = "lines"
     headings: bool = True
     furniture: bool = True
@@ -209,24 +214,69 @@ def page_html(regions: Sequence[Region]) -> str:
     """Returns a page of first drafts as HTML elements, one a line; formulas as LaTeX in
     `\\[ \\]`.
     """
-    return "".join(f"{_element(region)}\n" for region in regions if region.drafts)
+    page = ""
+    for region in regions:
+        element = html_element(region, region.drafts[0]) if region.drafts else ""
+        if region.label in FURNITURE:
+            tag = "header" if region.label == PAGE_HEADER else "footer"
+            element = element.replace("<p>", f"<{tag}>").replace("</p>", f"</{tag}>")
+        page += RAISED.sub(r"<\1>", element) + "\n" * bool(element)
+    return page
 
 
-def _element(region: Region) -> str:
-    text = region.drafts[0]
+def html_element(
+    region: Region, text: str, formula: str = "<p>\\[{}\\]</p>", ordered: bool = False
+) -> str:
+    """Returns a draft of a region in HTML; empty if there is nothing in it.
+
+    Args:
+        region: says what the text is.
+        text: the draft.
+        formula: how LaTeX is written.
+        ordered: write numbered items without their numbers, in an ordered list.
+    """
     if region.label == TABLE:
-        return to_html(read_table(text))
+        table = read_table(text)
+        return to_html(table) if table else ""
     if region.label == FORMULA:
-        return f"<p>\\[{html.escape(bare_formula(text), quote=False)}\\]</p>"
+        latex = bare_formula(text)
+        return formula.format(_quoted(latex)) if latex else ""
     if region.label == LIST_ITEM:
-        lines = (line.removeprefix("- ") for line in items(text).splitlines())
-        return f"<ul>{''.join(f'<li>{html.escape(line, quote=False)}</li>' for line in lines)}</ul>"
+        lines = items(text).splitlines()
+        is_ordered = ordered and bool(lines) and all(ORDERED.match(line) for line in lines)
+        texts = (ORDERED.sub("", line, 1) if is_ordered else line for line in lines)
+        listed = "".join(f"<li>{_quoted(line.removeprefix('- '))}</li>" for line in texts)
+        tag = "ol" if is_ordered else "ul"
+        return f"<{tag}>{listed}</{tag}>" if listed else ""
+    if region.label == TEXT and text.strip().startswith(FENCE) and text.count(FENCE) == 2:
+        code = text.strip().removesuffix(FENCE).partition("\n")[2].strip("\n")
+        return f"<pre><code>{_quoted(code)}</code></pre>"
     tag = "p"
     if region.label in (TITLE, SECTION_HEADER):
         tag = f"h{min(region.level or (1 if region.label == TITLE else 2), 6)}"
         text = text.lstrip("# ")
-    elif region.label in FURNITURE:
-        tag = "header" if region.label == PAGE_HEADER else "footer"
-    plain = html.escape(reflowed(text), quote=False)
-    paragraphs = RAISED.sub(r"<\1>", plain).split("\n\n")
-    return "".join(f"<{tag}>{part}</{tag}>" for part in paragraphs)
+    paragraphs = reflowed(text).split("\n\n")
+    return "".join(f"<{tag}>{_quoted(part)}</{tag}>" for part in paragraphs if part)
+
+
+def _quoted(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+PROSE = (TEXT, CAPTION, FOOTNOTE, *FURNITURE)
+"""Labels of regions whose text has no marks of its own."""
+
+BLOCK_MARK = re.compile(
+    r"^(?=[#]{1,6}(?:\s|$)|>|[-+*](?:\s|$)|~{3}|\||(?:-{3,}|={3,}|\*{3,}|_{3,})\s*$"
+    r"|</?[A-Za-z](?!u[bp]>)|<[!?])",
+    re.MULTILINE,
+)
+"""Begins of headings, quotes, items, fences, tables, rules and HTML, superscripts apart. Numbers
+are left alone: a list shows them as they are."""
+
+
+def escaped(text: str) -> str:
+    """Returns text as Markdown that is read as that text: what begins a line like a mark gets a
+    backslash; code stays as it is.
+    """
+    return text if FENCE in text else BLOCK_MARK.sub(r"\\", text)

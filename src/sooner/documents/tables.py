@@ -29,8 +29,9 @@ def read_table(text: str) -> Table:
     if is_otsl(text):
         return from_otsl(text)
     lines = [line for line in text.splitlines() if line.strip()]
-    if lines and all("|" in line for line in lines) and any(RULE.fullmatch(line) for line in lines):
-        return [_pipes(line) for line in lines if not RULE.fullmatch(line)]
+    rule = next((n for n in (1, 0) if n < len(lines) and RULE.fullmatch(lines[n])), None)
+    if rule is not None and all("|" in line for line in lines):
+        return [_pipes(line) for n, line in enumerate(lines) if n != rule]
     if "<tr" in text.lower():
         return _from_html(text)
     return [[Cell(cell.strip()) for cell in line.split("\t")] for line in lines]

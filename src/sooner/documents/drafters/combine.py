@@ -48,30 +48,16 @@ def merge(drafts: Sequence[PageDraft]) -> PageDraft:
 
 
 def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
-    pairs = _by_box(mine, extra)
-    merged = [
-        replace(region, drafts=list(dict.fromkeys([*region.drafts, *extra[pairs[n]].drafts])))
-        if n in pairs
-        else region
-        for n, region in enumerate(mine)
-    ]
-    rest = [other for n, other in enumerate(extra) if n not in pairs.values()]
+    merged, rest = list(mine), list[Region]()
+    for other in extra:
+        shares = [iou(a.bbox, other.bbox) if a.bbox and other.bbox else 0.0 for a in mine]
+        best = max(range(len(mine)), key=shares.__getitem__)
+        if shares[best] < SAME:
+            rest.append(other)
+        else:
+            drafts = dict.fromkeys([*merged[best].drafts, *other.drafts])
+            merged[best] = replace(merged[best], drafts=list(drafts))
     return in_reading_order([*merged, *rest]) if rest else merged
-
-
-def _by_box(mine: list[Region], extra: list[Region]) -> dict[int, int]:
-    """Returns pairs of the same box, the best ones first."""
-    scores = [
-        (iou(a.bbox, b.bbox), i, j)
-        for i, a in enumerate(mine)
-        for j, b in enumerate(extra)
-        if a.bbox is not None and b.bbox is not None
-    ]
-    pairs: dict[int, int] = {}
-    for score, i, j in sorted(scores, key=lambda entry: -entry[0]):
-        if score >= SAME and i not in pairs and j not in pairs.values():
-            pairs[i] = j
-    return pairs
 
 
 class AllOf:

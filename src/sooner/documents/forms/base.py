@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..regions import (
@@ -17,6 +18,7 @@ from ..regions import (
     Region,
     Size,
     clipped,
+    numbered,
     scaled,
 )
 from ..serialise import MARKDOWN, Style, bare_formula, written
@@ -39,6 +41,14 @@ class FormAnswer:
     regions: list[Region] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     repaired: bool = False
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[Region, str]], repaired: bool) -> FormAnswer:
+        """Returns the answer of regions and their texts, without regions of which nothing is
+        known.
+        """
+        known = [entry for entry in entries if any(entry[0].drafts) or entry[0].bbox is not None]
+        return cls(numbered([region for region, _ in known]), [text for _, text in known], repaired)
 
 
 class PageForm:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any, Literal
 
@@ -27,10 +28,8 @@ from ..regions import (
     Region,
     Size,
     box,
-    numbered,
 )
-from ..serialise import FENCE, bare_formula, items, reflowed
-from ..tables import read_table, to_html
+from ..serialise import FENCE, bare_formula, html_element, reflowed
 from .base import FormAnswer, PageForm, placed
 
 NAMES = {
@@ -61,7 +60,7 @@ ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", 
 
 OPEN_TAG = re.compile(r"<[^<>]*$")
 
-NUMBERED = re.compile(r"\d{1,3}\.\s")
+MATH = '<p><math display="block">{}</math></p>'
 
 
 class Chandra(PageForm):
@@ -81,7 +80,10 @@ class Chandra(PageForm):
         self.frame = (side, side)
 
     def text_of(self, region: Region, draft: str) -> str:
-        return _content(region, draft)
+        if region.label == PICTURE:
+            return f'<img alt="{html.escape(reflowed(draft))}"/>'
+        highest = replace(region, level=min(region.level, 5))
+        return html_element(highest, draft, MATH, ordered=True)
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         attributes = ""
@@ -113,41 +115,7 @@ class Chandra(PageForm):
             broken = broken or not is_closed or bool(rest.strip()) or not is_placed
             entries.append((region, inner.strip()))
             entries.append((Region(None, drafts=[_plain(rest)]), rest.strip()))
-        usable = [entry for entry in entries if any(entry[0].drafts) or entry[0].bbox is not None]
-        regions = numbered([region for region, _ in usable])
-        return FormAnswer(regions, [text for _, text in usable], broken)
-
-
-def _content(region: Region, draft: str) -> str:
-    """Returns the HTML within a block."""
-    label = region.label
-    if label == PICTURE:
-        return f'<img alt="{html.escape(reflowed(draft))}"/>'
-    if label == TABLE:
-        table = read_table(draft)
-        return to_html(table) if table else ""
-    if label == FORMULA:
-        formula = bare_formula(draft)
-        return f'<p><math display="block">{_escaped(formula)}</math></p>' if formula else ""
-    if label == LIST_ITEM:
-        lines = items(draft).splitlines()
-        tag = "ol" if lines and all(NUMBERED.match(line) for line in lines) else "ul"
-        texts = (NUMBERED.sub("", line, count=1).removeprefix("- ") for line in lines)
-        listed = "".join(f"<li>{_escaped(text)}</li>" for text in texts)
-        return f"<{tag}>{listed}</{tag}>" if listed else ""
-    if label == TEXT and draft.lstrip().startswith(FENCE):
-        code = draft.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n")
-        return f"<pre><code>{_escaped(code)}</code></pre>"
-    tag = "p"
-    if label in (TITLE, SECTION_HEADER):
-        tag = f"h{min(region.level or (1 if label == TITLE else 2), 5)}"
-        draft = draft.lstrip("# ")
-    paragraphs = reflowed(draft).split("\n\n")
-    return "".join(f"<{tag}>{_escaped(paragraph)}</{tag}>" for paragraph in paragraphs if paragraph)
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=False)
+        return FormAnswer.of(entries, broken)
 
 
 def _region(data: dict[str, str], inner: str) -> Region:

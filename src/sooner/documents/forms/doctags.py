@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..regions import (
     CAPTION,
@@ -148,11 +148,7 @@ class DocTags(PageForm):
         Captions in a table or picture follow it; items of a list get their bullet or number.
         """
         tree = self.tree(text)
-        entries = [
-            entry for entry in tree.entries() if entry[0].drafts or entry[0].bbox is not None
-        ]
-        regions = [replace(region, order=order) for order, (region, _) in enumerate(entries)]
-        return FormAnswer(regions, [text for _, text in entries], tree.is_broken)
+        return FormAnswer.of(tree.entries(), tree.is_broken)
 
     def tree(self, text: str) -> Tree:
         """Returns the elements of an answer."""

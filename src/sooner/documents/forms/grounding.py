@@ -27,7 +27,6 @@ from ..regions import (
     Size,
     around,
     label_of,
-    numbered,
 )
 from ..serialise import Style, bare_formula
 from .base import FormAnswer, PageForm, placed, stripped
@@ -105,11 +104,8 @@ class Grounding(PageForm):
         gives the rows to the table.
         """
         elements, repaired = self._elements(text)
-        pairs = [(_region(item), item.text.strip()) for item in _with_tables(elements)]
-        usable = [item for item in pairs if item[0].drafts or item[0].bbox is not None]
-        return FormAnswer(
-            numbered([item for item, _ in usable]), [item for _, item in usable], repaired
-        )
+        pairs = ((_region(item), item.text.strip()) for item in _with_tables(elements))
+        return FormAnswer.of(pairs, repaired)
 
     def _elements(self, text: str) -> tuple[list[_Element], bool]:
         tags = list(TAG.finditer(text))

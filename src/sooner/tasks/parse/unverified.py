@@ -8,9 +8,8 @@ from dataclasses import replace
 from ...documents import Page, PageDraft, Region, to_markdown
 from ...documents.drafters import BLANK, TextLayer
 from ...documents.drafters.combine import large_pictures
-from ...documents.escaping import PROSE, escaped
 from ...documents.regions import PICTURE
-from ...documents.serialise import MARKDOWN, texts_of
+from ...documents.serialise import MARKDOWN, PROSE, escaped, texts_of
 from .forms import FamilyPrompts
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_region
 

@@ -14,9 +14,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ....documents import Region
-from ....documents.escaping import escaped
 from ....documents.regions import CAPTION, FOOTNOTE, FURNITURE, SECTION_HEADER, TABLE, TEXT, Box
-from ....documents.serialise import written
+from ....documents.serialise import escaped, written
 from ..forms import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
 from .continued import CONTINUES, Ending, Whole, joined
