@@ -45,19 +45,6 @@ def check_whole_or(name: str, value: Any, word: str = "auto") -> None:
         )
 
 
-def parse_whole_or(name: str, text: str, word: str = "auto") -> Any:
-    """Returns the word, or a whole number, from the command line; its range is for another to
-    check.
-
-    Raises:
-        SoonerError: any other text.
-    """
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    check_whole_or(name, text, word)
-    return text
-
-
 def parse_bytes(text: str) -> int:
     """Returns a number of bytes, such as `8GiB`, `8G` (10**9 each) or `8589934592`.
 

@@ -19,7 +19,6 @@ from sooner.checks import (
     check_whole_or,
     option,
     parse_bytes,
-    parse_whole_or,
 )
 from sooner.errors import MemoryRanOutError, SoonerError, is_device_fault, is_out_of_memory
 
@@ -93,16 +92,6 @@ def test_bytes_from_the_command_line(text: str, value: int) -> None:
 def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
     with pytest.raises(SoonerError, match="is no number of bytes; write it as 8GiB"):
         parse_bytes(text)
-
-
-def test_a_word_or_a_number_from_the_command_line() -> None:
-    assert parse_whole_or("window", "auto") == "auto"
-    assert parse_whole_or("top_k", "all", "all") == "all"
-    assert parse_whole_or("window", "7") == 7
-    assert parse_whole_or("window", "-3") == -3  # for the settings to refuse
-    for text in ("many", "1.5", "all", ""):
-        with pytest.raises(SoonerError, match=f"window is '{text}'; it must be 'auto' or a whole"):
-            parse_whole_or("window", text)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..checks import Range, described, field_types, parse_whole_or
+from ..checks import Range, described, field_types
 from .config import Config
 from .display import Display
 
@@ -206,7 +206,8 @@ def parsed(kind: Any, field: dataclasses.Field[Any], value: Any) -> Any:
     words = [part for part in field_types(kind)[field.name] if isinstance(part, str)]
     if limits.parse is not None:
         return limits.parse(value)
-    return parse_whole_or(field.name, value, words[0]) if words and not limits.known else value
+    is_number = bool(words) and not limits.known and value.removeprefix("-").isdecimal()
+    return int(value) if is_number else value  # what is neither is for the class to refuse
 
 
 def is_given(ctx: typer.Context, name: str) -> bool:
