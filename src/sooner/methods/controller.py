@@ -1,13 +1,14 @@
 """One controller of draft lengths: it measures what rounds cost and picks the draft that pays most.
 
-A method lists its offers: lengths of a chain, trees of some nodes and levels, what a draft beside
-the target has ready. Of each it says how many tokens a row may expect and how long drafting takes.
-With `T(rows, block)` the time of a target forward, the controller takes the offer with the most
+A method lists its candidates: lengths of a chain, trees of some nodes and levels, what a draft
+beside the target has ready. Of each it says how many tokens a row may expect and how long drafting
+takes. With `T(rows, block)` the time of a target forward, the controller takes the candidate with
+the most
 
     tokens * T(rows, 1) / (drafting + T(rows, block))
 
 which is its *gain*, the speed as a multiple of plain decoding's. Plain decoding, whose gain is 1,
-is always among the offers. Where nothing else pays, rounds are plain, and a small draft is
+is always among the candidates. Where nothing else pays, rounds are plain, and a small draft is
 tried again after a while: seldom enough that trials lose at most `TRIAL_SHARE` of the time.
 """
 
@@ -248,8 +249,8 @@ def _counts(rows: float, block: float) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Offers(Generic[Size]):
-    """Drafts that could be next, at least one.
+class Candidates(Generic[Size]):
+    """Lists drafts that could be next, at least one.
 
     Attributes:
         sizes: what the method calls their sizes.
@@ -269,12 +270,12 @@ class Offers(Generic[Size]):
 
 
 class Controller(Generic[Size]):
-    """The best offer while it pays, plain rounds while none does, a trial now and then.
+    """The best candidate while it pays, plain rounds while none does, a trial now and then.
 
     A balance says what drafts have won or lost against plain decoding, in seconds: each round adds
     `TRIAL_SHARE` of a plain one, each draft what it won, or takes what it lost. A pause lasts until
-    the next trial is paid for, and is twice as long after each failure. Where offers promise a gain
-    that rounds do not show, the balance runs out, and rounds are plain as well.
+    the next trial is paid for, and is twice as long after each failure. Where candidates promise a
+    gain that rounds do not show, the balance runs out, and rounds are plain as well.
 
     It outlives a run where its method keeps it: what was paid for stays paid for.
 
@@ -314,7 +315,7 @@ class Controller(Generic[Size]):
     def choose(
         self,
         rows: int,
-        offers: Callable[[], Offers[Size]],
+        candidates: Callable[[], Candidates[Size]],
         *,
         forget: Callable[[], None] = lambda: None,
         may_pause: bool = True,
@@ -323,7 +324,7 @@ class Controller(Generic[Size]):
 
         Args:
             rows: of the next round. Where they change, a pause ends if drafting pays with these.
-            offers: what could be drafted, by what is known now.
+            candidates: what could be drafted, by what is known now.
             forget: called before a trial, so that it counts more than what was seen long ago.
             may_pause: the answer holds for later rounds as well.
         """
@@ -333,7 +334,7 @@ class Controller(Generic[Size]):
             self._left -= 1
         if not self.times.plain_rounds or (is_resting and not has_changed):
             return None
-        made = offers()
+        made = candidates()
         if self._is_paused and not is_resting:
             self._is_paused = False
             forget()
@@ -378,9 +379,9 @@ class Controller(Generic[Size]):
             self.balance += max(won, -DEBT * plain / 2)  # a stall
         self.balance = min(self.balance, CREDIT * plain)
 
-    def _take(self, offers: Offers[Size], place: int) -> Size:
+    def _take(self, candidates: Candidates[Size], place: int) -> Size:
         self._wait = LATE
-        return offers.sizes[place]
+        return candidates.sizes[place]
 
     def _rest(self, best: Size, gain: float, loss: float, plain: float) -> None:
         """Plain rounds until a trial is paid that takes `loss` longer than a plain round, and what

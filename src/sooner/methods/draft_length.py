@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from ..engine.interface import Outcome
-from .controller import Offers, RoundCost
+from .controller import Candidates, RoundCost
 from .experience import LOOKUP, WEIGHT, Acceptance, chain_tokens, rounds_to_the_end
 
 MEMORY = 0.85
@@ -272,13 +272,13 @@ class AdaptiveDraftLength(DraftLength):
             is_first = members and not draft and self.acceptance.rate >= 1 / 2
             trial = min(FIRST if is_first else TRIAL, self.largest)
 
-            def offers() -> Offers[int]:
+            def candidates() -> Candidates[int]:
                 tokens = self._tokens([self._rows[row] for row in rows], has, closed)
                 many = np.array(sizes)
-                return Offers(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
+                return Candidates(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
 
             forget = partial(self.acceptance.forget, TRIAL_MEMORY)
-            self._size = self.controller.choose(count, offers, forget=forget) or 0
+            self._size = self.controller.choose(count, candidates, forget=forget) or 0
         return [self._size] * len(rows)
 
     def _tokens(

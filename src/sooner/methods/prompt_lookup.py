@@ -84,50 +84,34 @@ class LookupDrafter(Drafter):
         self.method, self.context, self.draft_length = method, context, draft_length
         self.drafted: list[int] = []  # of each row, under verification
         self.round = RoundCost()  # that verifies them
-        self.indices = self._indices(())
+        self.predict(())
 
     def predict(self, answer: Sequence[int]) -> None:
         """Look up drafts in what the rows are expected to say, too; before the first round."""
-        self.indices = self._indices(answer)
-
-    def _indices(self, answer: Sequence[int]) -> list[NgramIndex]:
-        shortest, longest = self.method.min_ngram, self.method.max_ngram
-        prompts = self.context.rows.prompts
-        return [
-            NgramIndex(shortest, longest, text_with_prediction(prompt, answer, longest))
-            for prompt in prompts
-        ]
+        sizes = (self.method.min_ngram, self.method.max_ngram)
+        self.lookup = LookupDrafts(self.context.rows.prompts, answer, sizes)
 
     def select_rows(self, rows: list[int]) -> None:
-        self.indices = [self.indices[row] for row in rows]
+        self.lookup.select_rows(rows)
         self.drafted = [self.drafted[row] for row in rows] if self.drafted else []
 
     def merge(self, other: LookupDrafter) -> None:
-        self.indices += other.indices
+        self.lookup.merge(other.lookup)
         if self.drafted:
-            self.drafted += [0] * len(other.indices)
+            self.drafted += [0] * (self.lookup.rows - len(self.drafted))
 
     def propose(self, outcome: Outcome) -> Tree:
         if self.drafted:
             self.draft_length.observe_round(outcome, self.drafted, self.round)
-        drafts, largest = [], self.draft_length.largest
-        for row, (index, new) in enumerate(zip(self.indices, outcome.new, strict=True)):
-            index.extend(new)
-            limit = min(largest, outcome.budget[row] - 1)
-            drafts.append(self._allowed(row, index.continuation(limit)))
-        rows, has = outcome.rows.active, [bool(draft) for draft in drafts]
+        found = self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
+        rows, has = outcome.rows.active, [many > 0 for many in found]
         left = self.context.stopping.tokens_left(outcome.rows)
         sizes = self.draft_length.choose(rows, [False] * len(rows), None, has, left)
-        drafts = [draft[:size] for draft, size in zip(drafts, sizes, strict=True)]
+        drafts = [draft[:size] for draft, size in zip(self.lookup.drafts, sizes, strict=True)]
         self.drafted = [len(draft) for draft in drafts]
         self.round = RoundCost(len(drafts), 1 + max(self.drafted), members=0)
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
-
-    def _allowed(self, row: int, draft: list[int]) -> list[int]:
-        """Returns a row's draft up to the first token that its processors forbid."""
-        parents = range(-1, len(draft) - 1)
-        return draft[: len(allowed_nodes(self.context.processing, row, draft, parents))]
 
 
 def text_with_prediction(prompt: list[int], answer: Sequence[int], longest: int) -> list[int]:
@@ -216,28 +200,41 @@ def allowed_nodes(
     return [node for node in nodes if all(verdict[node] for verdict in verdicts)]
 
 
-NGRAM = 3
-"""Longest n-gram behind which a draft is found, as in `PromptLookup`."""
+NGRAMS = (1, 3)
+"""Shortest and longest n-gram behind which a draft is found, `PromptLookup`'s own."""
 NONE = -1
 """No token that was found."""
 
 
 class LookupDrafts:
-    """Looks up the drafts of some rows of a batch (Saxena 2023), as `PromptLookup` does for all.
+    """Looks up the drafts of rows of a batch (Saxena 2023).
 
     Args:
         prompts: of each row; `None` is a row that has other drafts.
         prediction: what those rows are expected to say.
+        sizes: of the shortest and of the longest n-gram that may match.
+
+    Attributes:
+        drafts: of each row, as they were found last.
     """
 
-    def __init__(self, prompts: Sequence[list[int] | None], prediction: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        prompts: Sequence[list[int] | None],
+        prediction: Sequence[int] = (),
+        sizes: tuple[int, int] = NGRAMS,
+    ) -> None:
         self._texts = [
             None
             if prompt is None
-            else NgramIndex(1, NGRAM, text_with_prediction(prompt, prediction, NGRAM))
+            else NgramIndex(*sizes, text_with_prediction(prompt, prediction, sizes[1]))
             for prompt in prompts
         ]
-        self._drafts: list[list[int]] = []
+        self.drafts: list[list[int]] = []
+
+    @property
+    def rows(self) -> int:
+        return len(self._texts)
 
     def select_rows(self, rows: Sequence[int]) -> None:
         self._texts = [self._texts[row] for row in rows]
@@ -251,7 +248,7 @@ class LookupDrafts:
         Returns:
             how many tokens were found for each.
         """
-        self._drafts = []
+        self.drafts = []
         lines = zip(self._texts, outcome.new, outcome.budget, strict=True)
         for row, (text, new, budget) in enumerate(lines):
             draft: list[int] = []
@@ -260,8 +257,8 @@ class LookupDrafts:
                 draft = text.continuation(min(largest, budget - 1))
                 chain = range(-1, len(draft) - 1)
                 draft = draft[: len(allowed_nodes(processing, row, draft, chain))]
-            self._drafts.append(draft)
-        return [len(draft) for draft in self._drafts]
+            self.drafts.append(draft)
+        return [len(draft) for draft in self.drafts]
 
     def merge_into(self, tree: Tree, sizes: Sequence[int]) -> Tree:
         """Returns a model's chains, and the found ones of the other rows; `sizes` of all rows.
@@ -273,7 +270,7 @@ class LookupDrafts:
         tokens[:, : tree.nodes] = tree.tokens
         lines = [
             draft[:size] + [NONE] * (width - len(draft[:size]))
-            for draft, size in zip(self._drafts, sizes, strict=True)
+            for draft, size in zip(self.drafts, sizes, strict=True)
         ]
         columns = torch.tensor(lines, dtype=tokens.dtype).to(
             tokens.device

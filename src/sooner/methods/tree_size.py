@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..engine.interface import Outcome
-from .controller import Controller, Offers, RoundCost
+from .controller import Candidates, Controller, RoundCost
 
 WHOLE_ROUNDS, WHOLE_EVERY = 6, 64
 """Rounds with the largest tree: the first ones, and now and then, since a small tree tells nothing
@@ -141,15 +141,15 @@ class MeasuredSize(TreeSize):
         level = controller.times.draft(rows)
         reading = 0.0 if is_open else self._prefill / max(min(self._call or room, room), 1.0)
 
-        def offers() -> Offers[Size]:
+        def candidates() -> Candidates[Size]:
             tokens, forwards = 1 + self._accepted[fits], self.forwards or self._depths[fits]
             drafting = forwards * level + reading * tokens
             sizes, blocks = [self.sizes[place] for place in fits], 1 + self._nodes[fits]
-            return Offers(sizes, blocks, tokens, drafting, len(fits) - 1, True)
+            return Candidates(sizes, blocks, tokens, drafting, len(fits) - 1, True)
 
         # The end of a call, where little is left to win, decides for itself alone.
         is_long = room >= self.largest.depth
-        best = controller.choose(rows, offers, forget=self._forget, may_pause=is_long)
+        best = controller.choose(rows, candidates, forget=self._forget, may_pause=is_long)
         if best is None:
             return NOTHING
         return best if self.drafted_rounds % WHOLE_EVERY else self.largest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..controller import Offers, RoundCost
+from ..controller import Candidates, RoundCost
 from .prior import Experience
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -84,7 +84,7 @@ class MeasuredNodes(NodeCount):
         self.controller.reconsider()
         size = self.controller.choose(
             rows,
-            lambda: Offers(sizes, 1 + within, tokens, trial=trial),
+            lambda: Candidates(sizes, 1 + within, tokens, trial=trial),
             may_pause=self.needs_trials or tokens.max() >= WORTH_A_TRIAL,
         )
         if size is None:

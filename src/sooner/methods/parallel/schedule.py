@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..controller import Controller, Offers, RoundCost, StepTimes
+from ..controller import Candidates, Controller, RoundCost, StepTimes
 from ..draft_length import FIRST, ChainAcceptance
 
 SWEEPS, BISECTIONS = 12, 14
@@ -71,8 +71,8 @@ class AutoSchedule:
             size = max(min(FIRST, self.largest), min(have, self.largest))
         tokens = self._speed * times.round(rows, 1) / CONTENTION
         controller.reconsider()  # plain rounds, too, tell what drafts are worth
-        offers = Offers([size], np.array([1]), np.array([tokens]))
-        best = controller.choose(rows, lambda: offers, may_pause=False)
+        candidates = Candidates([size], np.array([1]), np.array([tokens]))
+        best = controller.choose(rows, lambda: candidates, may_pause=False)
         if times.plain_rounds:
             self.pays = not times.drafts.count or tokens > 1.0
         return best or 0
