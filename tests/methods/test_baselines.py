@@ -21,7 +21,7 @@ from sooner.methods.pruning import attention, attention_variation
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM, staged
-from sooner.methods.tree_draft import STATIC_TREE, TreeShape
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
 
 VISUAL = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
@@ -181,11 +181,6 @@ def test_real_models_sample_the_enumerated_distribution(name: str) -> None:
         )  # fmt: skip
         samples.append(torch.tensor(made.tokens))
     assert chi_square(torch.cat(samples), expected) > ERROR
-
-
-def test_a_small_vocabulary_clips_a_shape() -> None:
-    shape = TreeShape(((4,), (1, 1, 3, 1), (1, 1, 1)), maximum=2)
-    assert shape.parents == [-1, -1, 0, 1, 2, 3]
 
 
 BAD: list[tuple[Callable[[], Method], str]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.methods.aligned.nodes import MeasuredNodes
+from sooner.methods.controller import Controller
 from sooner.tasks.parse import PageParser, ParseSettings
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
@@ -19,7 +19,7 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     def refuse(*_: object) -> None:
         raise AssertionError("nodes were chosen by the clock")
 
-    monkeypatch.setattr(MeasuredNodes, "__init__", refuse)
+    monkeypatch.setattr(Controller, "choose", refuse)
     pair = qwen3_vl()
     settings = ParseSettings(acceptance_threshold=0.3, stages=stages, max_new_tokens=30)
     page = noise_page()

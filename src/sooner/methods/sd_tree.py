@@ -87,7 +87,7 @@ class SDTree(Method):
         inputs = self.draft_inputs
         if inputs is None:
             inputs = prompt_for(adapter, context)
-        shape = TreeShape(self._largest, min(adapter.vocab_size, context.target.vocab_size))
+        shape = TreeShape(self._largest)
         sizing = self._sizing(shape, context)
         return self._drafter(adapter, inputs, context, shape, sizing), reject_siblings
 

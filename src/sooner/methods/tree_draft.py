@@ -58,7 +58,6 @@ class TreeShape:
 
     Args:
         branching: see `Branching`.
-        most: no node has more children (a small vocabulary has no more tokens).
 
     Attributes:
         parents: parent of each node, or `ROOT`.
@@ -68,18 +67,15 @@ class TreeShape:
         slots: place of each source among the sources, in the order in which they are forwarded.
     """
 
-    def __init__(self, branching: Branching, maximum: int = 1 << 30) -> None:
+    def __init__(self, branching: Branching) -> None:
         self.parents: list[int] = []
         self.ranks: list[int] = []
         self.sizes = [0]
         self.slots: dict[int, int] = {}
         self.levels: list[Level] = []
-        above: list[int | None] = [ROOT]  # nodes of the level above; `None` where one was clipped
+        above = [ROOT]  # nodes of the level above
         for counts in branching:
-            above = self._grow(above, counts, maximum)
-        while len(self.levels) > 1 and not self.levels[-1].parents:
-            self.levels.pop()  # everything there hung from what was clipped
-            self.sizes.pop()
+            above = self._grow(above, counts)
 
     @property
     def depth(self) -> int:
@@ -93,29 +89,18 @@ class TreeShape:
     def is_chain(self) -> bool:
         return self.parents == list(range(-1, self.nodes - 1))
 
-    def _grow(
-        self, above: list[int | None], counts: tuple[int, ...], maximum: int
-    ) -> list[int | None]:
+    def _grow(self, above: list[int], counts: tuple[int, ...]) -> list[int]:
         """Add a level below the nodes `above`; returns its nodes."""
-        sources: list[int] = []
-        parents: list[int] = []
-        ranks: list[int] = []
-        nodes: list[int | None] = []
-        for parent, count in zip(above, counts, strict=False):
-            for rank in range(count):
-                if parent is None or rank >= maximum:
-                    nodes.append(None)
-                    continue
-                if parent not in sources:
-                    sources.append(parent)
-                nodes.append(self.nodes + len(ranks))
-                parents.append(len(sources) - 1)
-                ranks.append(rank)
+        families = [pair for pair in zip(above, counts, strict=False) if pair[1]]
+        sources = [parent for parent, _ in families]
+        parents = [at for at, (_, count) in enumerate(families) for _ in range(count)]
+        ranks = [rank for _, count in families for rank in range(count)]
         self.levels.append(Level(sources, parents, ranks, self._sight(sources)))
+        first = self.nodes
         self.parents += [sources[parent] for parent in parents]
         self.ranks += ranks
         self.sizes.append(self.nodes)
-        return nodes
+        return list(range(first, self.nodes))
 
     def _sight(self, sources: list[int]) -> list[list[bool]]:
         """Number new sources and say what they see."""

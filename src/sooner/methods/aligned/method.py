@@ -26,7 +26,7 @@ from ..prompt_lookup import NgramIndex
 from .alignment import Alignment
 from .drafter import AlignedDrafter
 from .index import DraftIndex, Drafts, alternatives, read_drafts
-from .nodes import MeasuredNodes, NodeCount
+from .nodes import NodeCount
 from .prior import Experience
 
 
@@ -202,7 +202,7 @@ class HSD(Method):
 
     def _sizing(self, experience: Experience) -> NodeCount:
         if self.nodes == "auto":
-            return MeasuredNodes(self.max_nodes, experience, needs_trials=self.mode != EXACT)
+            return NodeCount(self.max_nodes, experience.controller, self.mode != EXACT)
         return NodeCount(int(self.nodes))
 
     def _check(self, drafts: Drafts, context: Context) -> None:

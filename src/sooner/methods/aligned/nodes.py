@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..controller import Candidates, RoundCost
-from .prior import Experience
+from ..controller import Candidates, Controller, RoundCost
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Numbers of nodes that are weighed against each other."""
@@ -21,16 +20,33 @@ FLOOR = 0.01
 
 
 class NodeCount:
-    """Takes always the same number of nodes, whatever it costs; subclasses learn."""
+    """The number of nodes that a `Controller` finds to pay most, plain decoding included.
 
-    floor = 0.0
+    The chance of each node is known before it is verified, so that every round decides for itself:
+    drafts that are no good have small chances. A pause only ends what looked slow by mistake.
 
-    def __init__(self, largest: int) -> None:
-        self.largest = largest
+    Args:
+        largest: upper limit.
+        controller: of the experience; `None` is always the same number, whatever it costs.
+        needs_trials: plain rounds have no evidence of what would be accepted, as of rules that
+            accept what the target would not have said.
+
+    Attributes:
+        floor: chance that a token must exceed to be worth verifying.
+    """
+
+    def __init__(
+        self, largest: int, controller: Controller[int] | None = None, needs_trials: bool = False
+    ) -> None:
+        self.largest, self.controller, self.needs_trials = largest, controller, needs_trials
+        self.sizes = [size for size in NODES if size < largest] + [largest]
+        self.floor = 0.0 if controller is None else FLOOR
+        self._last = FIRST
 
     def limit(self) -> int:
-        """Returns nodes to grow for `choose`."""
-        return self.largest
+        """Returns nodes to grow for `choose`: twice the last choice, so that costs are met step by
+        step."""
+        return self.largest if self.controller is None else min(self.largest, 2 * self._last)
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
         """Returns nodes to verify of each tree.
@@ -38,42 +54,9 @@ class NodeCount:
         Args:
             chances: of the nodes of each row's tree, falling.
         """
-        return self.largest
-
-    def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        """Records that a round over `rows` trees of up to `nodes` nodes took `seconds`."""
-
-
-class MeasuredNodes(NodeCount):
-    """The number that the experience's `Controller` finds to pay most, plain decoding included.
-
-    The chance of each node is known before it is verified, so that every round decides for itself:
-    drafts that are no good have small chances. A pause only ends what looked slow by mistake.
-
-    Args:
-        largest: upper limit.
-        experience: what is known of costs, and where more of it goes.
-        needs_trials: plain rounds have no evidence of what would be accepted, as of rules that
-            accept what the target would not have said.
-    """
-
-    floor = FLOOR
-
-    def __init__(self, largest: int, experience: Experience, needs_trials: bool = False) -> None:
-        super().__init__(largest)
-        self.controller = experience.controller
-        self.needs_trials = needs_trials
-        self.sizes = [size for size in NODES if size < largest] + [largest]
-        self._last = FIRST
-
-    def limit(self) -> int:
-        """Returns twice the last choice, so that costs are met step by step."""
-        return min(self.largest, 2 * self._last)
-
-    def choose(self, chances: Sequence[Sequence[float]]) -> int:
         limit, rows = max(map(len, chances), default=0), len(chances)
-        if not limit:
-            return 0
+        if self.controller is None or not limit:
+            return self.largest if limit else 0
         sizes = self.sizes[: bisect_left(self.sizes, limit) + 1]
         within = np.minimum(sizes, limit)
         table = np.zeros((rows, 1 + limit))
@@ -93,5 +76,7 @@ class MeasuredNodes(NodeCount):
         return size
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        done = RoundCost(rows, 1 + nodes, seconds=seconds)
-        self.controller.observe(done, is_counted=False)
+        """Records that a round over `rows` trees of up to `nodes` nodes took `seconds`."""
+        if self.controller is not None:
+            done = RoundCost(rows, 1 + nodes, seconds=seconds)
+            self.controller.observe(done, is_counted=False)
