@@ -113,9 +113,7 @@ class Times:
         self._ratios: dict[tuple[float, ...], float] = {}  # of some of them, since they changed
 
     def add(self, counts: tuple[float, ...], seconds: float) -> None:
-        """Records that so many of each took `seconds`."""
-        if seconds <= 0:
-            return
+        """Records that so many of each took `seconds`, more than 0."""
         times, _ = self._timed.pop(counts, (deque[float](maxlen=RECENT), 0))
         if self.count and not times:
             seconds = min(seconds, MAX_STALL * self.seconds(counts))
@@ -214,6 +212,8 @@ class StepTimes:
 
     def add(self, done: RoundCost) -> None:
         """A round was timed; a draft that had long to catch up says nothing about one step."""
+        if done.seconds <= 0:  # a coarse clock
+            return
         rows, counts = done.rows, _counts(done.rows, done.block)
         was_warm, self._is_warm = self._is_warm, done.block == 1
         self.is_plain = was_warm and self._is_warm
@@ -228,7 +228,8 @@ class StepTimes:
 
     def add_draft(self, rows: float, seconds: float) -> None:
         """Records that a draft forward over so many rows took `seconds`."""
-        self.drafts.add((1, rows), seconds)
+        if seconds > 0:
+            self.drafts.add((1, rows), seconds)
 
     def round(self, rows: float, block: float) -> float:
         """Returns seconds of a round; one with a draft is no shorter than a plain one."""

@@ -52,23 +52,6 @@ def similarity_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
     return similarity(last, visual) - similarity(first, visual)
 
 
-def attention(paid: Tensor, visual: Tensor) -> Tensor:
-    """Returns score of a visual token: the attention it got, `[visual tokens]`.
-
-    Args:
-        paid: one row's attention to each token, `[width]`.
-        visual: which of them are visual, `[width]` bool.
-    """
-    return paid[visual]
-
-
-def attention_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
-    """Returns growth of that attention from the first layer to layer L, which cancels what a place
-    alone attracts; both `[width]`.
-    """
-    return attention(last, visual) - attention(first, visual)
-
-
 def top(scores: Tensor, count: int) -> Tensor:
     """Returns indices of the `count` largest scores in ascending order (eq. 4)."""
     return scores.topk(count).indices.sort().values
@@ -178,7 +161,8 @@ SCORES: dict[Criterion, Score] = {
     "uv-prune": similarity_variation,
     "uv-prune-by-frame": similarity_variation,
     "similarity": lambda first, last, visual: similarity(last, visual),
-    "attention": lambda first, last, visual: attention(last, visual),
-    "attention-by-frame": lambda first, last, visual: attention(last, visual),
-    "attention-variation": attention_variation,
+    "attention": lambda first, last, visual: last[visual],
+    "attention-by-frame": lambda first, last, visual: last[visual],
+    # Its growth, which cancels what a place alone attracts.
+    "attention-variation": lambda first, last, visual: (last - first)[visual],
 }
