@@ -24,9 +24,8 @@ from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..prompt_lookup import NgramIndex
 from .alignment import Alignment
-from .drafter import AlignedDrafter
+from .drafter import AlignedDrafter, NodeCount
 from .index import DraftIndex, Drafts, alternatives, read_drafts
-from .nodes import NodeCount
 from .prior import Experience
 
 
