@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from sooner.methods.controller import LONGEST_PAUSE, RoundCost
@@ -278,26 +279,41 @@ def test_one_block_that_stalled_is_not_slow_for_good(late: int) -> None:
 TOKENS = 96
 
 
-def crowded(rows: int, block: int) -> float:
-    """Milliseconds of a round, as replay's decoders have it."""
-    return 7.5 + 0.24 * rows + 0.094 * rows * block
+ROWS, BLOCKS = (1, 8, 32), (1, 2, 3, 5, 9, 17)
+FORWARDS = (
+    (3.6, 4.03, 4.09, 4.23, 4.46, 4.88),
+    (5.1, 6.35, 6.77, 7.47, 9.12, 12.56),
+    (10.2, 11.97, 13.76, 16.84, 23.58, 36.45),
+)
+DRAFTS = (0.81, 1.3, 2.25)
+"""Milliseconds of replay's decoders, of the target's forwards by rows and block, and of a draft's
+by rows. Plain rounds are those in a row; `COLD` is what one behind a draft takes more, at 8 rows
+the most."""
+COLD = 0.12
 
 
-@pytest.mark.parametrize("rows", [8, 32])
-@pytest.mark.parametrize("chance", [0.1, 0.5, 0.6, 0.7, 0.8, 0.95])
+def replayed(rows: int, block: int) -> float:
+    return float(np.interp(rows, ROWS, [np.interp(block, BLOCKS, line) for line in FORWARDS]))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("chance", [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.95])
 def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
     rows: int, chance: float
 ) -> None:
     def seconds(length: Callable[[], DraftLength]) -> float:
-        draft = 0.8 + 0.09 * rows
-        machines = [Machine(chance, crowded, draft, rows, noise=0.05, seed=n) for n in range(8)]
+        draft = float(np.interp(rows, ROWS, DRAFTS))
+        machines = [
+            Machine(chance, replayed, draft, rows, noise=0.05, cold=COLD, seed=seed)
+            for seed in range(8 if rows > 1 else 24)
+        ]
         return sum(machine.close(length(), TOKENS) for machine in machines)
 
     fixed = [seconds(lambda size=size: DraftLength(size)) for size in range(9)]  # type: ignore[misc]
     known = Acceptance()
     ours = seconds(lambda: AdaptiveDraftLength(LARGEST, experience=known))
-    assert fixed[0] / ours >= 0.97
-    assert min(fixed) / ours >= 0.92
+    assert fixed[0] / ours >= 0.98
+    assert min(fixed) / ours >= 0.95
 
 
 @pytest.mark.parametrize(("chance", "rows", "is_worth"), [(0.3, 32, False), (0.8, 32, True)])
@@ -310,7 +326,7 @@ def test_rows_that_begin_together_are_drafted_for_where_the_last_row_gains(
         length = AdaptiveDraftLength(LARGEST, experience=known)
         if length.takes_rows(100, TOKENS, [TOKENS] * rows):
             length.prefilled(100, 0.5)
-        Machine(chance, crowded, 0.8 + 0.09 * rows, rows, seed=seed).close(length, TOKENS)
+        Machine(chance, replayed, 2.25, rows, seed=seed).close(length, TOKENS)
     decisions = [
         AdaptiveDraftLength(LARGEST, experience=known).takes_rows(100, TOKENS, [TOKENS] * rows)
         for _ in range(EXPLORE_EVERY)
