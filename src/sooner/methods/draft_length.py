@@ -231,12 +231,10 @@ class AdaptiveDraftLength(DraftLength):
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.acceptance.experience
-        self.requests.begin(known.kind)
         closed = left if left is not None and self._is_closed(left) else None
-        rates = known.rates
         if not self.may_pay:
             return False
-        return self.requests.pays(known.kind, rates, prompt, limit, self.largest, closed)
+        return self.requests.pays(known.kind, known.rate, prompt, limit, self.largest, closed)
 
     def prefilled(self, prompt: int, seconds: float) -> None:
         self.requests.prefilled(self.acceptance.experience.kind, prompt, seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist, fmean
@@ -19,7 +19,7 @@ LONG_MEMORY = 0.995
 ENOUGH = 12.0
 """Verified draft tokens from which on acceptance counts as known."""
 FORGET = 0.98
-"""Weight that earlier requests keep with each one that begins: some fifty count."""
+"""Weight that earlier requests keep with each one that ends: some fifty count."""
 MIN_SAVED = 0.02
 """Share of a request's time that drafts have to save besides their prefill."""
 EXPLORE_EVERY = 64
@@ -79,14 +79,6 @@ class Acceptance:
         leans = self.whole is not None and not is_lookup(self.kind)
         expected = self.whole.rate if leans and self.whole is not None else PRIOR
         return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
-
-    @property
-    def rates(self) -> dict[Hashable, float]:
-        """`rate` of each kind, this one among them; of what is looked up once it is known."""
-        kinds = (self, *(self.whole or self)._kinds.values())
-        return {
-            entry.kind: entry.rate for entry in kinds if entry.is_known or not is_lookup(entry.kind)
-        }
 
 
 def is_lookup(kind: Hashable) -> bool:
@@ -150,15 +142,14 @@ def rounds_to_the_end(left: Sequence[int], chances: np.ndarray, fewer: float) ->
 
 @dataclass
 class Traffic:
-    """Requests of one kind that began lately; old ones count less.
+    """Holds what requests of one kind were like; old ones count less.
 
     Attributes:
-        begun, ended: how many, and `output`: tokens of those that ended.
+        ended: how many, and `output`: their tokens.
         prefill: seconds of a draft's prefill a token of the prompt, an average; 0: not known.
         left_out: that were not drafted for since one was.
     """
 
-    begun: float = 0.0
     ended: float = 0.0
     output: float = 0.0
     prefill: float = 0.0
@@ -168,11 +159,6 @@ class Traffic:
     def tokens(self) -> float:
         """Tokens that such a request generates."""
         return self.output / self.ended if self.ended else 1.0
-
-    @property
-    def share(self) -> float:
-        """Returns tokens of all such requests."""
-        return self.begun * self.tokens
 
 
 @dataclass
@@ -207,12 +193,6 @@ class Requests:
         """Returns the requests of a kind."""
         return self.kinds.setdefault(kind, Traffic())
 
-    def begin(self, kind: Hashable) -> None:
-        """A request of this kind has been prefilled."""
-        for traffic in self.kinds.values():
-            traffic.begun *= FORGET
-        self.of(kind).begun += 1
-
     def end(self, kind: Hashable, tokens: int) -> None:
         """One has generated `tokens`."""
         traffic = self.of(kind)
@@ -226,7 +206,7 @@ class Requests:
     def pays(
         self,
         kind: Hashable,
-        rates: Mapping[Hashable, float],
+        rate: float,
         prompt: int,
         limit: int | None,
         largest: int,
@@ -236,31 +216,26 @@ class Requests:
 
         Args:
             kind: of the requests.
-            rates: acceptance by kind.
+            rate: acceptance of this kind.
             prompt: tokens of a prompt, and `limit`: new tokens that it may generate.
             largest: draft length.
             left: what each of them will say, if they are a closed batch.
         """
-        traffic, times, rate = self.of(kind), self.times, rates[kind]
+        traffic, times = self.of(kind), self.times
         if not (traffic.prefill and traffic.ended and times.drafts.count):
             return True
-        rows, share = min(self.rows + self.waiting, self.max_rows), 1.0
+        rows = max(min(self.rows + self.waiting, self.max_rows), 1)
         chances, sizes = np.full(largest, rate), np.arange(1, largest + 1)
         tokens = chain_tokens(chances)
         if left is not None:
             rows = len(left)
             rounds = rounds_to_the_end(left, chances, self.of_half(rows))
             tokens = rounds[0] / rounds
-        elif rows > 1:  # beside others, some of which are worth less
-            better = sum(self.of(item).share for item in rates if rates[item] >= rate)
-            share = better / sum(entry.share for entry in self.kinds.values())
-            tokens = 1 / (share / tokens + 1 - share)
-        rows = max(rows, 1)
-        plain, draft = times.round(rows, 1), times.draft(max(share * rows, 1))
+        plain, draft = times.round(rows, 1), times.draft(rows)
         steps = sizes * draft + times.round_line(rows, 1 + sizes)
         seconds = float((steps / tokens[1:]).min())
         length = min(traffic.tokens, limit or math.inf)
-        saved = length * (plain * (1 - MIN_SAVED) - seconds) / (rows * share)
+        saved = length * (plain * (1 - MIN_SAVED) - seconds) / rows
         is_worth = saved > traffic.prefill * prompt or traffic.left_out >= EXPLORE_EVERY
         traffic.left_out = 0 if is_worth else traffic.left_out + 1
         return is_worth
