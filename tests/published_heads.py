@@ -170,3 +170,23 @@ class PublishedEagle3:
     def target_id(self, drafted: int) -> int:
         """What the target calls a token that the head drafts."""
         return drafted + int(self.weights["d2t"][drafted]) if "d2t" in self.weights else drafted
+
+
+def run_head(head: Any, embeds: Tensor, states: Tensor, positions: Tensor | None = None) -> Tensor:
+    """Estimates of a draft head behind every entry of whole rows, `[rows, entries, hidden]`.
+
+    Args:
+        embeds: of the token behind each state, `[rows, entries, hidden]`.
+        states: the target's, as long.
+        positions: of the entries, as `rotation` takes them; by default they are counted.
+    """
+    fused = head.fuse(embeds, head.read(states))
+    entries = fused.shape[1]
+    rotation = head.rotation(torch.arange(entries)[None] if positions is None else positions)
+    lowest = torch.finfo(fused.dtype).min
+    mask = fused.new_full((entries, entries), lowest).triu(1)[None, None]
+    keys, values = head.keys_values(fused, rotation)
+    made: Tensor = head.estimate(
+        fused, head.attend(head.queries(fused, rotation), keys, values, mask)
+    )
+    return made

@@ -14,9 +14,10 @@ from torch import Tensor
 import sooner
 import tiny
 from sooner import DFlashModel
-from sooner.methods.dflash import loader
 from sooner.methods.dflash.config import DFlashConfig
 from sooner.methods.dflash.config import read_dflash_config as read_config
+from sooner.methods.dflash.denoiser import FUSED
+from sooner.methods.published import WEIGHTS
 from sooner.methods.trained import load_drafter
 
 SIZES: dict[str, Any] = {
@@ -33,9 +34,7 @@ ZLAB: dict[str, Any] = {
 def written(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    save_file(
-        {name: tensor.contiguous() for name, tensor in tensors.items()}, folder / loader.WEIGHTS
-    )
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
     return folder
 
 
@@ -53,7 +52,7 @@ def same(first: DFlashModel, other: DFlashModel) -> bool:
 def test_what_is_written_is_z_labs_layout_and_is_read_again(
     tmp_path: Path, model: DFlashModel
 ) -> None:
-    loader.save(model, tmp_path)
+    model.save_pretrained(tmp_path)
     raw = json.loads((tmp_path / "config.json").read_text())
     assert raw["architectures"] == ["DFlashDraftModel"]
     assert raw["dflash_config"] == {"mask_token_id": 95, "target_layer_ids": [0, 1]}
@@ -65,9 +64,9 @@ def test_what_is_written_is_z_labs_layout_and_is_read_again(
         f"{layer}mlp.up_proj.weight", f"{layer}mlp.down_proj.weight",
         *(f"{layer}self_attn.{letter}_proj.weight" for letter in "qkvo"),
     }  # fmt: skip
-    written_names = set(load_file(tmp_path / loader.WEIGHTS))
+    written_names = set(load_file(tmp_path / WEIGHTS))
     assert names == {name for name in written_names if not name.startswith("layers.0.")}
-    again = loader.load(tmp_path)
+    again = DFlashModel.from_pretrained(tmp_path)
     assert same(model, again)
     assert again.config == model.config
 
@@ -111,19 +110,19 @@ def test_other_names_of_the_same_tensors_are_read(tmp_path: Path, model: DFlashM
         name.replace("fc.", "encoder.fc.").replace("hidden_norm", "encoder.output_norm_enc"): tensor
         for name, tensor in weights.items()
     }
-    assert same(model, loader.load(written(tmp_path / "encoder", ZLAB, assistant)))
+    assert same(model, DFlashModel.from_pretrained(written(tmp_path / "encoder", ZLAB, assistant)))
     prefixed = {f"model.{name}": tensor for name, tensor in weights.items()}
-    assert same(model, loader.load(written(tmp_path / "model", ZLAB, prefixed)))
+    assert same(model, DFlashModel.from_pretrained(written(tmp_path / "model", ZLAB, prefixed)))
     fused = {name: tensor for name, tensor in weights.items() if "_proj" not in name}
     for layer in range(2):
         at = f"layers.{layer}."
-        for whole, parts in loader.FUSED.items():
+        for whole, parts in FUSED.items():
             fused[f"{at}{whole}.weight"] = torch.cat(
                 [weights[f"{at}{tensor}.weight"] for tensor in parts]
             )
         for alone in ("self_attn.o_proj", "mlp.down_proj"):
             fused[f"{at}{alone}.weight"] = weights[f"{at}{alone}.weight"]
-    assert same(model, loader.load(written(tmp_path / "fused", ZLAB, fused)))
+    assert same(model, DFlashModel.from_pretrained(written(tmp_path / "fused", ZLAB, fused)))
 
 
 def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
@@ -141,7 +140,7 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
     for number, (tensors, message) in enumerate(cases):
         folder = written(tmp_path / str(number), ZLAB, tensors)
         with pytest.raises(sooner.SoonerError, match=message):
-            loader.load(folder)
+            DFlashModel.from_pretrained(folder)
     misspelt = {**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "mask_token": 3}}
     with pytest.raises(sooner.SoonerError, match=r"mask_token'.*did you mean 'mask_token_id'"):
         read_config(misspelt, "there")
@@ -174,7 +173,7 @@ def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
         "embed_tokens.weight": target.get_input_embeddings().weight,
     }  # fmt: skip
     folder = written(tmp_path / "reduced", raw, tensors)
-    loaded = loader.load(folder)
+    loaded = DFlashModel.from_pretrained(folder)
     states, adapter = torch.randn(1, 2, 48), sooner.models.adapt(target)
     with torch.no_grad():
         whole, reduced = model.logits(states, adapter), loaded.logits(states, adapter)
@@ -189,11 +188,11 @@ def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
         assert torch.equal(made.sequences, plain)
     del tensors["d2t"]
     with pytest.raises(sooner.SoonerError, match=r"drafts 32 of 96 tokens, but has no .d2t."):
-        loader.load(written(tmp_path / "lacking", raw, tensors))
+        DFlashModel.from_pretrained(written(tmp_path / "lacking", raw, tensors))
 
 
 def test_a_folder_tells_which_method_runs_it(tmp_path: Path, model: DFlashModel) -> None:
-    loader.save(model, tmp_path)
+    model.save_pretrained(tmp_path)
     made = load_drafter(tmp_path, num_draft_tokens=3)
     assert isinstance(made, sooner.DFlash)
     assert same(made.drafter, model)

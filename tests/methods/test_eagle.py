@@ -16,7 +16,7 @@ import sooner
 import tiny
 from methods.doors import generate
 from methods.trees import literal_tree, paths_of, record_trees
-from published_heads import VOCAB, PublishedEagle3, draw, write_eagle3
+from published_heads import VOCAB, PublishedEagle3, draw, run_head, write_eagle3
 from recorders import StandIn
 from sooner import Eagle, EagleHead
 from sooner.methods.eagle.eagle3 import load_eagle3
@@ -32,10 +32,10 @@ def literal_states(head: EagleHead, embeds: Tensor, states: Tensor, tail: list[T
         embeds, states: of the committed entries, `[entries, hidden]`.
         tail: embeddings of the path's tokens.
     """
-    estimate = head(embeds[None], states[None])[0, -1]
+    estimate = run_head(head, embeds[None], states[None])[0, -1]
     for embed in tail:
         embeds, states = torch.cat([embeds, embed[None]]), torch.cat([states, estimate[None]])
-        estimate = head(embeds[None], states[None])[0, -1]
+        estimate = run_head(head, embeds[None], states[None])[0, -1]
     return estimate
 
 
@@ -152,7 +152,7 @@ def test_logits_are_those_of_the_published_layout(layout: str, tmp_path: Path) -
     where = positions[None] if positions.ndim == 1 else positions[:, None]
     with torch.no_grad():
         torch.testing.assert_close(head.read(features[None])[0], states)
-        made = head(embeds[None], features[None], positions=where)
+        made = run_head(head, embeds[None], features[None], where)
         torch.testing.assert_close(made[0], after, atol=1e-4, rtol=1e-4)
         logits = head.drafted_logits(made)[0]
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
@@ -328,8 +328,8 @@ def test_options_that_can_not_be_run_are_refused(
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"read": 64}, "states of width 64, the target's are 48"),
-        ({"hidden": 32, "read": 48}, "no embed_tokens of its own"),
+        ({"read": 64}, "target with hidden_size 64, but .* has 48"),
+        ({"hidden": 32, "read": 48}, "width of embedding and head 32, but .* has 48"),
         ({"layers": (0, 1, 5)}, r"hidden_states\[6\], but LlamaForCausalLM has 0 to 3"),
     ],
 )

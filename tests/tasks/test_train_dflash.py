@@ -9,7 +9,6 @@ import torch
 
 import sooner
 import tiny
-from sooner.methods.dflash.loader import load
 from sooner.models import adapt
 from sooner.tasks.train_draft.blocks import (
     collate_blocks,
@@ -60,7 +59,7 @@ def test_an_interrupted_training_ends_as_a_whole_training(
     parts = train(model, recording, tmp_path / "part", RECIPE, progress=False)
     for parameter, other in zip(whole.parameters(), parts.parameters(), strict=True):
         torch.testing.assert_close(parameter, other, rtol=0, atol=0)
-    read = load(tmp_path / "part" / "head")
+    read = sooner.DFlashModel.from_pretrained(tmp_path / "part" / "head")
     assert read.config.provenance["step"] == 6
     made = sooner.generate(
         model, tiny.inputs("llama"), sooner.load_drafter(tmp_path / "part" / "head"),

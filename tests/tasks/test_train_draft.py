@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import sooner
 import tiny
+from published_heads import run_head
 from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
 from sooner.models import adapt
@@ -168,7 +169,7 @@ def test_the_loss_is_that_of_the_paper(tmp_path: Path) -> None:
         got = HeadLoss(head, adapter, settings)(batch)
         for sample in data:
             embeds, states = adapter.embed_tokens(sample.tokens[1:-1]), sample.states.float()
-            made = head(embeds[None], states[None, :-1])[0]
+            made = run_head(head, embeds[None], states[None, :-1])[0]
             for entry in range(sample.prompt - 1, sample.entries):
                 gap = (made[entry] - states[entry + 1]).abs()
                 far += float(torch.where(gap < 1, 0.5 * gap**2, gap - 0.5).mean())

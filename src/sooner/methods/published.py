@@ -137,7 +137,7 @@ def _tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
 
 @dataclass
 class Weights:
-    """Tensors of a drafter's folder by the names of its module.
+    """Holds the tensors of a drafter's folder by the names of its module.
 
     Attributes:
         folder: that they are of.

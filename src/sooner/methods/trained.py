@@ -45,11 +45,10 @@ def known_kinds() -> tuple[Kind, ...]:
     from .assistant.loader import load as load_assistant
     from .assistant.sizes import is_assistant
     from .dflash.config import is_dflash
-    from .dflash.loader import load as load_dflash
+    from .dflash.denoiser import DFlashModel
     from .eagle.eagle3 import load_eagle3
     from .eagle.head import EagleHead
-    from .eagle.mtp import load_mtp
-    from .eagle.mtp_layouts import is_mtp
+    from .eagle.mtp import is_mtp, load_mtp
     from .eagle.published import is_eagle3
 
     return (
@@ -63,7 +62,7 @@ def known_kinds() -> tuple[Kind, ...]:
             "DFlash",
             "dflash",
             lambda config, names: is_dflash(config),
-            lambda folder, config: load_dflash(folder),
+            lambda folder, config: DFlashModel.from_pretrained(folder),
             also=("ddtree",),
         ),
         Kind("EAGLE-3", "eagle", is_eagle3, load_eagle3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,21 +12,30 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3DecoderLayer,
     Qwen3RMSNorm,
     Qwen3RotaryEmbedding,
-    rotate_half,
 )
 
 from ...errors import SoonerError
+from ..eagle.base import DraftModule, Rotation, check_sizes, rotated, whole_vocabulary
 from ..eagle.target_print import check_target
+from ..published import Weights, write
 from .config import DFlashConfig
-
-Rotation = tuple[Tensor, Tensor]
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Told `(layer, queries [rows, heads, entries, dim], keys, values [rows, kv_heads, entries, dim])`
 of a block; gives what its queries found, as the queries."""
 
 
-class DFlashModel(nn.Module):
+RENAMES = (("encoder.fc.", "fc."), ("encoder.output_norm_enc.", "hidden_norm."))
+"""What transformers' assistants call them."""
+
+FUSED = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+"""Projections that vLLM keeps in one tensor, one below the other."""
+
+
+class DFlashModel(DraftModule):
     """Drafts blocks from the target's states (DFlash, Chen et al. 2026, arXiv 2602.06036).
 
     An entry of the *context* is `hidden_norm(fc([s_1; ...; s_n]))` of a committed token, made from
@@ -44,7 +54,7 @@ class DFlashModel(nn.Module):
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.head_dim = config, config.head_dim
         qwen3 = config.qwen3()
         self.fc = nn.Linear(config.states_width, config.hidden_size, bias=False)
         self.hidden_norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -57,20 +67,47 @@ class DFlashModel(nn.Module):
         self.token_ids: Tensor | None  # what the target calls each drafted token, [draft vocab]
         self.register_buffer("token_ids", None, persistent=False)
 
+    @staticmethod
+    def from_pretrained(
+        folder: Path | str,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> DFlashModel:
+        """Returns a drafter from a folder of `config.json` and safetensors.
+
+        Raises:
+            SoonerError: files that can't be read; a tensor that is unknown, missing or of another
+                shape, by its name.
+            UnsupportedError: positions of several axes.
+        """
+        config = DFlashConfig.load(Path(folder))
+        model, weights = DFlashModel(config), Weights.read(Path(folder), "DFlash drafter", RENAMES)
+        _split(weights, config)
+        if (table := weights.tensors.get("embed_tokens.weight")) is not None:
+            model.embed_tokens = nn.Embedding(*table.shape)
+        drafted = config.draft_vocab_size or config.vocab_size
+        if (head := weights.tensors.get("lm_head.weight")) is not None:
+            drafted = len(head)
+            model.lm_head = nn.Linear(head.shape[1], drafted, bias=False)
+        if drafted is not None:
+            model.token_ids = weights.take_vocabulary(drafted, config.vocab_size)
+        weights.fill(model)
+        return model.to(device, dtype).eval()
+
+    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
+        """Write `config.json` and `model.safetensors` in z-lab's layout.
+
+        Args:
+            dtype: of the file; by default the drafter's own.
+        """
+        write(folder, self.config.published(), self.state_dict(), dtype)
+
     @property
     def slot_bytes(self) -> int:
         """Returns bytes of a token's keys and values in all layers."""
         config = self.config
         width = 2 * config.num_key_value_heads * config.head_dim
         return config.num_hidden_layers * width * self.dtype.itemsize
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.fc.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.fc.weight.device
 
     def context(self, states: Tensor) -> Tensor:
         """Returns entries of the context, `[rows, entries, hidden]`.
@@ -79,13 +116,6 @@ class DFlashModel(nn.Module):
             states: of the target's layers, side by side, `[rows, entries, layers * hidden]`.
         """
         return self.hidden_norm(self.fc(states.to(self.device, self.dtype)))
-
-    def rotation(self, positions: Tensor) -> Rotation:
-        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
-        entries, dim]`.
-        """
-        cos, sin = self.rotary(self.fc.weight, positions)
-        return cos[:, None], sin[:, None]
 
     def keys_values(self, layer: int, entries: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
         """Returns keys and values of a layer, `[rows, kv_heads, entries, dim]` each.
@@ -96,7 +126,7 @@ class DFlashModel(nn.Module):
         """
         attention: Any = self.layers[layer].self_attn
         keys = attention.k_norm(self._split(attention.k_proj(entries)))
-        return _rotated(keys, rotation), self._split(attention.v_proj(entries))
+        return rotated(keys, rotation), self._split(attention.v_proj(entries))
 
     def denoise(self, embeds: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """Returns the states of blocks, `[rows, entries, hidden]`, for the LM head.
@@ -113,7 +143,7 @@ class DFlashModel(nn.Module):
             attention = layer.self_attn
             queries = attention.q_norm(self._split(attention.q_proj(entering)))
             keys, values = self.keys_values(number, entering, rotation)
-            output = attend(number, _rotated(queries, rotation), keys, values)
+            output = attend(number, rotated(queries, rotation), keys, values)
             states = states + attention.o_proj(output.transpose(1, 2).flatten(2))
             states = states + layer.mlp(layer.post_attention_layernorm(states))
         return self.norm(states)
@@ -145,8 +175,7 @@ class DFlashModel(nn.Module):
             logits = (logits / cap).tanh() * cap
         if self.token_ids is None:
             return logits
-        whole = logits.new_full((*logits.shape[:-1], adapter.vocab_size), -torch.inf)
-        return whole.index_copy_(-1, self.token_ids, logits)
+        return whole_vocabulary(logits, self.token_ids, adapter.vocab_size)
 
     def check(self, adapter: Any) -> None:
         """Refuse a target that this drafter was not trained for, as far as its config tells.
@@ -156,19 +185,13 @@ class DFlashModel(nn.Module):
         """
         config, name = self.config, type(adapter.model).__name__
         width, vocab = int(adapter.text_config.hidden_size), adapter.vocab_size
-        wants = {
+        sizes = {
             "hidden_size": (config.target_hidden_size or config.hidden_size, width),
             "vocab_size": (config.vocab_size or vocab, vocab),
         }
         if self.embed_tokens is None or self.lm_head is None:
-            wants["width of embedding and head"] = (config.hidden_size, width)
-        for what, (expected, have) in wants.items():
-            if expected != have:
-                raise SoonerError(
-                    f"DFlash drafter was trained for a target with {what} {expected}, but {name} "
-                    "has "
-                    f"{have}; give that target"
-                )
+            sizes["width of embedding and head"] = (config.hidden_size, width)
+        check_sizes("DFlash drafter", adapter, sizes)
         if self.embed_tokens is None and config.mask_token_id >= vocab:
             raise SoonerError(
                 f"DFlash drafter has mask_token_id {config.mask_token_id}, but the vocabulary of "
@@ -177,14 +200,17 @@ class DFlashModel(nn.Module):
         if target := config.provenance.get("target"):
             check_target(target, adapter)
 
-    def _split(self, states: Tensor) -> Tensor:
-        """`[rows, entries, heads * dim]` to `[rows, heads, entries, dim]`.
 
-        Norms of heads work on the last axis, so they may come behind it.
-        """
-        return states.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
-
-
-def _rotated(states: Tensor, rotation: Rotation) -> Tensor:
-    cos, sin = rotation
-    return states * cos + rotate_half(states) * sin
+def _split(weights: Weights, config: DFlashConfig) -> None:
+    """Split fused projections."""
+    kv = config.num_key_value_heads * config.head_dim
+    rows = {
+        "self_attn.qkv_proj": [config.num_attention_heads * config.head_dim, kv, kv],
+        "mlp.gate_up_proj": [config.intermediate_size] * 2,
+    }
+    for name, value in list(weights.tensors.items()):
+        fused = next((key for key in FUSED if f".{key}." in name), None)
+        if fused is not None and value.shape[0] == sum(rows[fused]):
+            del weights.tensors[name]
+            for part, piece in zip(FUSED[fused], value.split(rows[fused]), strict=True):
+                weights.tensors[name.replace(fused, part)] = piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,12 +14,86 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from ...engine.attention.block import Block
 from ...engine.attention.context import block_attention
+from ...errors import SoonerError
 from .target_print import check_target
 
 Rotation = tuple[Tensor, Tensor]
 
 
-class DraftHead(nn.Module):
+class DraftModule(nn.Module):
+    """Holds what trained drafters have in common: rotary positions, heads, a vocabulary.
+
+    Attributes:
+        config: its sizes.
+        head_dim: width of a head of its attention.
+        fc: what enters it from the target.
+        rotary: transformers' module of its angles.
+    """
+
+    config: Any
+    head_dim: int
+    fc: nn.Linear
+    rotary: Any
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.fc.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.fc.weight.device
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
+        entries, dim]`.
+        """
+        cos, sin = self.rotary(self.fc.weight, positions)
+        return cos[:, None], sin[:, None]
+
+    def _split(self, states: Tensor) -> Tensor:
+        """Returns `[rows, entries, heads * head_dim]` as `[rows, heads, entries, head_dim]`."""
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        frequencies = self.rotary.inv_freq
+        moved = super()._apply(fn, recurse)
+        # Angles of far positions need fp32, whatever the weights are in.
+        self.rotary.inv_freq = frequencies.to(moved.device)
+        return moved
+
+
+def rotated(states: Tensor, rotation: Rotation) -> Tensor:
+    """Returns queries or keys `[rows, heads, entries, head_dim]` turned by angles of positions."""
+    cos, sin = rotation
+    return states * cos + rotate_half(states) * sin
+
+
+def whole_vocabulary(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
+    """Returns logits `[..., vocab]` of those of the tokens `ids`; others have minus infinity."""
+    whole = logits.new_full((*logits.shape[:-1], vocab), -torch.inf)
+    return whole.index_copy(-1, ids.to(logits.device), logits)
+
+
+def check_sizes(kind: str, adapter: Any, sizes: Mapping[str, tuple[Any, Any]]) -> None:
+    """Refuse a target of other sizes than a drafter was trained for.
+
+    Args:
+        kind: what the drafter is called.
+        adapter: the target's.
+        sizes: what the drafter expects and what the target has, by name.
+
+    Raises:
+        SoonerError: names the first that differs.
+    """
+    for name, (expected, actual) in sizes.items():
+        if expected != actual:
+            raise SoonerError(
+                f"{kind} was trained for a target with {name} {expected}, but "
+                f"{type(adapter.model).__name__} has {actual}; give that target"
+            )
+
+
+class DraftHead(DraftModule):
     """One decoder layer that goes on from a target's states.
 
     An entry is a state and the token behind it. `read` makes the head's own states of the target's,
@@ -29,33 +104,18 @@ class DraftHead(nn.Module):
     prompt, then cost their keys and values alone.
 
     Attributes:
-        config: its sizes.
         heads, kv_heads: of its attention.
-        head_dim: width of one.
         wants_positions: it takes the target's positions rather than counting tokens.
-        rotary: transformers' module of its angles.
     """
-
-    config: Any
 
     heads: int
     kv_heads: int
-    head_dim: int
     wants_positions: bool = False
-    rotary: Any
 
     @property
     def attention(self) -> Any:
         """Returns the module with `q_proj`, `k_proj`, `v_proj` and `o_proj`."""
         raise NotImplementedError
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.attention.q_proj.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.attention.q_proj.weight.device
 
     @property
     def temperature(self) -> float:
@@ -122,13 +182,6 @@ class DraftHead(nn.Module):
         """
         return embeds
 
-    def rotation(self, positions: Tensor) -> Rotation:
-        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
-        entries, dim]`.
-        """
-        cos, sin = self.rotary(self.attention.q_proj.weight, positions)
-        return cos[:, None], sin[:, None]
-
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         """What enters the layer, `[rows, entries, width]`."""
         raise NotImplementedError
@@ -163,8 +216,7 @@ class DraftHead(nn.Module):
 
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
         """Returns queries or keys `[rows, heads, entries, head_dim]` at their positions."""
-        cos, sin = rotation
-        return states * cos + rotate_half(states) * sin
+        return rotated(states, rotation)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
@@ -183,43 +235,6 @@ class DraftHead(nn.Module):
         """
         return block_attention(queries, keys, values, block)
 
-    def forward(
-        self,
-        embeds: Tensor,
-        states: Tensor,
-        mask: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """Every entry of whole rows: estimates `[rows, entries, hidden]`.
-
-        Args:
-            embeds: of the token behind each state, `[rows, entries, hidden]`.
-            states: the target's, as long.
-            mask: additive, `[rows or 1, 1, entries, entries]`; causal by default.
-            positions: of the entries, as `rotation` takes them; by default they are counted.
-        """
-        fused = self.fuse(embeds, self.read(states))
-        entries = fused.shape[1]
-        if positions is None:
-            positions = torch.arange(entries, device=fused.device)[None]
-        rotation = self.rotation(positions)
-        if mask is None:
-            lowest = torch.finfo(fused.dtype).min
-            mask = fused.new_full((entries, entries), lowest).triu(1)[None, None]
-        keys, values = self.keys_values(fused, rotation)
-        return self.estimate(fused, self.attend(self.queries(fused, rotation), keys, values, mask))
-
-    def _split(self, states: Tensor) -> Tensor:
-        """`[rows, entries, heads * head_dim]` to `[rows, heads, entries, head_dim]`."""
-        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-
     def _normed(self, states: Tensor, name: str) -> Tensor:
         norm = getattr(self.attention, name, None)
         return states if norm is None else norm(states)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        frequencies = self.rotary.inv_freq
-        moved = super()._apply(fn, recurse)
-        # Angles of far positions need fp32, whatever the weights are in.
-        self.rotary.inv_freq = frequencies.to(moved.device)
-        return moved

@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import (
 
 from ...errors import SoonerError
 from ..published import CONFIG, Weights
-from .base import DraftHead, Rotation
+from .base import DraftHead, Rotation, check_sizes, whole_vocabulary
 from .config import Eagle3Config
 from .published import RENAMES, read_eagle3_config, save_eagle3
 
@@ -117,28 +117,16 @@ class Eagle3Head(DraftHead):
 
     def check(self, adapter: Any) -> None:
         super().check(adapter)
-        width = int(adapter.text_config.hidden_size)
-        read = self.config.target_hidden_size or self.config.hidden_size
-        if read != width:
-            raise SoonerError(
-                f"draft head was trained for states of width {read}, the target's are {width} "
-                "wide; give the target that it was trained for"
-            )
-        if self.embed_tokens is None and self.config.hidden_size != width:
-            raise SoonerError(
-                f"draft head is {self.config.hidden_size} wide, the target's embeddings {width}, "
-                "and it has no embed_tokens of its own; give the target that it was trained for"
-            )
+        config, width = self.config, int(adapter.text_config.hidden_size)
+        sizes = {"hidden_size": (config.target_hidden_size or config.hidden_size, width)}
+        if self.embed_tokens is None or self.lm_head is None:
+            sizes["width of embedding and head"] = (config.hidden_size, width)
+        check_sizes("draft head", adapter, sizes)
         highest = int(self.token_ids.max())
         if self.lm_head is not None and highest >= adapter.vocab_size:
             raise SoonerError(
                 f"draft head drafts token {highest}, the target's vocabulary ends at "
                 f"{adapter.vocab_size - 1}; give the target that it was trained for"
-            )
-        if self.lm_head is None and self.config.hidden_size != width:
-            raise SoonerError(
-                f"draft head is {self.config.hidden_size} wide and has no lm_head of its own, the "
-                f"target is {width} wide; give the target that it was trained for"
             )
 
     def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
@@ -213,8 +201,7 @@ class Eagle3Head(DraftHead):
         if self.lm_head is None:
             return super().scores(self.norm(states), adapter)
         logits = self.drafted_logits(states).to(adapter.device)
-        whole = logits.new_full((*logits.shape[:-1], adapter.vocab_size), -torch.inf)
-        return whole.index_copy(-1, self.token_ids.to(logits.device), logits)
+        return whole_vocabulary(logits, self.token_ids, adapter.vocab_size)
 
 
 def _axes(config: Eagle3Config) -> Tensor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,90 @@ from torch import Tensor, nn
 
 from ...errors import SoonerError, UnsupportedError
 from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files, write
-from .base import DraftHead, Rotation
-from .mtp_layouts import QWEN, Layout, find_layout
+from .base import DraftHead, Rotation, check_sizes
 from .published import FIELDS, sooner_fields
 from .target_print import fingerprint
 
 FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
 """Types of text models whose decoder layers are computed here, as `MtpHead.estimate` has it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Holds the names of an MTP layer's tensors.
+
+    Attributes:
+        prefixes: what may stand in front of all of them; `{n}` is the target's number of layers.
+        fc, embed_norm, hidden_norm, norm: of the parts around the decoder layer.
+        layer: in front of the decoder layer's.
+        goes_on_normed: the next token is drafted from the state behind `norm`, not before it.
+        copies: of the target's embedding and LM head, which are passed over.
+    """
+
+    prefixes: tuple[str, ...]
+    fc: str
+    embed_norm: str
+    hidden_norm: str
+    norm: str
+    layer: str
+    goes_on_normed: bool
+    copies: tuple[str, ...] = ()
+
+    @property
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """Returns pairs of what a published name begins with behind the prefix, and `MtpHead`'s."""
+        return ((f"{self.fc}.", "fc."), (f"{self.embed_norm}.", "embed_norm."),
+                (f"{self.hidden_norm}.", "hidden_norm."), (f"{self.norm}.", "norm."),
+                (self.layer, "layer."))  # fmt: skip
+
+
+QWEN = Layout(
+    prefixes=("mtp.", "model.mtp."),
+    fc="fc",
+    embed_norm="pre_fc_norm_embedding",
+    hidden_norm="pre_fc_norm_hidden",
+    norm="norm",
+    layer="layers.0.",
+    goes_on_normed=True,
+)
+"""Qwen3.5's, as vLLM's `qwen3_5_mtp` reads it."""
+
+GLM = Layout(
+    prefixes=("model.language_model.layers.{n}.", "model.layers.{n}."),
+    fc="eh_proj",
+    embed_norm="enorm",
+    hidden_norm="hnorm",
+    norm="shared_head.norm",
+    layer="",
+    goes_on_normed=False,
+    copies=("shared_head.head.weight", "embed_tokens.weight"),
+)
+"""GLM-OCR's, as vLLM's `glm_ocr_mtp` reads it: DeepSeek-V3's names."""
+
+
+def find_layout(config: Mapping[str, Any], names: Iterable[str]) -> tuple[Layout, str] | None:
+    """How a checkpoint holds an MTP layer, and the prefix of its tensors; `None` without one.
+
+    Args:
+        config: its config.json.
+        names: of its tensors.
+    """
+    layers = (config.get("text_config") or config).get("num_hidden_layers")
+    present = set(names)
+    for layout in (QWEN, GLM):
+        for prefix in layout.prefixes:
+            prefix = prefix.format(n=layers)
+            if f"{prefix}{layout.fc}.weight" in present:
+                return layout, prefix
+    return None
+
+
+def is_mtp(config: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether a folder holds an MTP layer, or tensors that are called so."""
+    present = set(names)
+    return find_layout(config, present) is not None or any(
+        name.startswith("mtp.") for name in present
+    )
 
 
 @dataclass(frozen=True)
@@ -147,13 +224,9 @@ class MtpHead(DraftHead):
     def check(self, adapter: Any) -> None:
         super().check(adapter)
         mine, other = self.config.text, adapter.text_config
-        for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
-            if getattr(mine, name) != getattr(other, name):
-                raise SoonerError(
-                    f"MTP layer is of a target whose {name} is {getattr(mine, name)}, this one's "
-                    f"is {getattr(other, name)}; give the checkpoint that the target was loaded "
-                    "from"
-                )
+        names = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
+        sizes = {name: (getattr(mine, name), getattr(other, name)) for name in names}
+        check_sizes("MTP layer", adapter, sizes)
 
     def placed(self, target: Any) -> DraftHead:
         head: Any = super().placed(target)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SoonerError
-from ...methods.dflash import loader
 from ...methods.dflash.denoiser import DFlashModel
 from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
 from ...methods.threads import torch_threads
@@ -164,7 +163,7 @@ class BlockTrainer(Trainer):
     def write_head(self, folder: Path, record: dict[str, Any]) -> None:
         record = {**record, "target": self.data[0].index["target"]}
         self.head.config = replace(self.head.config, provenance=record)
-        loader.save(self.head, folder)
+        self.head.save_pretrained(folder)
 
 
 def recorded_layers(adapter: Any, settings: Recipe) -> tuple[int, ...]:
