@@ -6,11 +6,10 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import KnowsOldNames, check_fields, check_keys, option
+from ...checks import KnowsOldNames, check_fields, option
 from ...errors import SoonerError, under_old_names
 
 METHODS = ("jacobi", "sjd", "plain")
@@ -100,15 +99,6 @@ class ImagineSettings(KnowsOldNames):
             value = getattr(self, name)
             if value is not None:
                 raise SoonerError(f"{name}={value} has no effect with {by}; leave one of them out")
-
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> ImagineSettings:
-        """Build settings from plain data; unknown keys are refused by name."""
-        check_keys("setting", options, cls)
-        values = dict(options)
-        if values.get("size") is not None:
-            values["size"] = tuple(values["size"])  # JSON knows no tuples
-        return cls(**values)
 
     def sampling_options(self) -> dict[str, Any]:
         """Returns the options of `sooner.draw` that choose codes."""
