@@ -217,3 +217,12 @@ def test_options_are_checked() -> None:
     with pytest.raises(sooner.SoonerError, match="nodes"):
         DDTree(model, nodes=0)
     assert DFlash(model, num_draft_tokens=9).largest_block() == 4, "a block has three drafts"
+
+
+def test_angles_stay_in_fp32_whatever_the_weights_are_in() -> None:
+    """Those of far positions would be wrong by radians in bf16."""
+    model, far = DFlashModel(_config()), torch.tensor([[4001]])
+    expected = model.rotation(far)
+    moved = model.to(torch.bfloat16).rotation(far)
+    for ours, other in zip(expected, moved, strict=True):
+        torch.testing.assert_close(ours, other.float(), atol=5e-3, rtol=0)
