@@ -74,6 +74,9 @@ class ModelRunner:
     Args:
         adapter: the model family's adapter.
         capacity: slots a row, prompt and the largest block included.
+
+    Attributes:
+        delta: how far each row's next position is ahead of its length, `[rows]`, or `[axes, rows]`.
     """
 
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
@@ -82,7 +85,7 @@ class ModelRunner:
         self.rope = _length_rope(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.is_stacked = not is_split(adapter.model)
-        self._delta = RowTensor(torch.empty(0, dtype=torch.long), axis=-1)
+        self.delta = RowTensor(torch.empty(0, dtype=torch.long), axis=-1)
 
     @property
     def lengths(self) -> list[int]:
@@ -250,7 +253,7 @@ class ModelRunner:
         if offset is not None:
             lengths = lengths + offset
         # [rows, entries], or [axes, rows, entries]
-        positions = (self._delta.used + lengths)[..., None]
+        positions = (self.delta.used + lengths)[..., None]
         if depths is not None:
             positions = positions + depths[..., written:]
         if sizes is not None:  # padding has no position that every model knows
@@ -365,7 +368,7 @@ class ModelRunner:
 
     def _use(self, rows: int) -> None:
         self.cache.use(rows)
-        self._delta.use(rows)
+        self.delta.use(rows)
 
     @property
     def takes_graphs(self) -> bool:
@@ -375,43 +378,38 @@ class ModelRunner:
     @property
     def buffers(self) -> list[Tensor]:
         """What stays where it is as long as no row needs more room."""
-        return [*self.cache.buffers, self._delta.whole]
+        return [*self.cache.buffers, self.delta.whole]
 
     @property
     def next_position(self) -> Tensor:
         """Returns the position after the committed tokens, `[rows]`, or `[axes, rows]`."""
-        delta = self._delta.used
+        delta = self.delta.used
         return delta + self.cache.lengths_on(delta.device)
 
     def resume(self, lengths: list[int], next_position: Tensor) -> None:
         """Go on behind `lengths` slots of the cache that were filled without a prefill."""
         self.cache.set_lengths(lengths)
         delta = next_position - self.cache.lengths_on(next_position.device)
-        if self._delta.has_room(delta, self.cache.max_rows):
-            self._delta.replace(delta)
+        if self.delta.has_room(delta, self.cache.max_rows):
+            self.delta.replace(delta)
         else:
-            self._delta = RowTensor(delta, self.cache.max_rows, axis=-1)
-
-    @property
-    def delta(self) -> RowTensor:
-        """How far each row's next position is ahead of its length, `[rows]`, or `[axes, rows]`."""
-        return self._delta
+            self.delta = RowTensor(delta, self.cache.max_rows, axis=-1)
 
     def move_to(self, delta: RowTensor) -> None:
         """Keep `delta` where another runner of the model did, whose rows are gone."""
-        if not self._delta.used.numel():  # before a prefill
+        if not self.delta.used.numel():  # before a prefill
             delta.use(0)
-        elif not delta.has_room(self._delta.used):
+        elif not delta.has_room(self.delta.used):
             return
-        elif delta is not self._delta:
-            delta.replace(self._delta.used)
-        self._delta = delta
+        elif delta is not self.delta:
+            delta.replace(self.delta.used)
+        self.delta = delta
 
     def commit(self, paths: list[list[int]]) -> None:
         """Keep the block entries `paths[row]`; entry 0 is the root. For those with host lists."""
         width = max(len(path) for path in paths)
         padded = [[*path, *[0] * (width - len(path)), len(path)] for path in paths]
-        table = torch.tensor(padded, device=self._delta.used.device)  # [rows, width + 1]
+        table = torch.tensor(padded, device=self.delta.used.device)  # [rows, width + 1]
         is_chain = all(path == list(range(len(path))) for path in paths)
         self.commit_path(table[:, 1:-1], table[:, -1], is_chain)
         self.note_commit([len(path) for path in paths])
@@ -452,12 +450,12 @@ class ModelRunner:
     def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.cache.select_rows(rows)
-        self._delta.select_rows(torch.tensor(rows, dtype=torch.long))
+        self.delta.select_rows(torch.tensor(rows, dtype=torch.long))
 
     def merge(self, other: ModelRunner) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
         self.cache.merge(other.cache)
-        self._delta.merge(other._delta.used)
+        self.delta.merge(other.delta.used)
 
 
 def is_split(model: Any) -> bool:

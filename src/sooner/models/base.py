@@ -29,6 +29,10 @@ STATES = frozenset({"conv", "linear_attention"})
 """Kinds of layers that keep a state in the place of slots, which takes chains (`recurrent.py`)."""
 
 
+PROMPT_MASK = "prompt_mask"
+"""Under this name a prompt's own masks travel to `decode`."""
+
+
 def keeps_states(model: Any) -> bool:
     """Returns whether some layers of a model keep a state, as its config tells."""
     config: Any = getattr(model, "config", None)
@@ -40,6 +44,14 @@ def is_sharded(model: Any) -> bool:
     """Returns whether transformers has split a model over processes by a `tp_plan`."""
     has_mesh = getattr(model, "_device_mesh", None) is not None
     return has_mesh and (getattr(model, "_tp_size", None) or 1) > 1
+
+
+def refuse_ahead(what: str, model: Any) -> UnsupportedError:
+    """Returns the error of something that takes it that no token sees those behind it."""
+    return UnsupportedError(
+        f"{what} knows no prompts that see ahead, as those of {type(model).__name__} do; leave it "
+        "out"
+    )
 
 
 class Adapter:
@@ -157,14 +169,12 @@ class Adapter:
         Raises:
             UnsupportedError: layers with windows or chunks, or a prompt that sees ahead.
         """
-        from .prompt_masks import EXTRA, refuse_ahead  # of few models
-
         if self.windows:
             raise UnsupportedError(
                 f"{what} knows no windows or chunks, and {type(self.model).__name__} has layers "
                 "with them; leave it out"
             )
-        if prompt is not None and EXTRA in prompt.extras:
+        if prompt is not None and PROMPT_MASK in prompt.extras:
             raise refuse_ahead(what, self.model)
 
     @property

@@ -14,10 +14,9 @@ from ..engine.cache import CACHE_NAMES, cache_of
 from ..engine.interface import Prompt, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
-from .base import Adapter, Packing, TextModel, keeps_states
+from .base import PROMPT_MASK, Adapter, Packing, TextModel, keeps_states
 from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
-from .prompt_masks import EXTRA as MASKS
 from .prompt_masks import handed, masks_of, packed_masks, refuse_parts, sees_ahead
 from .scores import scores_of
 from .video import FEATURES, PLACES, DeepStack
@@ -127,9 +126,7 @@ CARRIED = {
     "cache_position", "return_dict", "output_attentions", "output_hidden_states", "labels",
     "logits_to_keep", *TOKENWISE, PLACES, FEATURES,
 }  # fmt: skip
-
 """Arguments of a decoder that say nothing of a prompt but its embeddings."""
-
 
 WORDS = {"token_type_ids", "mm_token_type_ids"}
 """What processors say of words, too."""
@@ -281,7 +278,7 @@ class Generic(DeepStack):
                 extras[name] = _tokens(arguments[name], packed)
         mask = masks_of(arguments.get("attention_mask"), packed.rows, packed.padded)
         if mask and (self._sees_ahead or sees_ahead(mask, packed)):
-            extras[MASKS] = packed_masks(mask, packed)
+            extras[PROMPT_MASK] = packed_masks(mask, packed)
         return extras
 
     @property
@@ -293,21 +290,21 @@ class Generic(DeepStack):
         extras = super().repeat_extras(prompt, copies)
         for name in TOKENWISE & prompt.extras.keys():
             extras[name] = prompt.extras[name].repeat_interleave(copies, 0)
-        if MASKS in prompt.extras:
-            masks = prompt.extras[MASKS].items()
-            extras[MASKS] = {kind: mask.repeat_interleave(copies, 0) for kind, mask in masks}
+        if PROMPT_MASK in prompt.extras:
+            masks = prompt.extras[PROMPT_MASK].items()
+            extras[PROMPT_MASK] = {kind: mask.repeat_interleave(copies, 0) for kind, mask in masks}
         return extras
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
         extras = super().prune_extras(prompt, keep, packed)
         for name in TOKENWISE & prompt.extras.keys():
             extras[name] = _tokens(prompt.extras[name], packed)
-        if MASKS in prompt.extras:
-            extras[MASKS] = packed_masks(prompt.extras[MASKS], packed)
+        if PROMPT_MASK in prompt.extras:
+            extras[PROMPT_MASK] = packed_masks(prompt.extras[PROMPT_MASK], packed)
         return extras
 
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]:
-        if MASKS in prompt.extras or self._sees_ahead:
+        if PROMPT_MASK in prompt.extras or self._sees_ahead:
             raise refuse_parts(self.model)
         return super().cut_extras(prompt, start, end)
 
@@ -333,7 +330,7 @@ class Generic(DeepStack):
         return self._scores(super().logits(hidden))
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
-        if (masks := kwargs.pop(MASKS, None)) is not None:
+        if (masks := kwargs.pop(PROMPT_MASK, None)) is not None:
             kwargs["attention_mask"] = handed(masks)
         end, unscaled = cache_of(kwargs).get_seq_length() + embeds.shape[1], self._unscaled
         if unscaled is not None and end > unscaled:

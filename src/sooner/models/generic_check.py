@@ -16,21 +16,17 @@ from ..errors import UnsupportedError
 from .base import Adapter
 
 PARENTS = [-1, -1, 0, 0, 1, 3]
-
 """Two siblings at the root and two below the first; the longest path has three nodes."""
 
 TREE_PATH = [0, 3, 5]
-
 """The path that is committed before the second tree."""
 
 CHAIN = [-1, 0, 1, 2, 3, 4]
 
 CHAIN_PATH = [0, 1, 2]
-
 """The check for models that take chains alone."""
 
 Rounds = tuple[tuple[int, tuple[list[int], ...]], ...]
-
 """For each tree in turn: a stride through the vocabulary, and the paths that are compared."""
 
 ROUNDS: Rounds = ((104729, ([0, 2], TREE_PATH, [1, 4])), (1299709, ([0, 2],)))
@@ -42,11 +38,9 @@ CHAINS: Rounds = ((104729, ([0, 1, 2, 3, 4, 5],)), (1299709, ([0, 1, 2, 3],)))
 BRIEF_CHAIN: Rounds = ((104729, (CHAIN_PATH,)),)
 
 LENGTHS = (7, 4)
-
 """Tokens of the two prompts of a check without inputs: rows are ragged."""
 
 NEAR, NEAR_HALF = 1e-3, 5e-2
-
 """Root mean square of what logits may differ by, in units of their own spread."""
 
 

@@ -182,18 +182,14 @@ class DeepSeekOCR(Adapter):
 
     @cached_property
     def _text_forward(self) -> tuple[Callable[..., Any], str]:
-        """That forward, and its name for the cache; looked up once, not at every step."""
-        forward = _textual(type(self.decoder)).forward
-        return forward, cache_argument(forward)
-
-
-def _textual(kind: type) -> Any:
-    """Returns the nearest class above whose forward takes no pictures."""
-    for parent in kind.__mro__:
-        forward = parent.__dict__.get("forward")
-        if forward is not None and "images" not in inspect.signature(forward).parameters:
-            return parent
-    raise UnsupportedError(f"{kind.__name__} has no forward without pictures below its own")
+        """The nearest forward above the decoder's that takes no pictures, and its name for the
+        cache; looked up once, not at every step."""
+        kind = type(self.decoder)
+        for parent in kind.__mro__:
+            forward = parent.__dict__.get("forward")
+            if forward is not None and "images" not in inspect.signature(forward).parameters:
+                return forward, cache_argument(forward)
+        raise UnsupportedError(f"{kind.__name__} has no forward without pictures below its own")
 
 
 def _packed_heads(states: Tensor, inputs: PrefillInputs) -> Tensor:

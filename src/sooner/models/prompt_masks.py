@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-
-EXTRA = "prompt_mask"
-"""Under this name a prompt's own masks travel to `decode`."""
-
-
-class Packed(Protocol):
-    """What masks need of the packing of padded rows, which `sooner.models.base.Packing` has."""
-
-    order: Tensor
-    inside: Tensor
-
+from .base import Packing
 
 Masks = dict[str, Tensor]
 """By kind of layer, or under "" for all of them: `[rows, 1, width, width]`, as the model has it."""
@@ -47,7 +37,7 @@ def has_masks(mask: Any) -> bool:
     return isinstance(mask, dict) or (isinstance(mask, Tensor) and mask.ndim == 4)
 
 
-def sees_ahead(masks: Masks, packed: Packed) -> bool:
+def sees_ahead(masks: Masks, packed: Packing) -> bool:
     """Returns whether any real token sees one behind it. If none does, the mask that the decoder
     itself makes for the packed prompt is the same.
     """
@@ -57,7 +47,7 @@ def sees_ahead(masks: Masks, packed: Packed) -> bool:
     return any(bool((_seen(mask) & ahead.to(mask.device)).any()) for mask in results)
 
 
-def packed_masks(masks: Masks, packed: Packed) -> Masks:
+def packed_masks(masks: Masks, packed: Packing) -> Masks:
     """Returns masks of some of the tokens."""
     return {kind: _packed(mask, packed) for kind, mask in masks.items()}
 
@@ -75,7 +65,7 @@ def refuse_parts(model: Any) -> UnsupportedError:
     )
 
 
-def _packed(mask: Tensor, packed: Packed) -> Tensor:
+def _packed(mask: Tensor, packed: Packing) -> Tensor:
     """`[rows, 1, padded, padded]` to `[rows, 1, width, width]`; padding sees itself at least."""
     order = packed.order.to(mask.device)
     rows = torch.arange(len(mask), device=mask.device)[:, None, None]
@@ -87,11 +77,3 @@ def _packed(mask: Tensor, packed: Packed) -> Tensor:
 
 def _seen(mask: Tensor) -> Tensor:
     return mask if mask.dtype == torch.bool else mask == 0
-
-
-def refuse_ahead(what: str, model: Any) -> UnsupportedError:
-    """Returns the error of something that takes it that no token sees those behind it."""
-    return UnsupportedError(
-        f"{what} knows no prompts that see ahead, as those of {type(model).__name__} do; leave it "
-        "out"
-    )

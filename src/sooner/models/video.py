@@ -12,7 +12,6 @@ from ..engine.interface import Prompt
 from .base import Adapter, Packing
 
 BETWEEN = -1
-
 """Label of a video token that belongs to no frame, such as a newline."""
 
 PLACES, FEATURES = "visual_pos_masks", "deepstack_visual_embeds"

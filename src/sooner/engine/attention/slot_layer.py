@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
 from ...errors import UnsupportedError
-
-
-class LayerOwner(Protocol):
-    """The cache that a layer is part of (`SlotCache`), with what all layers share."""
-
-    capacity: int
-    block_slots: Tensor | None
-
-    @property
-    def is_empty(self) -> bool: ...
-
-    @property
-    def is_uniform(self) -> bool: ...
-
-    @property
-    def longest(self) -> int: ...
-
-    def lengths_on(self, device: torch.device) -> Tensor: ...
-
-    def allocate(self, layer: Any, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]: ...
-
-    def separate(self) -> None: ...
 
 
 class SlotLayer(CacheLayerMixin):
@@ -54,14 +32,15 @@ class SlotLayer(CacheLayerMixin):
     is_croppable = False
     is_sliding = False
 
-    def __init__(self, owner: LayerOwner) -> None:
+    def __init__(self, owner: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._owner = weakref.ref(owner)  # or keys and values would wait for the collector
         self.dropped = 0
         self.whole: tuple[Tensor, ...] = ()
 
     @property
-    def owner(self) -> LayerOwner:
+    def owner(self) -> Any:
+        """Returns the cache that the layer is part of, a `SlotCache`."""
         owner = self._owner()
         assert owner is not None
         return owner

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..cache import SlotCache
 from .recorder import GraphRecorder, Replays, power_of_two
 from .store import release
 
@@ -19,24 +17,8 @@ MAX_PARTS = 128
 Function = Callable[..., tuple[Tensor, ...]]
 
 
-class PartRunner(Protocol):
-    """Runs a drafter (`methods.sized_draft.DraftRunner`), as far as graphs know it.
-
-    Attributes:
-        options: what its functions depend on beside their inputs and weights.
-    """
-
-    adapter: Any
-    cache: SlotCache
-    graphs: Any
-    options: Hashable
-
-    @property
-    def buffers(self) -> list[Tensor]: ...
-
-    def using(self, rows: int) -> AbstractContextManager[None]: ...
-
-    def resize(self, capacity: int) -> None: ...
+PartRunner = Any
+"""Runs a drafter (`methods.sized_draft.DraftRunner`)."""
 
 
 class PartGraphs:

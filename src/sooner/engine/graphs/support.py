@@ -15,7 +15,7 @@ WAITING = {
 
 UPDATED = ("dynamic", "longrope")
 """Kinds of RoPE for which transformers reads the largest position in each forward; a runner that
-turns each token by itself (`decoding/rope.py`) does not."""
+turns each token by itself (`engine/rope.py`) does not."""
 
 
 def why_not_padded(runner: ModelRunner) -> str | None:

@@ -221,19 +221,13 @@ def read_page(cache: SlotCache, row: int, index: int, slots: int) -> Content:
     return cache.row_slots(row, index * slots, (index + 1) * slots)
 
 
-def write_page(cache: SlotCache, row: int, index: int, content: Content) -> None:
-    """Copy a page into the slots of a contiguous row, as far as the row has them."""
-    slots = content[0].shape[2]
-    for mine, source in zip(read_page(cache, row, index, slots), content, strict=True):
-        mine.copy_(source[:, :, : mine.shape[2]])
-
-
 @torch.inference_mode()
 def fill_pages(cache: SlotCache, pages: list[Content]) -> None:
-    """Copy pages into the slots of a contiguous row that has none yet."""
+    """Copy pages into the slots of a contiguous row that has none yet, as far as it has them."""
     if pages and not cache.slot_layers[0].is_initialized:
         stores = [store[None] for tensor in pages[0] for store in tensor]
         for layer, number in zip(cache.slot_layers, range(0, len(stores), 2), strict=True):
             layer.lazy_initialization(stores[number], stores[number + 1])
     for index, page in enumerate(pages):
-        write_page(cache, 0, index, page)
+        for mine, source in zip(read_page(cache, 0, index, page[0].shape[2]), page, strict=True):
+            mine.copy_(source[:, :, : mine.shape[2]])

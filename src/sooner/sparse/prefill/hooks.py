@@ -18,8 +18,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ...engine.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
+from ...models.base import refuse_ahead
 from ...models.hooks import AttentionCall, ForwardHooks
-from ...models.prompt_masks import has_masks, refuse_ahead
+from ...models.prompt_masks import has_masks
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
 from .forward_context import SparsePrefill, of_call, of_prompt
