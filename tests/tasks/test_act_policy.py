@@ -24,7 +24,7 @@ def literal(actor: Policy, seen: Observation) -> np.ndarray:
     ids = inputs["input_ids"]
     for _ in range(HORIZON * DIMS):
         with torch.inference_mode():
-            logits = actor.model(ids, inputs["pixel_values"]).logits
+            logits = actor.model(ids, pixel_values=inputs["pixel_values"]).logits
         ids = torch.cat([ids, logits[:, -1:].argmax(-1)], 1)
     return ids[0, inputs["input_ids"].shape[1] :].numpy().reshape(HORIZON, DIMS)
 
