@@ -209,8 +209,8 @@ class ParseJob(DocumentJob):
         """Yields pages to be done, each document planned when the one before it is read."""
         for number in self._numbers:
             # Paths remember what was asked of them: those of a hundred thousand documents must not.
-            given = self.documents[number]
-            document = replace(given, path=Path(given.path), place=Path(given.place))
+            document = self.documents[number]
+            document = replace(document, path=Path(document.path), place=Path(document.place))
             work, problem = await in_thread(self._planned, worker, document)
             self._open(work.of, len(work.left), work.done, work.aside)
             if problem:

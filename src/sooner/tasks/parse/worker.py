@@ -309,8 +309,9 @@ class PageWorker:
     def _loaded(self) -> Any:
         """Returns the parser; as many pages more are under way as it takes."""
         if self._parser is None:
-            made = self._load()
-            self._parser = made if hasattr(made, "pages_in_flight") else SinglePageParser(made)
+            parser = self._load()
+            is_concurrent = hasattr(parser, "pages_in_flight")
+            self._parser = parser if is_concurrent else SinglePageParser(parser)
             more = self._parser.pages_in_flight - 1
             self.capacity += more
             for _ in range(more):
