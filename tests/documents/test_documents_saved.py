@@ -88,13 +88,19 @@ def item(kind: str, place: int, label: str, top: float, **other: Any) -> dict[st
     """An item of docling's, 10 points high, `top` points from the top of a page of 200."""
     bbox = {"l": 10, "t": 200 - top, "r": 90, "b": 190 - top, "coord_origin": "BOTTOMLEFT"}
     prov = [{"page_no": 1, "bbox": bbox, "charspan": [0, 5]}]
-    return {"self_ref": f"#/{kind}/{place}", "label": label, "prov": prov, "children": [], **other}
+    item = {
+        "self_ref": f"#/{kind}/{place}", "parent": {"$ref": "#/body"}, "children": [],
+        "label": label, "prov": prov, **other,
+    }  # fmt: skip
+    return {**item, "orig": item["text"]} if "text" in item else item
 
 
 def cell(row: int, column: int, text: str, columns: int = 1) -> dict[str, Any]:
     return {
         "start_row_offset_idx": row,
+        "end_row_offset_idx": row + 1,
         "start_col_offset_idx": column,
+        "end_col_offset_idx": column + columns,
         "row_span": 1,
         "col_span": columns,
         "text": text,
@@ -102,15 +108,18 @@ def cell(row: int, column: int, text: str, columns: int = 1) -> dict[str, Any]:
 
 
 def test_docling(tmp_path: Path) -> None:
+    pytest.importorskip("docling_core")
+
     def refs(*names: str) -> list[dict[str, str]]:
         return [{"$ref": f"#/{name}"} for name in names]
 
+    group = {"$ref": "#/groups/0"}
     texts = [
         item("texts", 0, "page_header", 0, text="Head", content_layer="furniture"),
         item("texts", 1, "section_header", 20, text="1 Start", level=1),
-        item("texts", 2, "list_item", 40, text="one", enumerated=True, marker="1."),
-        item("texts", 3, "list_item", 50, text="two", enumerated=False, marker="-"),
-        item("texts", 4, "caption", 70, text="Table 1"),
+        item("texts", 2, "list_item", 40, text="one", enumerated=True, marker="1.", parent=group),
+        item("texts", 3, "list_item", 50, text="two", enumerated=False, marker="-", parent=group),
+        item("texts", 4, "caption", 70, text="Table 1", parent={"$ref": "#/tables/0"}),
         item("texts", 5, "formula", 110, text="E = 1"),
         item("texts", 6, "text", 120, text="Over two pages."),
     ]
@@ -119,14 +128,17 @@ def test_docling(tmp_path: Path) -> None:
     table = item("tables", 0, "table", 80, data={
         "num_rows": 2, "num_cols": 2,
         "table_cells": [cell(0, 0, "a & b", 2), cell(1, 1, "d"), cell(1, 0, "c")]})  # fmt: skip
-    table["children"] = refs("texts/4")
+    table["children"] = table["captions"] = refs("texts/4")
     document = {
         "schema_name": "DoclingDocument",
         "version": "1.6.0",
-        "body": {"children": refs("texts/0", "texts/1", "groups/0", "tables/0", "texts/5",
+        "name": "paper",
+        "body": {"self_ref": "#/body",
+                 "children": refs("texts/0", "texts/1", "groups/0", "tables/0", "texts/5",
                                   "texts/6", "pictures/0")},
-        "furniture": {"children": []},
-        "groups": [{"self_ref": "#/groups/0", "children": refs("texts/2", "texts/3")}],
+        "furniture": {"self_ref": "#/furniture", "children": []},
+        "groups": [{"self_ref": "#/groups/0", "parent": {"$ref": "#/body"}, "label": "list",
+                    "children": refs("texts/2", "texts/3")}],
         "texts": texts,
         "tables": [table],
         "pictures": [item("pictures", 0, "picture", 150)],

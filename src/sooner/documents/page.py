@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import SoonerError
-from .regions import Box, clipped
+from .regions import Box, PageDraft, clipped
 
 Picture = np.ndarray
 """RGB, `[height, width, 3]`, uint8."""
@@ -169,3 +170,26 @@ class BrokenPage:
         """Returns the error to raise where a broken page shall stop everything."""
         page = f", page {self.number}" if self.number else ""
         return SoonerError(f"'{self.source}'{page}: {self.reason}")
+
+
+BLANK = "no text found on the page"
+"""Reason of an empty draft of a blank page, which is no failure."""
+
+
+class PageDrafter(Protocol):
+    """Writes a draft of a page: fast, approximate (the pipeline `q_phi` of section 3.1).
+
+    Attributes:
+        name: for reports.
+    """
+
+    name: str
+
+    def __call__(self, page: Page) -> PageDraft:
+        """Returns a draft with boxes in pixels of `page.picture`; with a reason where there is
+        none.
+
+        Raises:
+            SoonerError: something that would be wrong with any page, such as a missing package.
+        """
+        ...

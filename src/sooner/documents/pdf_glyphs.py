@@ -168,12 +168,17 @@ class GlyphReader:
         self._doubles = [ctypes.c_double() for _ in range(4)]
         self._name, self._flags = ctypes.create_string_buffer(128), ctypes.c_int()
 
-    def runs(self) -> Iterator[list[Word]]:
-        """Yields words of each of PDFium's lines that are seen on the page."""
-        for words in self._runs():
-            visible = [word for word in words if word and self._is_seen(word)]
-            self.hidden += sum(map(bool, words)) - len(visible)
-            yield visible
+    def runs(self) -> list[list[Word]]:
+        """Returns words of each of PDFium's lines that are seen on the page.
+
+        Where most words are not, PDFium can't draw their fonts, and all that are drawn count.
+        """
+        runs = [[word for word in words if word] for words in self._runs()]
+        drawn = {id(w) for words in runs for w in words if self.is_scan or w[0].style.is_drawn}
+        seen = {id(w) for words in runs for w in words if id(w) in drawn and self._is_seen(w)}
+        shown = seen if 2 * len(seen) >= len(drawn) else drawn
+        self.hidden = sum(map(len, runs)) - len(shown)
+        return [[word for word in words if id(word) in shown] for words in runs]
 
     def _runs(self) -> Iterator[list[Word]]:
         words: list[Word] = [[]]
@@ -255,11 +260,7 @@ class GlyphReader:
         return Style(size * scale * self.place.unit, bold, mono, angle, is_drawn, has_shapes)
 
     def _is_seen(self, word: Word) -> bool:
-        """Returns whether a word is seen on the page; those of a scan's layer are meant to be
-        invisible.
-        """
-        if not self.is_scan and not word[0].style.is_drawn:
-            return False
+        """Returns whether there is ink in a word's place; the layer of a scan is seen on it."""
         x0, y0, x1, y1 = (round(edge) for edge in box_of(word))
         window = self.grey[max(y0, 0) : max(y1 + 1, 0), max(x0, 0) : max(x1 + 1, 0)]
         if not window.size:

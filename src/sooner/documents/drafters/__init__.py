@@ -1,6 +1,6 @@
 """Drafters of pages: OCR, a PDF's own text layer, and files that other programs saved."""
 
-from .base import BLANK, PageDrafter
+from ..page import BLANK, PageDrafter
 from .combine import AllOf, FirstOf
 from .guard import guarded
 from .ocr import OCR

@@ -10,9 +10,8 @@ import numpy as np
 from ...errors import SoonerError
 from ..languages import is_read_by_default
 from ..order import in_reading_order
-from ..page import Page
+from ..page import BLANK, Page, PageDrafter
 from ..regions import PICTURE, PageDraft, Region, area, iou, resized
-from .base import BLANK, PageDrafter
 
 MIN_PICTURE = 0.05
 """Share of the page that a picture takes in which there may be text that matters."""

@@ -16,9 +16,8 @@ from typing import Any
 
 from ...checks import check_number, check_whole
 from ...errors import SoonerError
-from ..page import Page
+from ..page import Page, PageDrafter
 from ..regions import PageDraft
-from .base import PageDrafter
 
 START, GRACE = 60.0, 5.0
 """Seconds that a process gets in addition for its first page, and to end by itself."""

@@ -20,10 +20,9 @@ from PIL import Image
 from ...checks import check_whole
 from ...errors import SoonerError, unknown
 from ..grouping import Area, regions_of
-from ..page import Line, Page, Picture
+from ..page import BLANK, Line, Page, Picture
 from ..regions import FORMULA, PageDraft, around, box, label_of
 from ..resolution import MAX_SIDE
-from .base import BLANK
 from .straight import Lie, lie_of
 
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))

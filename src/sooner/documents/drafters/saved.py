@@ -16,10 +16,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import SoonerError
+from ...errors import SoonerError, error_line
 from ..inputs import natural
 from ..lines import is_item
 from ..page import Page
@@ -189,13 +190,15 @@ def to_page(
 
 
 class Format(NamedTuple):
-    """A form that saved results have: how to know it, and how to read a page's regions out of it.
+    """A form that saved results have: how to know it, how to read a page's regions out of it, and
+    what its JSON is made to before.
 
     `read` gives `None` if the file is not about that page.
     """
 
     is_mine: Callable[[Any], bool]
     read: Callable[[Any, Page], list[Region] | None]
+    opened: Callable[[Any], Any] = lambda data: data
 
 
 def _region(name: str, text: Any, place: Any = None, level: int = 0) -> Region:
@@ -257,82 +260,56 @@ def _is_docling(data: Any) -> bool:
     )
 
 
-def _read_docling(data: Any, page: Page) -> list[Region] | None:
-    pages = data.get("pages") or {}
-    size = (pages.get(str(page.number)) or {}).get("size") or {}
-    width, height = (
-        float(size.get(side) or native)
-        for side, native in zip(("width", "height"), page.native, strict=True)
-    )
-    seen: set[str] = set()
-    roots = (data.get("furniture") or {}, data.get("body") or {})
-    items = [item for root in roots for item in _docling_items(data, root, seen)]
-    regions = [region for item in items for region in _docling_regions(item, page.number, height)]
-    if not regions and pages and str(page.number) not in pages:
+def _open_docling(data: Any) -> Any:
+    """Returns a `DoclingDocument`, which docling-core checks."""
+    try:
+        from docling_core.types.doc import DoclingDocument
+    except ImportError:
+        raise SoonerError(
+            "docling's JSON needs docling-core; install it with: pip install 'sooner[docling]'"
+        ) from None
+    return DoclingDocument.model_validate(data)
+
+
+def _read_docling(document: Any, page: Page) -> list[Region] | None:
+    from docling_core.types.doc import ContentLayer, TableItem
+
+    known = document.pages.get(page.number)
+    if known is None and document.pages:
         return None
-    return to_page(regions, page, (width, height))
+    size = page.native if known is None else (known.size.width, known.size.height)
+    items: dict[str, Any] = {}  # by reference; captions of a table before it
+    layers = set(ContentLayer)
+    for item, _ in document.iterate_items(included_content_layers=layers, traverse_pictures=True):
+        above = item.captions if isinstance(item, TableItem) else ()
+        for part in (*(reference.resolve(document) for reference in above), item):
+            items[part.self_ref] = part
+    parts = [part for item in items.values() for part in _docling_parts(item, page.number, size)]
+    return to_page(parts, page, size)
 
 
-def _docling_items(
-    data: dict[str, Any], node: dict[str, Any], seen: set[str]
-) -> Iterator[dict[str, Any]]:
-    """Yields items below a node in reading order, each once; captions of a table before it."""
-    for child in node.get("children") or []:
-        reference = str(child.get("$ref") or child.get("cref") or "")
-        if not reference or reference in seen:
-            continue
-        seen.add(reference)
-        item: Any = data
-        for part in reference.removeprefix("#/").split("/"):
-            item = item[int(part)] if isinstance(item, list) else item[part]
-        inner = list(_docling_items(data, item, seen))
-        is_table = label_of(str(item.get("label"))) == TABLE
-        above = [part for part in inner if is_table and part.get("label") == "caption"]
-        yield from above
-        if "prov" in item:
-            yield item
-        yield from (part for part in inner if part not in above)
-
-
-def _docling_regions(item: dict[str, Any], number: int, height: float) -> Iterator[Region]:
+def _docling_parts(item: Any, number: int, size: tuple[float, float]) -> Iterator[Region]:
     """Yields an item's part on a page; one that goes over several has a share on each."""
-    name = str(item.get("label", "text"))
-    label = label_of(name)
-    level = int(item.get("level") or 0) + (1 if label == SECTION_HEADER else 0)
-    for place in item.get("prov") or []:
-        if int(place["page_no"]) != number:
-            continue
-        left, top, right, bottom = (float(place["bbox"][edge]) for edge in "ltrb")
-        if place["bbox"].get("coord_origin", "BOTTOMLEFT") == "BOTTOMLEFT":
-            top, bottom = height - top, height - bottom
-        start, end = place.get("charspan") or (0, 0)
-        share = slice(start, end) if len(item["prov"]) > 1 and end > start else slice(None)
-        text = _docling_text(item, name, label, share)
-        yield _region(name, text, (left, top, right, bottom), 1 if label == TITLE else level)
+    name, label = item.label.value, label_of(item.label.value)
+    level = {TITLE: 1, SECTION_HEADER: getattr(item, "level", 0) + 1}.get(label, 0)
+    for place in item.prov:
+        if place.page_no == number:
+            start, end = place.charspan
+            share = slice(start, end) if len(item.prov) > 1 and end > start else slice(None)
+            bbox = place.bbox.to_top_left_origin(size[1]).as_tuple()
+            yield _region(name, _docling_text(item, label, share), bbox, level)
 
 
-def _docling_text(item: dict[str, Any], name: str, label: str, share: slice) -> str:
+def _docling_text(item: Any, label: str, share: slice) -> str:
     if label == TABLE:
-        table = _docling_table(item.get("data") or {})
-        return to_html(table) if table else ""
-    text = str(item.get("text") or item.get("orig") or "")[share].strip()
+        rows: Table = [[] for _ in range(item.data.num_rows)]
+        for cell in sorted(item.data.table_cells, key=lambda cell: cell.start_col_offset_idx):
+            rows[cell.start_row_offset_idx].append(Cell(cell.text, cell.row_span, cell.col_span))
+        return to_html(rows) if rows else ""
+    text = (getattr(item, "text", "") or getattr(item, "orig", ""))[share].strip()
     if label == LIST_ITEM and text:
-        return f"{str(item.get('marker') or '-').strip() if item.get('enumerated') else '-'} {text}"
-    return f"{FENCE}\n{text}\n{FENCE}" if name == "code" and text else text
-
-
-def _docling_table(data: dict[str, Any]) -> Table:
-    """Returns rows of the cells that begin in them."""
-    rows: dict[int, list[tuple[int, Cell]]] = {}
-    for cell in data.get("table_cells") or []:
-        spans = int(cell.get("row_span", 1)), int(cell.get("col_span", 1))
-        begun = rows.setdefault(int(cell["start_row_offset_idx"]), [])
-        begun.append((int(cell["start_col_offset_idx"]), Cell(str(cell.get("text", "")), *spans)))
-    count = int(data.get("num_rows") or max(rows, default=-1) + 1)
-    return [
-        [cell for _, cell in sorted(rows.get(row, []), key=lambda entry: entry[0])]
-        for row in range(count)
-    ]
+        return f"{item.marker.strip() if item.enumerated else '-'} {text}"
+    return f"{FENCE}\n{text}\n{FENCE}" if item.label.value == "code" and text else text
 
 
 def _read_draft(data: Any, page: Page) -> list[Region]:
@@ -343,7 +320,7 @@ def _read_draft(data: Any, page: Page) -> list[Region]:
 FORMATS = {
     "paddle": Format(lambda data: bool(_paddle_results(data)), _read_paddle),
     "mineru": Format(is_content_list, _read_mineru),
-    "docling": Format(_is_docling, _read_docling),
+    "docling": Format(_is_docling, _read_docling, _open_docling),
     "sooner": Format(
         lambda data: isinstance(data, dict) and isinstance(data.get("regions"), list), _read_draft
     ),
@@ -370,12 +347,11 @@ class SavedJson:
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         for path, is_of_page in self.files.of(page):
-            data = _load(path)
-            form = _form_of(data, path)
             try:
-                regions = form.read(data, page)
+                read, data = _opened(path, path.stat().st_mtime_ns)
+                regions = read(data, page)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = error_line(error)
                 raise SoonerError(f"'{path}' is not as its format should be ({reason})") from None
             if regions is not None and (regions or is_of_page):
                 seconds = time.perf_counter() - began
@@ -385,17 +361,16 @@ class SavedJson:
         return PageDraft([], seconds, self.name, page.size, f"{reason} in '{self.files.root}'")
 
 
-def _load(path: Path) -> Any:
+@lru_cache(maxsize=1)
+def _opened(path: Path, changed: int) -> tuple[Callable[[Any, Page], list[Region] | None], Any]:
+    """Returns how a file is read, and what is in it; the last one is kept for its next page."""
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SoonerError(f"'{path}' can't be read: {error.strerror}") from None
     except ValueError as error:
         raise SoonerError(f"'{path}' is no JSON: {error}") from None
-
-
-def _form_of(data: Any, path: Path) -> Format:
     for form in FORMATS.values():
         if form.is_mine(data):
-            return form
+            return form.read, form.opened(data)
     raise SoonerError(f"'{path}' has none of the known formats: {', '.join(FORMATS)}")

@@ -7,9 +7,8 @@ import time
 from ..grouping import EXACT, regions_of
 from ..lattice import drawn_tables
 from ..lines import with_markers
-from ..page import Page
+from ..page import BLANK, Page
 from ..regions import PAGE_FOOTER, PICTURE, TEXT, PageDraft, Region, numbered
-from .base import BLANK
 
 
 class TextLayer:
