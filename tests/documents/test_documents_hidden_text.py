@@ -78,6 +78,17 @@ def test_white_text_on_a_dark_panel_is_seen(tmp_path: Path) -> None:
     assert draft.reason == ""
 
 
+def test_words_count_where_their_font_cannot_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canvas = Canvas(str(tmp_path / "page.pdf"))
+    canvas.drawString(72, 700, SEEN)
+    canvas.save()
+    monkeypatch.setattr("sooner.documents.pdf_glyphs.MIN_CONTRAST", 1000)  # more than ink has
+    draft = drafted(tmp_path / "page.pdf")
+    assert (draft.texts, draft.reason) == ([SEEN], "")
+
+
 def test_a_layer_twice_is_read_once(tmp_path: Path) -> None:
     """Fat print drawn twice, and an invisible layer upon text."""
     canvas = Canvas(str(tmp_path / "page.pdf"))

@@ -1,12 +1,11 @@
 """Results and texts that other programs saved, as drafts.
 
-Known from the programs' own documentation and sources, docling's from its own test files:
+Known from the programs' own documentation and sources, docling's by its own package:
 
 - PP-StructureV3 (PaddleX' `layout_parsing/result_v2.py`): one `NAME_res.json` a page with
   `page_index` from 0 (null for pictures) and `parsing_res_list` of `{block_label, block_content,
   block_bbox}`, newer versions also `block_order`, `width` and `height`; its service wraps the same.
-- docling (`tests/data/groundtruth`): a `DoclingDocument`, whose `body.children` refer to items
-  with `prov` of `page_no` from 1 and boxes in points.
+- docling: a `DoclingDocument`, by docling-core.
 """
 
 from __future__ import annotations
