@@ -234,9 +234,10 @@ def check_keys(kind: str, mapping: Mapping[str, Any], known: type | Collection[s
     Raises:
         SoonerError: names the first that is not, and the nearest.
     """
-    names = field_names(known) if isinstance(known, type) else known
+    if isinstance(known, type):
+        known = [field.name for field in dataclasses.fields(known)]
     for key in mapping:
-        check_choice(kind, key, names)
+        check_choice(kind, key, known)
 
 
 def check_inputs(inputs: Any) -> None:

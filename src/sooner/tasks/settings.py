@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import KnowsOldNames, check_fields, check_keys, option
+from ..checks import KnowsOldNames, check_fields, option
 from ..errors import SoonerError, under_old_names, unknown
 from ..registry import choices
 
@@ -91,12 +90,6 @@ class CaptionSettings(KnowsOldNames):
             parse_prefill(self.prefill)
         if self.top_p < 1 and self.is_greedy:
             raise SoonerError(f"top_p is {self.top_p:g}, but temperature 0 is greedy; raise it")
-
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> CaptionSettings:
-        """Build settings from plain data; unknown keys are refused by name."""
-        check_keys("setting", options, cls)
-        return cls(**options)
 
     @property
     def is_greedy(self) -> bool:
