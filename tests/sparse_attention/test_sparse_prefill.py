@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -15,7 +16,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sooner
 import tiny
-import tiny_canvas
 from method_matrix import METHODS
 from recorders import hook_count
 from sooner import MMInference
@@ -195,9 +195,11 @@ def test_methods_on_a_sparse_target_have_its_output_alone(method: str, family: s
     assert made.stats.mode == "approximate"
 
 
-def test_a_model_without_transformers_attention_is_refused() -> None:
-    """Cosmos calls its kernel itself."""
-    model = tiny_canvas.cosmos_ar()
+def test_a_model_whose_layers_have_configs_of_their_own_is_refused() -> None:
+    """Its attention can't be replaced by one name in one config."""
+    model = copy.deepcopy(tiny.model(FAMILIES[0]))
+    layer = next(each for each in model.modules() if hasattr(each, "q_proj"))
+    layer.config = copy.deepcopy(layer.config)
     refused = pytest.raises(UnsupportedError, match="AttentionInterface")
     with refused, sooner.MMInference.auto()(model):
         pass

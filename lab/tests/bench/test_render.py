@@ -17,6 +17,7 @@ from sooner_lab.bench.declared import times
 from sooner_lab.bench.plots import Figure, Panel
 from sooner_lab.bench.render import Page, Table, goal_table, pivot
 from sooner_lab.cli.bench_parts import show_tables
+from sooner_lab.provenance import provenance
 
 
 def result(dirty: bool, **more: Any) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def fresh_record(**options: Any) -> dict[str, Any]:
-    return origin.provenance("cpu", "float32", 0, **options)
+    return provenance("cpu", "float32", 0, **options)
 
 
 def test_written_results_do_not_make_a_tree_dirty_and_sources_do(tree: Path) -> None:

@@ -8,15 +8,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from ...tasks.act.observation import brief
 from ..refusal import BadRequestError
-
-if TYPE_CHECKING:
-    from .protocol import GenerationRequest
 
 MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
 
@@ -259,7 +256,18 @@ def schema_text(field: str, schema: Any) -> str:
     return json.dumps(schema)
 
 
-Request = TypeVar("Request", bound="GenerationRequest")
+class Checked(ApiFields):
+    """A request that checks what its fields' types can't."""
+
+    def check(self) -> None:
+        """Refuse fields that go against each other.
+
+        Raises:
+            BadRequestError: names the field.
+        """
+
+
+Request = TypeVar("Request", bound=Checked)
 TYPES = {
     "messages": 'a list of objects such as {"role": "user", "content": "hello"}',
     "image_url": 'an object such as {"url": "data:image/png;base64,..."}',

@@ -18,6 +18,7 @@ from .messages import (
     MAX_TOOLS,
     ApiFields,
     AudioPart,
+    Checked,
     Message,
     Structure,
     StructuredOutputs,
@@ -89,7 +90,7 @@ TokenIds = Annotated[
 ]
 
 
-class GenerationRequest(ApiFields):
+class GenerationRequest(Checked):
     """What both completions have. Sampling that is not set follows `generation_config.json`."""
 
     model_config = ConfigDict(strict=True, extra="allow")
