@@ -17,6 +17,7 @@ import torch
 
 import sooner
 import tiny
+from methods.children import children as draft_processes
 from sooner.methods.parallel.board import POSTED, STOPPED, UPDATE, Board, nameless_file
 from sooner.methods.parallel.worker import Task, Worker, receive
 
@@ -41,32 +42,9 @@ def parallel(**options: Any) -> sooner.ParallelVLM:
     return sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="process", **options)
 
 
-EXISTING: set[int] = set()
-"""Children that were there before a test: trackers and servers that other files' tests started."""
-
-
-@pytest.fixture(autouse=True)
-def _ignore_existing_children() -> None:
-    """Let `children` tell of the processes that the test starts, and of no other."""
-    EXISTING.clear()
-    EXISTING.update(children())
-
-
 def children() -> list[int]:
-    """Process ids of this process's children, those in `OTHERS` left out."""
-    parent_id = os.getpid()
-    process_ids = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry.name}/stat") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent_id and fields[0] != "Z" and int(entry.name) not in EXISTING:
-            process_ids.append(int(entry.name))
-    return process_ids
+    """Process ids of the draft processes that a test started."""
+    return [child.pid for child in draft_processes()]
 
 
 def stop_at(place: int) -> Callable[..., None]:
