@@ -55,8 +55,7 @@ class PromptLayout:
     @classmethod
     def text(cls, tokens: int, device: torch.device | str = "cpu") -> PromptLayout:
         """Returns the layout of `tokens` words and nothing else."""
-        words = torch.full((tokens,), TEXT, device=device)
-        return cls(words, torch.full_like(words, -1))
+        return cls.spans(("text", tokens)).to(device)
 
     @classmethod
     def spans(cls, *spans: tuple[str, int], frame: int = 0) -> PromptLayout:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...engine.interface import Prompt
 from ...models import Adapter
 from ...models.hooks import AttentionCall, prompt_attention
 from ..attention import Backend, Partial, States
@@ -18,11 +17,6 @@ from ..modality import IMAGE, PADDING, TEXT, VIDEO, PromptLayout
 from ..patterns import Dense, HeadPattern
 from ..table import PatternTable
 from .report import LayerReport, PrefillReport
-
-
-def of_prompt(prompt: Prompt) -> list[PromptLayout]:
-    """Returns the layout of each row of a packed prompt."""
-    return [PromptLayout.of(prompt, row) for row in range(prompt.rows)]
 
 
 def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[PromptLayout] | None:

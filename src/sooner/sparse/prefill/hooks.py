@@ -23,7 +23,7 @@ from ...models.hooks import AttentionCall, ForwardHooks
 from ...models.prompt_masks import has_masks
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
-from .forward_context import SparsePrefill, of_call, of_prompt
+from .forward_context import SparsePrefill, of_call
 from .report import Report
 
 logger = logging.getLogger("sooner")
@@ -152,7 +152,8 @@ class PrefillHooks(ForwardHooks):
             if not cache.is_empty or cache.prompt is None:
                 return None
             self.adapter.require_plain_causal(NAME, cache.prompt)
-            return of_prompt(cache.prompt)
+            prompt = cache.prompt
+            return [PromptLayout.of(prompt, row) for row in range(prompt.rows)]
         call: Mapping[str, Any] | None = getattr(self.local, "call", None)
         if call is None or torch.is_grad_enabled():
             return None
