@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.common import tiles_for
-from ..kernels.dense import dense
+from ..kernels.common import dense, tiles_for
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
 from ..kernels.vertical_slash import vertical_slash
