@@ -118,7 +118,8 @@ def _sampled(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
 
 
 def _numbers(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
-    later = noise.advance(torch.arange(ROWS)).select_rows(torch.arange(ROWS))
+    line = torch.arange(ROWS)
+    later = RowNoise(noise.seeds, noise.places + line).select_rows(line)
     drawn = pick(q, later.uniforms(Purpose.DRAFT, torch.arange(1 + NODES), is_fresh=True))
     return drawn, later.waiting(Purpose.GUMBEL, 2, VOCAB), DRAWN.broken(scores), GREEDY.broken(q)
 

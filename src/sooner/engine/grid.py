@@ -83,10 +83,6 @@ class TokenGrid:
                 return back - self.head if back >= self.head else -1
         return -1
 
-    def code_places(self) -> Tensor:
-        """Returns places of the codes in raster order, `[frames * height * width]`."""
-        return (self.kinds() == CODE).nonzero()[:, 0]
-
     def pick_codes(self, tokens: Tensor) -> Tensor:
         """Returns the codes, counted from 0, of whole spans.
 
@@ -96,7 +92,8 @@ class TokenGrid:
         Returns:
             `[rows, frames, height, width]`.
         """
-        codes = tokens[:, self.code_places().to(tokens.device)] - self.codes[0]
+        places = (self.kinds() == CODE).nonzero()[:, 0]  # in raster order
+        codes = tokens[:, places.to(tokens.device)] - self.codes[0]
         return codes.view(-1, self.frames, self.height, self.width)
 
 

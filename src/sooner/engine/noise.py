@@ -11,7 +11,7 @@ was thrown away: a draft behind a rejection is verified, and drawn, by the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -70,10 +70,6 @@ class RowNoise:
         """
         requests = requests.long()
         return RowNoise(mix64(requests * _REQUEST + seed), torch.full_like(requests, generated))
-
-    def advance(self, tokens: Tensor) -> RowNoise:
-        """Counts the draws of each row after it generated `tokens [rows]` more."""
-        return replace(self, places=self.places + tokens)
 
     def select_rows(self, rows: Tensor) -> RowNoise:
         """Returns the noise of the rows with these indices, `[selected]`."""

@@ -113,11 +113,28 @@ class VQGANDecoder:
 
     def _empty(self, state: dict[str, Tensor]) -> nn.Module:
         """Returns the decoder without its weights."""
-        return _decoder(state)
+        config = JanusVQVAEConfig(
+            base_channels=1,
+            channel_multiplier=level_widths(state),
+            num_res_blocks=count(state, "decoder.up.0.block.") - 1,
+            latent_channels=state["decoder.conv_in.weight"].shape[1],
+            out_channels=state["decoder.conv_out.weight"].shape[0],
+        )
+        decoder = JanusVQVAEDecoder(config)
+        for level in decoder.up:
+            level.attn = nn.ModuleList()
+        return decoder
 
     def _named(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the weights of a part under the names that it has here."""
-        return _upside_down(state, len(self.decoder.up))
+        """Returns the weights of a part under the names that it has here; Meta counts the levels
+        from the finest, transformers from the coarsest."""
+        turned = {}
+        for name, tensor in state.items():
+            parts = name.split(".")
+            if parts[0] == "up":
+                parts[1] = str(len(self.decoder.up) - 1 - int(parts[1]))
+            turned[".".join(parts)] = tensor
+        return turned
 
 
 def level_widths(state: dict[str, Tensor]) -> list[int]:
@@ -145,29 +162,3 @@ def _read(file: Path, advice: str) -> dict[str, Tensor]:
             "safetensors and give that"
         ) from error
     return whole.get("state_dict", whole)
-
-
-def _decoder(state: dict[str, Tensor]) -> JanusVQVAEDecoder:
-    """Returns an empty decoder whose sizes are those of the tensors."""
-    config = JanusVQVAEConfig(
-        base_channels=1,
-        channel_multiplier=level_widths(state),
-        num_res_blocks=count(state, "decoder.up.0.block.") - 1,
-        latent_channels=state["decoder.conv_in.weight"].shape[1],
-        out_channels=state["decoder.conv_out.weight"].shape[0],
-    )
-    decoder = JanusVQVAEDecoder(config)
-    for level in decoder.up:
-        level.attn = nn.ModuleList()
-    return decoder
-
-
-def _upside_down(state: dict[str, Tensor], levels: int) -> dict[str, Tensor]:
-    """Meta counts the levels from the finest, transformers from the coarsest."""
-    turned = {}
-    for name, tensor in state.items():
-        parts = name.split(".")
-        if parts[0] == "up":
-            parts[1] = str(levels - 1 - int(parts[1]))
-        turned[".".join(parts)] = tensor
-    return turned

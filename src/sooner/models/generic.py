@@ -30,14 +30,20 @@ def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
     predicate; `None` if it may be."""
     config, text = model.config, model.config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
-        return f"is an encoder and a decoder, not a causal model; it would take {OTHER_LOOP}"
+        return (
+            "is an encoder and a decoder, not a causal model; it would take a decoding loop of "
+            "its own"
+        )
     if getattr(model, "_is_stateful", False) and not keeps_states(model):
         return f"keeps a state that can't be rolled back; it would take {REPLAY}"
-    return _layers(text, kinds) or _axes(model) or _signatures(model)
+    if others := set(getattr(text, "layer_types", None) or ()) - kinds:
+        return f"has {'/'.join(sorted(others))} layers; {_of_layers(others)}"
+    if has_axes(model) and not has_pixels(model):
+        return "has positions of several axes (M-RoPE), and no pixels to place on them"
+    return _signatures(model)
 
 
 REPLAY = "chains whose accepted tokens are replayed into the state"
-OTHER_LOOP = "a decoding loop of its own"
 
 
 def _of_layers(kinds: set[str]) -> str:
@@ -49,18 +55,6 @@ def _of_layers(kinds: set[str]) -> str:
             "they see the whole prompt and a window behind it, which attention would have to hide"
         )
     return f"their state can't be rolled back; it would take {REPLAY}"
-
-
-def _layers(text: Any, known: frozenset[str]) -> str | None:
-    if kinds := set(getattr(text, "layer_types", None) or ()) - known:
-        return f"has {'/'.join(sorted(kinds))} layers; {_of_layers(kinds)}"
-    return None
-
-
-def _axes(model: Any) -> str | None:
-    if has_axes(model) and not has_pixels(model):
-        return "has positions of several axes (M-RoPE), and no pixels to place on them"
-    return None
 
 
 def has_axes(model: Any) -> bool:

@@ -183,9 +183,9 @@ class SlotLayer(CacheLayerMixin):
         return self.owner.longest + query_length - self.dropped, 0
 
     def get_seq_length(self) -> int:
-        return self.owner.longest
+        return int(self.owner.longest)
 
     def get_max_length(self) -> int:
-        return self.owner.capacity
+        return int(self.owner.capacity)
 
     get_max_cache_shape = get_max_length

@@ -19,7 +19,7 @@ from .draft_memory import DraftStore, draft_of
 from .media import MediaItem, VisualFeatures, media_of
 from .paged import PagedCache, PageStores
 from .pages import PagePool, Prefix
-from .row_pages import PageCopies, RowMemory, RowPages, SpareSlots, fill_pages
+from .row_pages import CopiedRows, PageCopies, RowMemory, RowPages, SpareSlots, fill_pages
 
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine sets another limit."""
@@ -228,7 +228,7 @@ class EngineMemory:
         rows = [RowMemory(pages[start : start + each], prefix) for start in range(0, needed, each)]
         is_paged, cache = self._stores is not None, session.target.cache
         row_pages = (
-            RowPages(pool, rows) if is_paged else self._cached_pages.rows_of(pool, cache, rows)
+            RowPages(pool, rows) if is_paged else CopiedRows(pool, rows, self._cached_pages, cache)
         )
         try:
             if self._stores is not None:

@@ -131,11 +131,12 @@ class PageCopies:
 
     Attributes:
         content: of the cached pages.
+        rows: whose slots hold the others.
     """
 
     def __init__(self) -> None:
         self.content: dict[int, Content] = {}
-        self._rows: weakref.WeakSet[CopiedRows] = weakref.WeakSet()
+        self.rows: weakref.WeakSet[CopiedRows] = weakref.WeakSet()
 
     def evict(self, page: int) -> None:
         """Its place is taken."""
@@ -149,17 +150,11 @@ class PageCopies:
             return False
         return True
 
-    def rows_of(self, pool: PagePool, cache: SlotCache, rows: Iterable[RowMemory]) -> CopiedRows:
-        """Returns pages of the rows of a contiguous cache."""
-        made = CopiedRows(pool, rows, self, cache)
-        self._rows.add(made)
-        return made
-
     def find(self, page: int) -> Content:
         """Returns what stands in a used or cached page."""
         if (tensors := self.content.get(page)) is not None:
             return tensors
-        for rows in self._rows:
+        for rows in self.rows:
             for row, memory in enumerate(rows.rows):
                 if page in memory.pages:
                     return rows.read(row, memory.pages.index(page))
@@ -174,6 +169,7 @@ class CopiedRows(RowPages):
     ) -> None:
         super().__init__(pool, rows)
         self.cached, self._cache = cached, weakref.ref(cache)
+        cached.rows.add(self)
 
     def read(self, row: int, index: int) -> Content:
         """Returns views of the slots of a row's page."""

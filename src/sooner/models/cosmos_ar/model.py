@@ -113,7 +113,8 @@ class CosmosLayer(Qwen3DecoderLayer):
         kind: Any = config
         super().__init__(kind, layer_idx)
         if not config.use_qk_norm:
-            self.self_attn.q_norm = self.self_attn.k_norm = nn.Identity()
+            attention: Any = self.self_attn
+            attention.q_norm = attention.k_norm = nn.Identity()
 
 
 class CosmosARPreTrainedModel(PreTrainedModel):
