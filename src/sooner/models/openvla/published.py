@@ -56,7 +56,7 @@ TOWER_NAMES = tuple(
         (rf"(self_attn|attention)\.({'|'.join(map(re.escape, PARTS))})\.", "attn.qkv."),
     )
 )
-"""The same within a tower."""
+"""Our names within a tower, and what stands in their places."""
 # Older Llama checkpoints hold RoPE's frequencies, which follow from the config.
 NO_USE = re.compile(r"language_model\.model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
