@@ -154,14 +154,17 @@ class ChainDrafter(Drafter):
         matches = self._look_up(outcome)
         rows, has = outcome.rows, [many > 0 for many in matches]
         left = self.context.stopping.tokens_left(rows)
-        sizes = self.draft_length.choose(rows.active, may_draft, self.began, has, left)
+        is_ragged = len(set(self.context.runner.lengths)) > 1
+        sizes = self.draft_length.choose(rows.active, may_draft, self.began, has, left, is_ragged)
         lines = zip(sizes, outcome.budget, may_draft, matches, strict=True)
         self.drafted = [
             max(min(size, budget - 1), 0) if can else min(size, many)
             for size, budget, can, many in lines
         ]
         members = len(self.members) * any(self.drafted[row] for row in self.members)
-        self.round = RoundCost(len(sizes), 1 + max(self.drafted), members=members)
+        count, block = len(sizes), 1 + max(self.drafted)
+        is_ragged |= min(count, block) > 1
+        self.round = RoundCost(count, block, members=members, is_ragged=is_ragged)
         cached, self.written = self._keep(outcome), None
         tree = Tree.empty(len(self.drafted), outcome.hidden.device)
         if members:

@@ -36,9 +36,9 @@ FOR_GOOD = 1 << 30
 """A pause without an end: the longer it is, the more its trial would have to catch up with."""
 DEBT, CREDIT = 4.0, 16.0
 """Plain rounds' time that drafts may have lost before they pause, and that of gains that counts."""
-REFRESH, FEWEST = 0.0025, 16
-"""Share of the time that a plain round may lose which times again what drafts have to beat, two in
-a row, and the fewest rounds before them: a draft that gains little is compared often."""
+REFRESH, FEWEST = 0.005, 8
+"""Share of the time that plain rounds may lose which time again what drafts have to beat, and the
+fewest rounds between two of them: a draft that gains little is compared often."""
 CONFIRMED = 2
 """Draft forwards to be timed before drafts are given up for their cost: one may have stalled."""
 LATE = 2
@@ -53,9 +53,9 @@ KEPT = 64
 """Counts that `Times` knows medians of, the last seen ones."""
 REFIT_EVERY = 8
 """Times between two fits of the prices, but for the first ones."""
-ROUND_PRICES, DRAFT_PRICES = (1.0, 0.15, 0.05), (1.0, 0.3)
-"""What a forward, each row of it and each draft token cost relative to each other, of the target
-and of a draft: only for what has been timed at a single size."""
+ROUND_PRICES, DRAFT_PRICES = (1.0, 0.15, 0.01, 0.05), (1.0, 0.3)
+"""What a forward, each row of it, each ragged row and each draft token cost relative to each other,
+of the target and of a draft: only for what has been timed at a single size."""
 
 Size = TypeVar("Size")
 
@@ -71,6 +71,7 @@ class RoundCost:
         missed: tokens that the first of them had to catch up with, where that took time.
         seconds: from when the draft was handed over until it was verified.
         members: rows of the draft forwards; `None` is all of them.
+        is_ragged: rows are of several lengths, as behind a draft, so that a forward takes longer.
     """
 
     rows: int = 1
@@ -80,6 +81,7 @@ class RoundCost:
     missed: int = 0
     seconds: float = 0.0
     members: int | None = None
+    is_ragged: bool = False
 
     @property
     def drafting_rows(self) -> int:
@@ -126,11 +128,6 @@ class Times:
         if self.count <= REFIT_EVERY or not self.count % REFIT_EVERY:
             self._prices = self._fit()
             self._ratios.clear()
-
-    def forget(self, counts: tuple[float, ...]) -> None:
-        """Drop what is known of these counts alone."""
-        self._timed.pop(counts, None)
-        self._ratios.pop(counts, None)
 
     def seconds(self, counts: tuple[float, ...]) -> float:
         """Returns estimate; 0 before the first time."""
@@ -196,33 +193,20 @@ def _typical(times: Collection[float]) -> float:
 class StepTimes:
     """Holds seconds of a round by its rows and block, and of a draft forward by its rows.
 
-    A plain round right behind one with a draft is slower than those behind it, whose weights are in
-    the processor's caches: it counts only until another one is timed.
-
     Attributes:
         plain_rounds: timed rounds without a draft.
-        is_plain: the last timed round was one, and its time is a plain round's.
     """
 
     def __init__(self) -> None:
         self.rounds, self.drafts = Times(ROUND_PRICES), Times(DRAFT_PRICES)
-        self.plain_rounds, self.is_plain = 0, False
-        self._is_warm = False  # the last round was plain
-        self._warm = set[int]()  # numbers of rows whose plain time is of such rounds
+        self.plain_rounds = 0
 
     def add(self, done: RoundCost) -> None:
         """A round was timed; a draft that had long to catch up says nothing about one step."""
         if done.seconds <= 0:  # a coarse clock
             return
-        rows, counts = done.rows, _counts(done.rows, done.block)
-        was_warm, self._is_warm = self._is_warm, done.block == 1
-        self.is_plain = was_warm and self._is_warm
-        self.plain_rounds += self._is_warm
-        if self.is_plain and rows not in self._warm:
-            self._warm.add(rows)
-            self.rounds.forget(counts)
-        if self.is_plain or done.block > 1 or rows not in self._warm:
-            self.rounds.add(counts, done.seconds)
+        self.plain_rounds += done.block == 1
+        self.rounds.add(_counts(done.rows, done.block, done.is_ragged), done.seconds)
         if done.forwards and done.drafting_rows and not done.missed:
             self.add_draft(done.drafting_rows, done.drafting / done.forwards)
 
@@ -231,22 +215,29 @@ class StepTimes:
         if seconds > 0:
             self.drafts.add((1, rows), seconds)
 
-    def round(self, rows: float, block: float) -> float:
+    def round(self, rows: float, block: float, is_ragged: bool = False) -> float:
         """Returns seconds of a round; one with a draft is no shorter than a plain one."""
-        plain = self.rounds.seconds(_counts(rows, 1))
-        return plain if block == 1 else max(plain, self.rounds.seconds(_counts(rows, block)))
+        plain = self.rounds.seconds(_counts(rows, 1, is_ragged))
+        if block == 1:
+            return plain
+        return max(plain, self.rounds.seconds(_counts(rows, block, is_ragged)))
 
-    def round_line(self, rows: float, blocks: np.ndarray) -> np.ndarray:
+    def round_line(self, rows: float, blocks: np.ndarray, is_ragged: bool = False) -> np.ndarray:
         """Returns seconds of rounds over several blocks `[n]`, as `round`."""
-        return np.maximum(self.round(rows, 1), self.rounds.line((1, rows), rows * (blocks - 1)))
+        first, plain = _counts(rows, 1, is_ragged)[:-1], self.round(rows, 1, is_ragged)
+        return np.maximum(plain, self.rounds.line(first, rows * (blocks - 1)))
+
+    def raggedness(self, rows: float) -> float:
+        """Returns seconds that a plain round takes longer where rows are of several lengths."""
+        return max(self.round(rows, 1, True) - self.round(rows, 1), 0.0)
 
     def draft(self, rows: float) -> float:
         """Returns seconds of a draft forward; 0 before the first, and of no rows."""
         return self.drafts.seconds((1, rows)) if rows else 0.0
 
 
-def _counts(rows: float, block: float) -> tuple[float, ...]:
-    return (1, rows, rows * (block - 1))
+def _counts(rows: float, block: float, is_ragged: bool) -> tuple[float, ...]:
+    return (1, rows, rows * is_ragged, rows * (block - 1))
 
 
 @dataclass(frozen=True)
@@ -278,6 +269,10 @@ class Controller(Generic[Size]):
     the next trial is paid for, and is twice as long after each failure. Where candidates promise a
     gain that rounds do not show, the balance runs out, and rounds are plain as well.
 
+    Rows that begin together are as long as each other until they draft, which makes every later
+    round dearer (`RoundCost.is_ragged`). That counts as the drafts' loss, and a trial in a batch
+    that is still even is put off until it is paid for.
+
     It outlives a run where its method keeps it: what was paid for stays paid for.
 
     Args:
@@ -294,7 +289,8 @@ class Controller(Generic[Size]):
         self.note: Callable[[str], None] = logger.info
         self.times = StepTimes()
         self.balance, self.catch_up = 0.0, 0.0
-        self._since = Counter[int]()  # rounds over so many rows since plain ones
+        self._since = Counter[int]()  # rounds over so many rows since a plain one
+        self._was_even = False  # the rows were as long as each other before they drafted
         self._is_paused, self._left, self._pause = False, 0, PAUSE
         self._rows, self._block = 0, 0  # of the last choice
         self._wait = 0  # rounds until the time of a draft should be known
@@ -306,7 +302,7 @@ class Controller(Generic[Size]):
 
     def begin(self, note: Callable[[str], None]) -> None:
         """A run begins, for whose first draft nothing has to be caught up with."""
-        self.note, self.catch_up = note, 0.0
+        self.note, self.catch_up, self._was_even = note, 0.0, False
         self._left = min(self._left, LONGEST_PAUSE)
 
     def reconsider(self) -> None:
@@ -320,6 +316,8 @@ class Controller(Generic[Size]):
         *,
         forget: Callable[[], None] = lambda: None,
         may_pause: bool = True,
+        is_ragged: bool | None = None,
+        left: float = 0.0,
     ) -> Size | None:
         """Returns the size of the next draft; `None` is a plain round.
 
@@ -328,6 +326,8 @@ class Controller(Generic[Size]):
             candidates: what could be drafted, by what is known now.
             forget: called before a trial, so that it counts more than what was seen long ago.
             may_pause: the answer holds for later rounds as well.
+            is_ragged: the rows are of several lengths; `None`: their rounds are timed alike.
+            left: plain rounds until they end, where they are not ragged and end together.
         """
         is_resting, has_changed = self.is_resting, rows != self._rows
         self._rows, self._wait = rows, max(self._wait - 1, 0)
@@ -335,13 +335,15 @@ class Controller(Generic[Size]):
             self._left -= 1
         if not self.times.plain_rounds or (is_resting and not has_changed):
             return None
-        made = candidates()
-        if self._is_paused and not is_resting:
+        is_even = is_ragged is False and rows > 1
+        self._was_even |= is_even
+        made, plain = candidates(), self.times.round(rows, 1, is_ragged is True)
+        spoilt = left * self.times.raggedness(rows) if is_even else 0.0
+        if self._is_paused and not is_resting and spoilt <= max(self.balance, 0.0):
             self._is_paused = False
             forget()
             return self._take(made, made.trial)
-        plain = self.times.round(rows, 1)
-        steps = self.times.round_line(rows, made.blocks)
+        steps = self.times.round_line(rows, made.blocks, is_ragged is not None and rows > 1)
         gains = made.tokens * plain / (made.drafting + steps)
         best = int(gains.argmax())
         gain = float(gains[best])
@@ -351,13 +353,13 @@ class Controller(Generic[Size]):
             if free >= MIN_GAIN and (gain < MIN_GAIN or not self.times.drafts.count):
                 return None if self._wait else self._take(made, made.trial)
         if gain >= MIN_GAIN and is_paid:
-            if self._since[rows] >= max((gain - 1) / REFRESH, FEWEST):
-                return None
             self._go_on(made.sizes[best], int(made.blocks[best]), gain)
-            return self._take(made, best)
+            is_due = self._since[rows] >= max((gain - 1) / REFRESH, FEWEST)
+            return None if is_due else self._take(made, best)
         if may_pause and not is_resting:
             drafting = float(np.broadcast_to(made.drafting, gains.shape)[made.trial])
-            self._rest(made.sizes[best], gain, drafting + float(steps[made.trial]) - plain, plain)
+            loss = drafting + float(steps[made.trial]) - plain + spoilt
+            self._rest(made.sizes[best], gain, loss, plain)
         return None
 
     def observe(
@@ -370,11 +372,13 @@ class Controller(Generic[Size]):
             is_counted: the balance changes.
         """
         self.times.add(done)
-        self._since[done.rows] = 0 if self.times.is_plain else self._since[done.rows] + 1
+        self._since[done.rows] = 0 if done.block == 1 else self._since[done.rows] + 1
         if not is_counted:
             return
-        plain = self.times.round(done.rows, 1)
+        plain = self.times.round(done.rows, 1, done.is_ragged and not self._was_even)
         self.balance += TRIAL_SHARE * plain
+        if done.block == 1 and done.is_ragged and self._was_even:
+            self.balance -= self.times.raggedness(done.rows)
         if done.block > 1 and tokens is not None:
             won = tokens * plain - done.drafting - done.seconds
             self.balance += max(won, -DEBT * plain / 2)  # a stall

@@ -122,6 +122,7 @@ class DraftLength:
         began: Sequence[DraftLength] | None = None,
         available: Sequence[bool] | None = None,
         left: Sequence[int] | None = None,
+        is_ragged: bool | None = None,
     ) -> list[int]:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
 
@@ -131,6 +132,7 @@ class DraftLength:
             available: those that have a draft without a forward of the draft model.
             left: tokens that each has yet to say, if that is known: unless requests come and go
                 (`Requests.expect`), what counts is then when the last of them ends.
+            is_ragged: the rows are of several lengths; `None`: that is not known.
         """
         return [self.largest] * len(rows)
 
@@ -250,6 +252,7 @@ class AdaptiveDraftLength(DraftLength):
         began: Sequence[DraftLength] | None = None,
         available: Sequence[bool] | None = None,
         left: Sequence[int] | None = None,
+        is_ragged: bool | None = None,
     ) -> list[int]:
         may = may_draft or [True] * len(rows)
         self._had_peers |= len({*rows, *self._rows}) > 1
@@ -276,7 +279,11 @@ class AdaptiveDraftLength(DraftLength):
                 return Candidates(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
 
             forget = partial(self.acceptance.forget, TRIAL_MEMORY)
-            self._size = self.controller.choose(count, candidates, forget=forget) or 0
+            until = fmean(closed) if closed else 0.0
+            size = self.controller.choose(
+                count, candidates, forget=forget, is_ragged=is_ragged, left=until
+            )
+            self._size = size or 0
         return [self._size] * len(rows)
 
     def _tokens(

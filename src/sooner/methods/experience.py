@@ -232,7 +232,7 @@ class Requests:
             rounds = rounds_to_the_end(left, chances, self.of_half(rows))
             tokens = rounds[0] / rounds
         plain, draft = times.round(rows, 1), times.draft(rows)
-        steps = sizes * draft + times.round_line(rows, 1 + sizes)
+        steps = sizes * draft + times.round_line(rows, 1 + sizes, rows > 1)
         seconds = float((steps / tokens[1:]).min())
         length = min(traffic.tokens, limit or math.inf)
         saved = length * (plain * (1 - MIN_SAVED) - seconds) / rows

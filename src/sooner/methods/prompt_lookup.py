@@ -106,10 +106,13 @@ class LookupDrafter(Drafter):
         found = self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
         rows, has = outcome.rows.active, [many > 0 for many in found]
         left = self.context.stopping.tokens_left(outcome.rows)
-        sizes = self.draft_length.choose(rows, [False] * len(rows), None, has, left)
+        is_ragged = len(set(self.context.runner.lengths)) > 1
+        sizes = self.draft_length.choose(rows, [False] * len(rows), None, has, left, is_ragged)
         drafts = [draft[:size] for draft, size in zip(self.lookup.drafts, sizes, strict=True)]
         self.drafted = [len(draft) for draft in drafts]
-        self.round = RoundCost(len(drafts), 1 + max(self.drafted), members=0)
+        count, block = len(drafts), 1 + max(self.drafted)
+        is_ragged |= min(count, block) > 1
+        self.round = RoundCost(count, block, members=0, is_ragged=is_ragged)
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
 
