@@ -337,29 +337,29 @@ class Controller(Generic[Size]):
             return None
         is_even = is_ragged is False and rows > 1
         self._was_even |= is_even
-        made, plain = candidates(), self.times.round(rows, 1, is_ragged is True)
-        spoilt = left * self.times.raggedness(rows) if is_even else 0.0
-        if self._is_paused and not is_resting and spoilt <= max(self.balance, 0.0):
+        table, plain = candidates(), self.times.round(rows, 1, is_ragged is True)
+        surcharge = left * self.times.raggedness(rows) if is_even else 0.0
+        if self._is_paused and not is_resting and surcharge <= max(self.balance, 0.0):
             self._is_paused = False
             forget()
-            return self._take(made, made.trial)
-        steps = self.times.round_line(rows, made.blocks, is_ragged is not None and rows > 1)
-        gains = made.tokens * plain / (made.drafting + steps)
+            return self._take(table, table.trial)
+        steps = self.times.round_line(rows, table.blocks, is_ragged is not None and rows > 1)
+        gains = table.tokens * plain / (table.drafting + steps)
         best = int(gains.argmax())
         gain = float(gains[best])
         is_paid = self.balance >= -DEBT * plain
-        if is_paid and made.is_timed and self.times.drafts.count < CONFIRMED:
-            free = float((made.tokens * plain / steps).max())
+        if is_paid and table.is_timed and self.times.drafts.count < CONFIRMED:
+            free = float((table.tokens * plain / steps).max())
             if free >= MIN_GAIN and (gain < MIN_GAIN or not self.times.drafts.count):
-                return None if self._wait else self._take(made, made.trial)
+                return None if self._wait else self._take(table, table.trial)
         if gain >= MIN_GAIN and is_paid:
-            self._go_on(made.sizes[best], int(made.blocks[best]), gain)
+            self._go_on(table.sizes[best], int(table.blocks[best]), gain)
             is_due = self._since[rows] >= max((gain - 1) / REFRESH, FEWEST)
-            return None if is_due else self._take(made, best)
+            return None if is_due else self._take(table, best)
         if may_pause and not is_resting:
-            drafting = float(np.broadcast_to(made.drafting, gains.shape)[made.trial])
-            loss = drafting + float(steps[made.trial]) - plain + spoilt
-            self._rest(made.sizes[best], gain, loss, plain)
+            drafting = float(np.broadcast_to(table.drafting, gains.shape)[table.trial])
+            loss = drafting + float(steps[table.trial]) - plain + surcharge
+            self._rest(table.sizes[best], gain, loss, plain)
         return None
 
     def observe(
@@ -391,8 +391,8 @@ class Controller(Generic[Size]):
     def _rest(self, best: Size, gain: float, loss: float, plain: float) -> None:
         """Plain rounds until a trial is paid that takes `loss` longer than a plain round, and what
         catching up takes."""
-        earned, owed = TRIAL_SHARE * plain - self.catch_up, loss - self.balance
-        rounds = max(self._pause, math.ceil(owed / earned)) if earned > 0 else FOR_GOOD
+        earned, debt = TRIAL_SHARE * plain - self.catch_up, loss - self.balance
+        rounds = max(self._pause, math.ceil(debt / earned)) if earned > 0 else FOR_GOOD
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         long = f"for {rounds} rounds" if rounds < FOR_GOOD else "from here on"
         why = f"{_text(best)} would run at {gain:.2f}x plain"
