@@ -7,9 +7,9 @@ the most
 
     tokens * T(rows, 1) / (drafting + T(rows, block))
 
-which is its *gain*, the speed as a multiple of plain decoding's. Plain decoding, whose gain is 1,
-is always among the candidates. Where nothing else pays, rounds are plain, and a small draft is
-tried again after a while: seldom enough that trials lose at most `TRIAL_SHARE` of the time.
+which is its *gain*, the speed over plain decoding's. Plain decoding is always a candidate. Where
+nothing else pays, rounds are plain, and a small draft is tried again after a while: seldom enough
+that trials lose at most `TRIAL_SHARE` of the time.
 """
 
 from __future__ import annotations
@@ -279,8 +279,7 @@ class Controller(Generic[Size]):
         option: name of the method's option, for notes.
 
     Attributes:
-        note: called with each change of mind in one line.
-        times: of rounds and draft forwards.
+        note: called with each change of mind in one line; `times`: of rounds and draft forwards.
         catch_up: seconds that a draft takes later for each plain round that it did not see.
     """
 
