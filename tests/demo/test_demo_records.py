@@ -184,7 +184,7 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
 
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
-        service.submit(client.job)
+        service.submit(client.request)
         assert gate.is_reached.wait(WAIT)
         recorder = Recorder(partial(record_between, service))
         waiting = recorder.follow(until_stopped, threading.Event())
@@ -194,14 +194,14 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         client.wait()
         assert began.wait(WAIT)  # nobody is answered: it runs
         other = Listener()
-        service.submit(other.job)
+        service.submit(other.request)
         assert other.wait().reason == "length"
         with pytest.raises(SoonerError, match="a client's request came first"):
             list(waiting)
         assert follow(recorder, lambda tell, stopped: {"same": True})[0][-1]["same"]
         assert "ZeroDivisionError" in follow(recorder, lambda tell, stopped: 1 / 0)[1]
         after = Listener()
-        service.submit(after.job)
+        service.submit(after.request)
         assert after.wait().reason == "length"
 
 
@@ -210,7 +210,7 @@ def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
     gate, stopped = Gate(), threading.Event()
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
-        service.submit(client.job)
+        service.submit(client.request)
         assert gate.is_reached.wait(WAIT)
         recorder = Recorder(partial(record_between, service))
         waiting = recorder.follow(lambda tell, stopped: {"kind": "race"}, stopped)
