@@ -220,7 +220,7 @@ def test_options_are_checked() -> None:
 
 
 def test_angles_stay_in_fp32_whatever_the_weights_are_in() -> None:
-    """Those of far positions would be wrong by radians in bf16."""
+    """Angles of far positions would be wrong by radians in bf16."""
     model, far = DFlashModel(_config()), torch.tensor([[4001]])
     expected = model.rotation(far)
     moved = model.to(torch.bfloat16).rotation(far)
