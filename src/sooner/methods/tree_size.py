@@ -144,7 +144,7 @@ class MeasuredSize(TreeSize):
         def candidates() -> Candidates[Size]:
             tokens, forwards = 1 + self._accepted[fits], self.forwards or self._depths[fits]
             drafting = forwards * level + reading * tokens
-            sizes, blocks = [self.sizes[place] for place in fits], 1 + self._nodes[fits]
+            sizes, blocks = [self.sizes[int(place)] for place in fits], 1 + self._nodes[fits]
             return Candidates(sizes, blocks, tokens, drafting, len(fits) - 1, True)
 
         # The end of a call, where little is left to win, decides for itself alone.
