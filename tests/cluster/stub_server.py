@@ -23,7 +23,9 @@ def load(seconds: float) -> Any:
     from serve.test_chat_run import pair
 
     loaded = pair()
-    loaded.target.model.register_forward_pre_hook(lambda *args: time.sleep(seconds))
+    loaded.target.model.get_output_embeddings().register_forward_pre_hook(
+        lambda *args: time.sleep(seconds)
+    )
     return loaded
 
 

@@ -39,7 +39,7 @@ CHAT = "/v1/chat/completions"
 START, SOON = 150.0, 60.0
 LONG = 400
 """Tokens of a stream that is under way while `/metrics` is read several times."""
-DELAY = 0.1
+DELAY = 0.01
 """Seconds of a forward."""
 
 LOOPBACKS = ("127.0.0.1", "::ffff:127.0.0.1", "::1")
