@@ -96,9 +96,8 @@ class RoundCost:
 class Times:
     """Seconds as a sum of counts, each at a price, corrected by medians of what was timed.
 
-    Prices are fitted by least squares over recent times, relative errors counting, and are never
-    negative. Where the same counts but for the last were timed, the estimate is moved by what those
-    times were over their prices, linearly between two.
+    Prices are fitted by least squares over recent relative errors, and are never negative. Where
+    the same counts but for the last were timed, those times move the estimate, linearly between two.
 
     Args:
         usual: prices in proportion to each other, for what the times so far do not tell apart.
@@ -111,27 +110,27 @@ class Times:
         self.usual, self.count = np.array(usual), 0
         self._prices = list(usual)
         # By counts, the longest unseen first: the last few times, and `count` at the last of them.
-        self._timed: dict[tuple[float, ...], tuple[deque[float], int]] = {}
+        self.timed: dict[tuple[float, ...], tuple[deque[float], int]] = {}
         self._ratios: dict[tuple[float, ...], float] = {}  # of some of them, since they changed
 
     def add(self, counts: tuple[float, ...], seconds: float) -> None:
         """Records that so many of each took `seconds`, more than 0."""
-        times, _ = self._timed.pop(counts, (deque[float](maxlen=RECENT), 0))
+        times, _ = self.timed.pop(counts, (deque[float](maxlen=RECENT), 0))
         if self.count and not times:
             seconds = min(seconds, MAX_STALL * self.seconds(counts))
         times.append(seconds)
         self.count += 1
-        self._timed[counts] = times, self.count
+        self.timed[counts] = times, self.count
         self._ratios.pop(counts, None)
-        if len(self._timed) > KEPT:
-            del self._timed[next(iter(self._timed))]
+        if len(self.timed) > KEPT:
+            del self.timed[next(iter(self.timed))]
         if self.count <= REFIT_EVERY or not self.count % REFIT_EVERY:
             self._prices = self._fit()
             self._ratios.clear()
 
     def seconds(self, counts: tuple[float, ...]) -> float:
         """Returns estimate; 0 before the first time."""
-        if counts in self._timed:
+        if counts in self.timed:
             return self._priced(counts) * self._ratio(counts)
         return float(self.line(counts[:-1], np.array([counts[-1]]))[0])
 
@@ -141,7 +140,7 @@ class Times:
         if not self.count:
             return np.zeros(len(last))
         priced = self._priced((*first, 0)) + self._prices[-1] * last
-        near = sorted(counts for counts in self._timed if counts[:-1] == first)
+        near = sorted(counts for counts in self.timed if counts[:-1] == first)
         if not near:
             return priced
         return priced * np.interp(
@@ -154,7 +153,7 @@ class Times:
     def _ratio(self, counts: tuple[float, ...]) -> float:
         """Returns what these took over their price; few times are believed only so far."""
         if (ratio := self._ratios.get(counts)) is None:
-            times, _ = self._timed[counts]
+            times, _ = self.timed[counts]
             over = _typical(times) / self._priced(counts)
             ratio = (len(times) * over + PULL) / (len(times) + PULL)
             self._ratios[counts] = ratio
@@ -162,10 +161,10 @@ class Times:
 
     def _fit(self) -> list[float]:
         """Returns prices; a little pulls all to one multiple of the usual ones."""
-        counts = np.array(list(self._timed))
-        seconds = np.array([_typical(times) for times, _ in self._timed.values()])
+        counts = np.array(list(self.timed))
+        seconds = np.array([_typical(times) for times, _ in self.timed.values()])
         weights = np.array(
-            [len(times) * FORGET ** (self.count - at) for times, at in self._timed.values()]
+            [len(times) * FORGET ** (self.count - at) for times, at in self.timed.values()]
         )
         # In units of the usual prices: a sum of their multiples over the time is to be 1.
         shares = self.usual * counts / seconds[:, None]
@@ -227,6 +226,15 @@ class StepTimes:
         first, plain = _counts(rows, 1, is_ragged)[:-1], self.round(rows, 1, is_ragged)
         return np.maximum(plain, self.rounds.line(first, rows * (blocks - 1)))
 
+    def longest(self, rows: float, is_ragged: bool = False) -> float:
+        """Returns the longest block that was timed with so many rows; 1: none."""
+        first = _counts(rows, 1, is_ragged)[:-1]
+        return (
+            1
+            + max((known[-1] for known in self.rounds.timed if known[:-1] == first), default=0)
+            / rows
+        )
+
     def raggedness(self, rows: float) -> float:
         """Returns seconds that a plain round takes longer where rows are of several lengths."""
         return max(self.round(rows, 1, True) - self.round(rows, 1), 0.0)
@@ -272,8 +280,6 @@ class Controller(Generic[Size]):
     Rows that begin together are as long as each other until they draft, which makes every later
     round dearer (`RoundCost.is_ragged`). That counts as the drafts' loss, and a trial in a batch
     that is still even is put off until it is paid for.
-
-    It outlives a run where its method keeps it: what was paid for stays paid for.
 
     Args:
         option: name of the method's option, for notes.

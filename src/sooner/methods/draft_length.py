@@ -230,6 +230,7 @@ class AdaptiveDraftLength(DraftLength):
         self._had_peers = False
         self._shares = np.ones(0)  # of each length's gain, what a closed batch keeps
         self._size = 0  # of the last choice
+        self._is_whole = False  # the last round accepted whole drafts of that size
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.acceptance.experience
@@ -284,6 +285,11 @@ class AdaptiveDraftLength(DraftLength):
                 count, candidates, forget=forget, is_ragged=is_ragged, left=until
             )
             self._size = size or 0
+            if self._size and self._is_whole:
+                is_ragged = is_ragged is not None and count > 1
+                if 1 + self._size >= self.controller.times.longest(count, is_ragged):
+                    # What a longer block takes is a guess, and such drafts are worth a try.
+                    self._size = min(2 * self._size, self.largest)
         return [self._size] * len(rows)
 
     def _tokens(
@@ -329,6 +335,9 @@ class AdaptiveDraftLength(DraftLength):
         for row, many, right in entries:
             state = RowState.beginning(self.acceptance.experience, True)
             self._rows.setdefault(row, state).observe(many, right)
+        self._is_whole = bool(self._size) and all(
+            self._size == many == right for _, many, right in entries
+        )
         known = [self._rows[row].known for row, _, _ in entries]
         self.acceptance.observe([item[1] for item in entries], [item[2] for item in entries], known)
 
