@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,7 +145,8 @@ def context(rows: int, limit: int, do_sample: bool = False) -> Any:
 def noise_of(here: Any) -> RowNoise:
     """Returns the noise of the rows that still decode."""
     places = [len(here.rows.output(row)) for row in range(len(here.rows.active))]
-    return RowNoise.start(0, torch.tensor(here.rows.active)).advance(torch.tensor(places))
+    noise = RowNoise.start(0, torch.tensor(here.rows.active))
+    return replace(noise, places=noise.places + torch.tensor(places))
 
 
 def scores_of(choices: list[list[int]]) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ class Drawn(LogitsProcessor):
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         generated = input_ids.shape[1] - self.width
-        noise = self.noise.advance(torch.full((len(scores),), generated))
+        noise = replace(self.noise, places=self.noise.places + generated)
         token = pick(scores.softmax(-1), noise.uniforms(Purpose.TOKEN, 0)[:, 0])
         forced = torch.full_like(scores, -torch.inf)
         return forced.scatter_(1, token[:, None], 0)

@@ -65,7 +65,7 @@ def move_runner(runner: ModelRunner) -> None:
         if layer.is_initialized:
             layer.hold(tuple(map(fake, layer.whole)), len(cache.lengths))
     cache._row_lengths = {}
-    runner._delta = RowTensor(fake(runner._delta.used), len(cache.lengths), axis=-1)
+    runner.delta = RowTensor(fake(runner.delta.used), len(cache.lengths), axis=-1)
 
 
 def first_wait(model: Any, adapter: Any, inputs: dict[str, Any]) -> str | None:
