@@ -463,16 +463,11 @@ class Quickest:
             return best
         return rest[self._turn % len(rest)]
 
-    def best(self, rows: int = 1, ways: Sequence[str] | None = None) -> str:
-        """Returns the quickest of `ways`, by default of all, as far as is known."""
-        ways = ways or self.ways
-
-        def cost(way: str) -> float:
-            seconds = self.expected(way, rows)
-            known = math.inf if seconds is None else seconds
-            return known if way == ways[0] else known * self.margin
-
-        return min(ways, key=cost)
+    def best(self, rows: int = 1) -> str:
+        """Returns the quickest way, as far as is known."""
+        seconds = {way: self.expected(way, rows) or math.inf for way in self.ways}
+        first = self.ways[0]
+        return min(seconds, key=lambda way: seconds[way] * (1 if way == first else self.margin))
 
     def add(self, way: str, rows: int, seconds: float | None) -> None:
         """A call over `rows` rows took `seconds`; `None`: it tells nothing, but was tried."""
@@ -495,9 +490,8 @@ class Quickest:
         return all(self._counts[way, rows] >= self._tries for way in self.ways)
 
     def expected(self, way: str, rows: int = 1) -> float | None:
-        """Returns seconds that a call will take, by the lower median of the last few, which one
-        stall can't move; else by those of the next larger batch, or of the largest, taken up in
-        proportion. `None` where the way was never timed.
+        """Returns seconds that a call will take, by the median of the last few; else by those of
+        the next larger batch, or of the largest in proportion. `None`: never timed.
         """
         sizes = sorted(size for name, size in list(self._times) if name == way)
         if not sizes:

@@ -60,8 +60,8 @@ class MoVQGANDecoder(VQGANDecoder):
             hidden_size=widths[-1],
             num_attention_heads=1,
             temporal_downsample_factor=1,
-            attn_implementation="sdpa",
         )
+        config._attn_implementation = "sdpa"
         decoder = Emu3VQVAEDecoder(config)
         decoder.time_res_stack = nn.ModuleList()  # pictures have no time
         return decoder

@@ -121,7 +121,7 @@ class Figure:
             axis.spines[["top", "right"]].set_visible(False)
             axis.set_axisbelow(True)
             _draw_panel(axis, panel, result)
-        _draw_legends(figure, axes[: len(panels)])
+        _draw_legends(figure, list(axes[: len(panels)]))
         return figure
 
 
