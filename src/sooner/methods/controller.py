@@ -97,7 +97,7 @@ class Times:
     """Seconds as a sum of counts, each at a price, corrected by medians of what was timed.
 
     Prices are fitted by least squares over recent relative errors, and are never negative. Where
-    the same counts but for the last were timed, those times move the estimate, linearly between two.
+    the same counts but for the last were timed, these move the estimate, in proportion between two.
 
     Args:
         usual: prices in proportion to each other, for what the times so far do not tell apart.
