@@ -195,14 +195,14 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         assert began.wait(WAIT)  # nobody is answered: it runs
         other = Listener()
         service.submit(other.request)
-        assert other.wait().reason == "length"
+        assert other.wait().finish_reason == "length"
         with pytest.raises(SoonerError, match="a client's request came first"):
             list(waiting)
         assert follow(recorder, lambda tell, stopped: {"same": True})[0][-1]["same"]
         assert "ZeroDivisionError" in follow(recorder, lambda tell, stopped: 1 / 0)[1]
         after = Listener()
         service.submit(after.request)
-        assert after.wait().reason == "length"
+        assert after.wait().finish_reason == "length"
 
 
 @pytest.mark.slow
