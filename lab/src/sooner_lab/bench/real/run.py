@@ -249,8 +249,8 @@ class SchemaProcessor(LogitsProcessor):
 
 def _rate(arm: ArmSamples) -> tuple[list[float], list[float]]:
     """Return tokens and seconds of decoding for each batch, the medians over repetitions."""
-    one = [replace(arm, samples=[runs]) for runs in arm.samples]
-    return [float(each.decode_tokens) for each in one], [each.decode_seconds for each in one]
+    inputs = [replace(arm, samples=[runs]) for runs in arm.samples]
+    return [float(each.decode_tokens) for each in inputs], [each.decode_seconds for each in inputs]
 
 
 def goals(result: Data) -> list[Data]:
