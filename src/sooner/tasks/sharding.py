@@ -72,7 +72,9 @@ def check_plan(name: str, plan: Any) -> None:
         SoonerError: transformers has no plan for its decoder, or its heads can't be dealt out.
     """
     config = AutoConfig.from_pretrained(name).get_text_config(decoder=True)
-    if plan == "auto" and not getattr(config, "base_model_tp_plan", None):
+    published = getattr(config, "base_model_tp_plan", None) or {}
+    # Some types have a plan for their embedding alone.
+    if plan == "auto" and not any(part.startswith("layers.") for part in published):
         raise SoonerError(
             f"transformers has no tensor-parallel plan for '{name}' of type "
             f"'{config.model_type}'; use device_map, or give tp_plan as a dict"
