@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from sooner.engine import parts
+from sooner.engine import row_sampling
 from sooner.engine.hf_border import params_of
 from sooner.engine.noise import RowNoise
 from sooner.engine.row_sampling import RowParams
@@ -108,14 +108,14 @@ def random_tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(12) for _ in range(count)]
 
 
-@pytest.mark.parametrize("numbers", [parts.MAX_NUMBERS, 2 * ROWS * VOCAB])
+@pytest.mark.parametrize("numbers", [row_sampling.MAX_NUMBERS, 2 * ROWS * VOCAB])
 @pytest.mark.parametrize("seed", range(60))
 def test_scores_are_those_of_hfs_processors(
     seed: int, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of different requests, drawn and greedy; also after some of them have left, and where
     two entries are processed at a time."""
-    monkeypatch.setattr(parts, "MAX_NUMBERS", numbers)
+    monkeypatch.setattr(row_sampling, "MAX_NUMBERS", numbers)
     rng = random.Random(seed)
     draws = [True, rng.random() < 0.5, True, rng.random() < 0.8]
     prompts = [random_tokens(rng, PROMPT) for _ in range(ROWS)]
@@ -177,7 +177,7 @@ def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.Monkey
     noise = RowNoise.start(7, torch.arange(ROWS))
     whole = Processing(do_sample=True).choose(scores, tree, noise)
     for entries in (1, 2, 4):
-        monkeypatch.setattr(parts, "MAX_NUMBERS", entries * ROWS * VOCAB)
+        monkeypatch.setattr(row_sampling, "MAX_NUMBERS", entries * ROWS * VOCAB)
         assert torch.equal(Processing(do_sample=True).choose(scores, tree, noise), whole)
 
 

@@ -8,7 +8,7 @@ no shape depends on a value there, and a setting that no row has costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,6 @@ from transformers import StoppingCriteria
 from transformers.generation import logits_process as hf
 
 from ..errors import SoonerError
-from .parts import by_entries
 from .tree import Paths
 
 PREFIX_FREE = (
@@ -34,6 +33,9 @@ PREFIX_FREE = (
     hf.SuppressTokensLogitsProcessor,
 )
 """Processors that look at scores alone, never at the tokens before them."""
+
+MAX_NUMBERS = 1 << 22
+"""Numbers of a part: 27 entries of a vocabulary of 152,000. A sort of them takes 48 MiB."""
 
 
 @dataclass(frozen=True)
@@ -401,3 +403,31 @@ def _only_best(scores: Tensor, greedy: Tensor) -> Tensor:
 def _wide(setting: Tensor | None) -> Tensor | None:
     """Returns a setting by row, `[rows, 1, 1]`."""
     return None if setting is None else setting[:, None, None]
+
+
+def by_entries(function: Callable[..., Tensor], scores: Tensor, *extra: Tensor) -> Tensor:
+    """`function(scores, *others)`, for so many entries at once that few numbers are under way.
+
+    How many parts there are depends on shapes alone. The result is that of the whole block, to the
+    bit, as long as the function treats each entry for itself.
+
+    Args:
+        function: gives `[..., entries, any]` for parts of its arguments.
+        scores: `[..., entries, vocab]`.
+        extra: as many entries each, in the axis before the last.
+    """
+    if scores.dim() < 2 or scores.numel() <= MAX_NUMBERS:
+        return function(scores, *extra)
+    entries = scores.shape[-2]
+    size = max(MAX_NUMBERS // (scores.numel() // entries), 1)
+    if size >= entries:
+        return function(scores, *extra)
+    result: Tensor | None = None
+    for start in range(0, entries, size):
+        count = min(size, entries - start)
+        part = function(*(tensor.narrow(-2, start, count) for tensor in (scores, *extra)))
+        if result is None:
+            result = part.new_empty(*part.shape[:-2], entries, part.shape[-1])
+        result.narrow(-2, start, count).copy_(part)
+    assert result is not None
+    return result

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ..errors import BadLogitsError
 from .noise import Purpose, RowNoise
-from .parts import by_entries
-from .row_sampling import History, RowParams, RowSampling
+from .row_sampling import History, RowParams, RowSampling, by_entries
 from .tree import Paths, Tree
 
 
