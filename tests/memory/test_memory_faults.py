@@ -13,7 +13,7 @@ import torch
 import sooner
 import tiny
 from page_prompts import GREEDY, alone, prompt_of
-from sooner.engine.memory import manager, row_pages
+from sooner.engine.memory import manager, pages
 from sooner.engine.memory.paged import PagedCache, PageStores
 
 FAMILY = "qwen2_5_vl"
@@ -60,7 +60,7 @@ class Fails:
     ("paged", "owner", "name"),
     [
         (False, manager, "fill_pages"),
-        (False, row_pages.PageCopies, "find"),
+        (False, pages.PageCopies, "find"),
         (True, PageStores, "copy"),
         (True, PagedCache, "_new_table"),
     ],

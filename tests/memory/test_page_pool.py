@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from page_prompts import may_write
 from sooner.engine.cache import SlotCache
 from sooner.engine.memory.paged import PagedCache, PageStores
-from sooner.engine.memory.pages import PageName, PagePool, Prefix
-from sooner.engine.memory.row_pages import RowMemory, RowPages
+from sooner.engine.memory.pages import PageName, PagePool, Prefix, RowMemory, RowPages
 from sooner.errors import MemoryRanOutError
 
 SLOTS, SIZE, BLOCK = 3, 9, 4

@@ -14,8 +14,16 @@ from ..cache import SlotCache
 from ..interface import Drafter, Prompt
 from ..loop import Decoding, Session
 from .media import MediaItem, VisualFeatures
-from .pages import PagePool, Prefix
-from .row_pages import Content, PageCopies, RowPages, SpareSlots, fill_pages, read_page
+from .pages import (
+    Content,
+    PageCopies,
+    PagePool,
+    Prefix,
+    RowPages,
+    SpareSlots,
+    fill_pages,
+    read_page,
+)
 
 DRAFT_FEATURES = 64 << 20
 """Bytes of pictures and clips, encoded by a draft's tower, that are kept."""

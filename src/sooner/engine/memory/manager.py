@@ -18,8 +18,16 @@ from ..runner import is_split
 from .draft_memory import DraftStore, draft_of
 from .media import MediaItem, VisualFeatures, media_of
 from .paged import PagedCache, PageStores
-from .pages import PagePool, Prefix
-from .row_pages import CopiedRows, PageCopies, RowMemory, RowPages, SpareSlots, fill_pages
+from .pages import (
+    CopiedRows,
+    PageCopies,
+    PagePool,
+    Prefix,
+    RowMemory,
+    RowPages,
+    SpareSlots,
+    fill_pages,
+)
 
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine sets another limit."""

@@ -14,8 +14,7 @@ from ..attention.reference import read_pages
 from ..attention.slot_layer import SlotLayer
 from ..cache import SlotCache
 from ..rows import RowTensor
-from .pages import PagePool
-from .row_pages import RowPages
+from .pages import PagePool, RowPages
 
 
 class PageStores:
