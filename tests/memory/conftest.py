@@ -8,5 +8,4 @@ from page_prompts import SLOTS
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of few slots, so that short prompts have several."""
-    for module in ("manager", "draft_memory"):
-        monkeypatch.setattr(f"sooner.engine.memory.{module}.PAGE", SLOTS)
+    monkeypatch.setattr("sooner.engine.memory.manager.PAGE", SLOTS)

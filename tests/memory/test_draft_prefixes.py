@@ -87,9 +87,9 @@ def test_pages_that_are_gone_take_their_drafts_with_them() -> None:
     drafted(engine, draft, family, "image", QUESTION)
     memory = engine.memory
     assert memory is not None
-    assert memory.drafts.copies.content
+    assert memory.draft_copies.content
     memory.pool.drop(memory.pool.take(memory.pool.available))
-    assert not memory.drafts.copies.content
+    assert not memory.draft_copies.content
     again, _ = drafted(engine, draft, family, "image", OTHER)
     assert again.tokens[0] == prompt_of(family, "image", OTHER)["input_ids"].shape[1]
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import MemoryRanOutError, SoonerError, UnsupportedError
 from ...methods import Method
+from ...methods.chain_draft import ChainDrafter
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
 from ..attention.block import PAGE as PAGE  # what users of pages import
 from ..cache import SlotCache
-from ..interface import Drafter
+from ..interface import Drafter, Prompt
 from ..loop import Decoding, Session
 from ..runner import is_split
-from .draft_memory import DraftStore, draft_of
 from .media import MediaItem, VisualFeatures, media_of
 from .paged import PagedCache, PageStores
 from .pages import (
+    Content,
     CopiedRows,
     PageCopies,
     PagePool,
@@ -27,10 +30,14 @@ from .pages import (
     RowPages,
     SpareSlots,
     fill_pages,
+    read_page,
 )
 
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine sets another limit."""
+
+DRAFT_FEATURES = 64 << 20
+"""Bytes of pictures and clips, encoded by a draft's tower, that are kept."""
 
 TAIL_SLOTS = 1024
 """Slots of a row behind the positions that its model knows, for blocks and for preempted rows."""
@@ -89,7 +96,8 @@ class EngineMemory:
         pool: the pages.
         features: encoded pictures and clips.
         spare: slots of the last batch.
-        drafts: what is kept of drafts.
+        draft_features, draft_spare: of a draft's tower, and of the last batch's draft.
+        draft_copies: a draft's slots of the tokens in named pages.
 
     Raises:
         SoonerError: fewer bytes than a page takes; `paged` for a model whose layers take masks.
@@ -124,13 +132,14 @@ class EngineMemory:
             paged = may_page and self.adapter.device.type == "cuda"
         self._stores = PageStores(self.pool, self.adapter.layers) if paged else None
         reuses = not paged and self.adapter.device.type == "cpu"
-        self.spare, self.drafts = SpareSlots(reuses), DraftStore(self.pool, reuses)
+        self.spare, self.draft_spare = SpareSlots(reuses), SpareSlots(reuses)
+        self.draft_copies, self.draft_features = PageCopies(), VisualFeatures(DRAFT_FEATURES)
         longest = (self.adapter.max_positions or self.pool.size * PAGE) + TAIL_SLOTS
         self._row_pages = min(self.pool.size, self.pool.pages_for(longest))  # of one row at most
 
     def _evict(self, page: int) -> None:
         self._cached_pages.evict(page)
-        self.drafts.copies.evict(page)
+        self.draft_copies.evict(page)
 
     def longest(self, block: int) -> int:
         """Returns tokens that a request of one row may have, prompt and answer.
@@ -260,7 +269,7 @@ class EngineMemory:
             session.drafter.close()
             raise
         cache.prefix = slots
-        self.drafts.serve(session, batch)
+        self._serve_draft(session, batch)
         pool.queries += sum(session.prompt.lengths)
         pool.hits += slots
         return session, slots
@@ -284,7 +293,7 @@ class EngineMemory:
         self.spare.keep(batch.session.target.cache)
         draft = draft_of(batch.drafter)
         if draft is not None and draft.runner is not None:  # else nothing was drafted in it
-            self.drafts.spare.keep(draft.runner.cache)
+            self.draft_spare.keep(draft.runner.cache)
 
     def _embed(
         self,
@@ -378,6 +387,152 @@ class EngineMemory:
         if prompt.rows > 1:
             return prompt.rows * each  # such a request is never interrupted
         return min(pool.pages_for(prompt.width + method.largest_block()), each)
+
+    def _serve_draft(self, session: Session, batch: Decoding | None) -> None:
+        """Have a session's draft prefilled where its rows are to decode, without what is known.
+
+        Args:
+            session: with its pages.
+            batch: the batch that it is to join.
+        """
+        draft, pages = draft_of(session.drafter), session.target.cache.pages
+        if draft is None or not isinstance(pages, RowPages):
+            return
+        prefix = pages.rows[0].prefix if len(pages.rows) == 1 else None
+        draft.memory = DraftMemory(self, draft, prefix, batch)
+        for row in pages.rows:
+            row.has_draft = draft.memory.may_share
+        known = weakref.ref(draft)  # it holds the pages
+
+        def leave(rows: RowPages, row: int) -> None:
+            """Copies the draft's slots of the full pages of a row."""
+            entry, pool, copies = known(), rows.pool, self.draft_copies
+            if entry is None or entry.runner is None or row not in entry.members:
+                return
+            if not rows.rows[row].has_draft:
+                return
+            cache, place = entry.runner.cache, entry.members.index(row)
+            whole = cache.lengths[place] // pool.slots if place < len(cache.lengths) else 0
+            for index, page in enumerate(rows.rows[row].pages[:whole]):
+                if pool.name_of(page) is not None and page not in copies.content:
+                    copies.keep(page, read_page(cache, place, index, pool.slots))
+
+        pages.on_leave = leave
+
+
+class DraftMemory:
+    """What an engine's memory does for the prompt of one draft; see `ChainDrafter.memory`.
+
+    Args:
+        memory: of the engine.
+        drafter: whose prompt it is.
+        prefix: of the target's prompt.
+        batch: that it is to join.
+
+    Attributes:
+        may_share: its slots hold the target's tokens, each where the target's does.
+    """
+
+    def __init__(
+        self,
+        memory: EngineMemory,
+        drafter: ChainDrafter,
+        prefix: Prefix | None,
+        batch: Decoding | None,
+    ) -> None:
+        self._memory, self._prefix, self._batch = memory, prefix, batch
+        self._adapter: Any = drafter.adapter
+        self._known: list[Content] = []
+        context = drafter.context
+        is_single = context.output_ids is None and context.rows.batch == 1
+        shares = is_single and not self._adapter.chains_only  # a state is the whole prompt's
+        self.may_share = shares and _shows_the_same(drafter.inputs, context.inputs)
+
+    def place(self, cache: SlotCache, rows: int) -> bool:
+        """Lets a prompt of `rows` rows be prefilled in slots that are there already, on CPUs.
+
+        Returns:
+            Whether later drafts may be given these slots.
+        """
+        spare, batch = self._memory.draft_spare, self._batch
+        if self._adapter.device.type == "cpu":
+            cache.capacity += -cache.capacity % PAGE  # later rows are likely to fit
+            draft = None if batch is None or not batch.rows.active else draft_of(batch.drafter)
+            if spare.reuses and draft is not None and draft.runner is not None:
+                cache.borrow(draft.runner.cache, rows)
+            else:
+                spare.lend(cache, rows)
+        return spare.reuses
+
+    @property
+    def _covered(self) -> int:
+        last = 0 if self._prefix is None else len(self._prefix.ids) - 1
+        return min(len(self._known) * PAGE, last)
+
+    @contextmanager
+    def embedding(self) -> Iterator[None]:
+        """While the prompt is embedded, encode only what is not known."""
+        prefix = self._prefix
+        if prefix is None or not self.may_share:
+            yield
+            return
+        is_hooked = ForwardHooks.any_in(self._adapter.decoder)
+        self._known = [] if is_hooked else self._find(prefix)
+        media: dict[str, list[MediaItem]] = {}
+        for item in prefix.media:
+            if isinstance(item, MediaItem):
+                media.setdefault(item.kind, []).append(item)
+        skipped = frozenset(entry.key for entry in prefix.media if entry.tokens[-1] < self._covered)
+        with self._memory.draft_features.reusing(self._adapter.body, media, skipped):
+            yield
+
+    def _find(self, prefix: Prefix) -> list[Content]:
+        """Returns what is known of a text from its beginning, page by page."""
+        pool, content = self._memory.pool, self._memory.draft_copies.content
+        result = list[Content]()
+        names = prefix.names(pool.slots)
+        for page, name in zip(pool.find([item.key for item in names]), names, strict=False):
+            if pool.name_of(page) != name or page not in content:
+                break
+            result.append(content[page])
+        return result
+
+    def takes(self, prompt: Prompt) -> bool:
+        """Returns whether an embedded prompt may do without what is known; if not, nothing is
+        known.
+        """
+        prefix = self._prefix
+        if not self._known or prefix is None:
+            return True
+        if prompt.lengths == [len(prefix.ids)] and self._adapter.may_split(prompt):
+            return True
+        self.may_share = False
+        self._known = []
+        return False
+
+    def fill(self, cache: SlotCache) -> None:
+        """Put what is known into the slots of the draft's row."""
+        fill_pages(cache, self._known)
+        cache.prefix = self._covered
+        self._known = []
+
+
+def draft_of(drafter: Drafter) -> ChainDrafter | None:
+    """Returns a drafter whose slots are its model's own, token by token as the target's."""
+    return drafter if type(drafter) is ChainDrafter else None
+
+
+def _shows_the_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Returns whether the inputs of a draft are the target's, of one row."""
+    ids = "input_ids"
+    pixels = [item.keys() - {ids, "attention_mask"} for item in (first, second)]
+    if pixels[0] != pixels[1] or any(first[name] is not second[name] for name in pixels[0]):
+        return False
+    words: list[list[int]] = []
+    for inputs in (first, second):
+        mask = inputs.get("attention_mask")
+        words.append((inputs[ids] if mask is None else inputs[ids][mask.bool()]).flatten().tolist())
+    return words[0] == words[1]
 
 
 def page_bytes(adapter: Adapter, method: Method) -> int:
