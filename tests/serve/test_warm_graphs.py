@@ -10,7 +10,7 @@ import tiny
 from method_matrix import METHODS
 from recorders import StandIn
 from sooner import Engine
-from sooner.engine.graphs.warming import warm_graphs
+from sooner.engine.graphs.steps import warm_graphs
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import sooner
 import tiny
 from recorders import StandIn
-from sooner.engine.graphs.support import why_not
+from sooner.engine.graphs.steps import why_not
 from sooner.engine.rows import RowTensor
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree

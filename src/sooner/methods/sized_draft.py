@@ -21,7 +21,7 @@ from .controller import RoundCost
 from .tree_size import NOTHING, TreeSize
 
 if TYPE_CHECKING:
-    from ..engine.graphs.parts import PartGraphs
+    from ..engine.graphs.drafts import PartGraphs
 
 Part = Callable[..., tuple[Tensor, ...]]
 """A function of tensors that a drafter launches at once."""

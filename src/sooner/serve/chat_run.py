@@ -216,6 +216,6 @@ def warm_up(target: Loaded, engine: Any) -> None:
     if request.error is not None:
         raise request.error
     if engine.launches_graphs:
-        from ..engine.graphs.warming import warm_graphs  # on GPUs
+        from ..engine.graphs.steps import warm_graphs  # on GPUs
 
         warm_graphs(engine, inputs)

@@ -1,18 +1,22 @@
-"""What is launched, recorded to be launched again at once: on GPUs as CUDA graphs."""
+"""What is launched, recorded to be launched again at once (on GPUs as CUDA graphs), or compiled."""
 
 from __future__ import annotations
 
 import gc
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
+
+from ..attention.context import attending_to_blocks
+from ..runner import ModelRunner
 
 MAX_CELLS = 1024
 """Rows times entries of the largest bucket."""
@@ -184,3 +188,32 @@ def _without_collector() -> Iterator[None]:
 def power_of_two(number: int) -> int:
     """The smallest that is not below."""
     return 1 << (number - 1).bit_length()
+
+
+def compiled_for(
+    function: Any, options: Mapping[str, Any], *shape: int | bool
+) -> Callable[..., Any]:
+    """Returns a function compiled for one shape, capacity of the cache included.
+
+    It has code of its own: dynamo keeps what it compiled by code, 8 graphs at most, and runs what
+    comes behind them as it is without a word.
+    """
+    code = _code(function.__code__, shape)
+    made = FunctionType(code, function.__globals__)
+    return torch.compile(made, dynamic=False, **options)
+
+
+@cache
+def _code(code: CodeType, shape: tuple[int | bool, ...]) -> CodeType:
+    return code.replace(co_name="_".join([code.co_name, *(str(int(size)) for size in shape)]))
+
+
+@contextmanager
+def entering(runner: ModelRunner, is_compiled: bool) -> Iterator[None]:
+    """What a compiled forward can't enter by itself."""
+    if not is_compiled:
+        yield
+        return
+    attending = attending_to_blocks(runner.adapter.text_config)
+    with runner.rope_by_token(), attending, torch.inference_mode(False), torch.no_grad():
+        yield

@@ -8,20 +8,21 @@ the scores stands between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from copy import copy
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ...models.base import is_sharded
 from ..acceptance import Rule
-from ..runner import Forward, LaunchesForwards, ModelRunner
+from ..runner import Forward, ModelRunner, is_split
 from ..sampling import Processing
 from ..stats.run import Stats
 from ..step import RowState, VerifiedBlock, step, verify
 from ..tree import Tree
-from .buckets import StepRecords
-from .forwards import ForwardGraphs
-from .parts import PartGraphs, PartRunner
+from .buckets import ENTRIES, StepRecords
+from .drafts import ForwardGraphs, PartGraphs
 from .recorder import CudaGraphs, GraphRecorder, Replays
 from .store import (
     GraphStore,
@@ -32,17 +33,25 @@ from .store import (
     open_memory,
     release,
 )
-from .support import why_not, why_not_padded
 
+WAITING = {
+    "gemma3n": "uploads a number in each layer whose activations are sparse",
+    "step3p7": "reads which of its experts are chosen",
+}
+"""What the host does within a forward of a decoder, by its package in `transformers.models`."""
 
-@dataclass(frozen=True)
-class _Since:
-    """Counts of records when a run began to use them."""
+UPDATED = ("dynamic", "longrope")
+"""Kinds of RoPE for which transformers reads the largest position in each forward; a runner that
+turns each token by itself (`engine/rope.py`) does not."""
 
-    replays: Replays
-    recorded: int
-    unsettled: int
-    seconds: float
+WARM_TOKENS = 512
+"""Tokens of a row; those that end before have met the blocks by which they came so far."""
+
+NO_TOKEN = 1 << 30
+"""A stop id that no vocabulary has."""
+
+WARM_OFFSETS = (1, 2, 4)
+"""Tokens by which a draft is behind the target: what followed its own, or a few more."""
 
 
 class StepGraphs:
@@ -56,7 +65,7 @@ class StepGraphs:
             end with it.
 
     Attributes:
-        least: entries that steps are padded to at least, for who warms up.
+        minimum: entries that steps are padded to at least, for who warms up.
     """
 
     def __init__(
@@ -71,8 +80,8 @@ class StepGraphs:
         self._memory: StaticMemory | None = None
         self._key: Hashable = None
         self._is_settled = False
-        self._used: list[_Since] = []
-        self._count(self._steps.replays)
+        self._used: list[tuple[Replays, Replays]] = []  # and as they were before this run
+        self.count(self._steps)
         self._refusals: list[str] = []
 
     @property
@@ -126,7 +135,7 @@ class StepGraphs:
         self.count(made)
         return made
 
-    def parts(self, runner: PartRunner, rows: int | None) -> PartRunner:
+    def parts(self, runner: Any, rows: int | None) -> Any:
         """A runner for the parts of a trained drafter, launched as graphs where steps are: an idle
         one that graphs know, or this one, which has read no prompt yet.
 
@@ -148,19 +157,14 @@ class StepGraphs:
                 memory.runner.adapter, runner = runner.adapter, memory.runner
                 runner.cache.use(rows)
         graphs = runner.graphs = runner.graphs or PartGraphs(recorder, key)
-        self._count(graphs.replays)
+        self.count(graphs)
         return runner
 
-    def count(self, forwards: LaunchesForwards) -> None:
-        """Count what is recorded from now on of a draft's forwards."""
-        if isinstance(forwards, ForwardGraphs):
-            self._count(forwards.replays)
-
-    def _count(self, replays: Replays) -> None:
-        if any(entry.replays is replays for entry in self._used):
-            return
-        since = _Since(replays, replays.recorded, replays.unsettled, replays.seconds)
-        self._used.append(since)
+    def count(self, graphs: Any) -> None:
+        """Count what is recorded from now on of a draft's forwards, or of these steps."""
+        replays = graphs.replays
+        if all(entry is not replays for entry, _ in self._used):
+            self._used.append((replays, copy(replays)))
 
     def _settle(self, target: ModelRunner, state: RowState) -> None:
         """Before the first step: let it read and write where recorded ones do."""
@@ -184,7 +188,7 @@ class StepGraphs:
         if memory is not None:
             memory.receive(target, state)
             self._steps = memory.graphs
-            self._count(self._steps.replays)
+            self.count(self._steps)
             self._steps.expect(self._expected)
 
     def step(
@@ -244,21 +248,21 @@ class StepGraphs:
     @property
     def unsettled(self) -> int:
         """Launches of this run that took longer than those after them."""
-        return sum(entry.replays.unsettled - entry.unsettled for entry in self._used)
+        return sum(now.unsettled - before.unsettled for now, before in self._used)
 
     @property
     def capture_seconds(self) -> float:
         """Returns the time that recording took in this run."""
-        return sum(entry.replays.seconds - entry.seconds for entry in self._used)
+        return sum(now.seconds - before.seconds for now, before in self._used)
 
     def tell(self, stats: Stats) -> None:
         """Add what was recorded to the statistics."""
         stats.graph_bytes += self.nbytes
         stats.capture_seconds += self.capture_seconds
-        for entry in self._used:
-            stats.graphs += entry.replays.recorded - entry.recorded
-            if entry.replays.failure is not None:
-                stats.note(f"graphs are off: {entry.replays.failure}")
+        for now, before in self._used:
+            stats.graphs += now.recorded - before.recorded
+            if now.failure is not None:
+                stats.note(f"graphs are off: {now.failure}")
         for refusal in dict.fromkeys(self._refusals):
             stats.note(refusal)
 
@@ -296,3 +300,114 @@ def open_graphs(
         None if compiled is False else repr(sorted(compiled.items())),
     )
     return StepGraphs(recorder, entries, None if compiled is False else compiled, owner)
+
+
+def why_not_padded(runner: ModelRunner) -> str | None:
+    """Why forwards of a model can't be padded to buckets; `None` if they can."""
+    model = runner.adapter.model
+    if type(runner) is not ModelRunner:
+        return "guidance forwards every row twice"
+    if is_split(model):
+        return "the model's layers lie on several devices"
+    if is_sharded(model):
+        return "tensor parallelism waits for other ranks"
+    if not runner.adapter.takes_blocks:
+        return f"the attention of {type(model).__name__} takes masks"
+    return None
+
+
+def why_not(runner: ModelRunner) -> str | None:
+    """Why forwards of a model can't be graphs; `None` if they can.
+
+    A graph replays what the device did: a forward in which the host reads from the device, or
+    sends to it, can't be captured. What transformers does is known by name here, found by a scan
+    (`lab/tests/bench/test_graph_waits.py`); for a checkpoint's own code the capture tells.
+    """
+    if (reason := why_not_padded(runner)) is not None:
+        return reason
+    decoder, name = runner.adapter.decoder, type(runner.adapter.model).__name__
+    package = type(decoder).__module__.removeprefix("transformers.models.").split(".")[0]
+    if package in WAITING:
+        return f"{name} {WAITING[package]}"
+    is_by_token = runner.rope is not None and runner.rope.is_known
+    for module in decoder.modules():
+        if _runs_experts_in_turn(module):
+            return (
+                f"{name} reads which of its experts are chosen; load it with "
+                "experts_implementation='grouped_mm'"
+            )
+        if not is_by_token and (kind := _updated(module)) is not None:
+            return f"the '{kind}' RoPE of {name} reads the largest position"
+    return None
+
+
+def _runs_experts_in_turn(module: Any) -> bool:
+    """Whether a module is of experts that transformers can run at once, and does not."""
+    is_wrapped = hasattr(module, "has_gate") and hasattr(module, "is_transposed")
+    return is_wrapped and getattr(module.config, "_experts_implementation", None) == "eager"
+
+
+def _updated(module: Any) -> str | None:
+    """The kind of RoPE of a module, one or one for each kind of layer, if it is of `UPDATED`."""
+    kinds = getattr(module, "rope_type", None)
+    kinds = kinds.values() if isinstance(kinds, dict) else [kinds]
+    return next((kind for kind in kinds if kind in UPDATED), None)
+
+
+def warm_graphs(engine: Any, inputs: Mapping[str, Any]) -> None:
+    """Take steps of every bucket, greedy and drawn.
+
+    Args:
+        engine: a `sooner.Engine` that is idle and launches its steps as graphs.
+        inputs: a short prompt of one row.
+
+    Raises:
+        Exception: that a request ended with.
+    """
+    rows = engine.max_rows
+    while rows:
+        for do_sample in (False, True):
+            if not _warm(engine, inputs, rows, do_sample):
+                return
+        rows = 1 << (rows - 1).bit_length() >> 1
+
+
+def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) -> bool:
+    """Warms up steps for so many rows; returns whether there are graphs."""
+    longest, width = engine.longest, int(inputs["input_ids"].shape[1])
+    new = WARM_TOKENS if longest is None else min(WARM_TOKENS, longest - width)
+    options = {"max_new_tokens": new, "do_sample": do_sample, "eos_token_id": NO_TOKEN}
+    requests = [engine.add_request(inputs, **options) for _ in range(rows)]
+    while engine.waiting or engine.prefilling is not None:
+        engine.step()
+    graphs = None if engine.batch is None else engine.batch.session.graphs
+    if graphs is not None:
+        for entries in ENTRIES:
+            if entries > graphs.entries or engine.batch is None:
+                break
+            graphs.minimum = entries
+            for session in engine.batch.sessions.all:
+                session.max_draft = entries - 1
+            engine.step()
+            engine.step()  # whose draft is as long as that
+        graphs.minimum = 1
+        if engine.batch is not None:
+            _forward_draft(engine.batch.drafter)
+    for request in requests:
+        engine.cancel(request)
+    engine.run()
+    for request in requests:
+        if request.error is not None:
+            raise request.error
+    return graphs is not None
+
+
+@torch.inference_mode()
+def _forward_draft(drafter: Any) -> None:
+    """Let a draft model forward blocks as wide as it is behind; nothing of them is committed."""
+    runner: Any = getattr(drafter, "runner", None)
+    if getattr(runner, "graphs", None) is None:
+        return
+    for width in WARM_OFFSETS:
+        shape = (len(runner.lengths), width)
+        runner.forward_chain(torch.zeros(shape, dtype=torch.long, device=drafter.adapter.device))
