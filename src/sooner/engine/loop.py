@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,27 +32,6 @@ OnLogits = Callable[[int, list[int], Tensor], None]
 """Told `(original row, new tokens, the model's logits of each [tokens, vocab])`."""
 
 
-class StepLauncher(Protocol):
-    """Launches steps in a way of its own, such as graphs."""
-
-    @property
-    def unsettled(self) -> int:
-        """Launches so far that took longer than later ones of their kind will, such as captures."""
-
-    @property
-    def step(self) -> Callable[..., tuple[VerifiedBlock, Forward]]:
-        """Launches a step as `step.step` does."""
-
-    def open(self, target: ModelRunner, rows: int) -> None:
-        """Prepare a runner for the prefill of so many rows."""
-
-    def release(self, target: ModelRunner, state: RowState) -> None:
-        """No step is taken any more."""
-
-    def tell(self, stats: Stats) -> None:
-        """Add what was launched to the statistics."""
-
-
 @dataclass
 class Session:
     """Everything one run of the loop needs.
@@ -72,7 +51,7 @@ class Session:
         max_draft: most draft tokens of a round, on a path; 0 decodes plainly.
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
-        graphs: launch the steps as graphs; `None` launches each operation.
+        graphs: launches the steps (`graphs.StepGraphs`); `None` launches each operation.
     """
 
     target: ModelRunner
@@ -90,7 +69,7 @@ class Session:
     max_draft: int | None = None
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
-    graphs: StepLauncher | None = None
+    graphs: Any = None
 
 
 def run(session: Session) -> list[list[int]]:

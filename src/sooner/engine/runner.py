@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -49,22 +49,6 @@ class Forward:
     hidden: Tensor
 
 
-class LaunchesForwards(Protocol):
-    """Forwards blocks for a runner (`graphs.ForwardGraphs`); `None` leaves one to the runner."""
-
-    def release(self, runner: ModelRunner) -> None:
-        """Is called when the runner forwards no more."""
-
-    def forward(
-        self,
-        runner: ModelRunner,
-        tokens: Tensor,
-        depths: Tensor | None,
-        ancestors: Tensor | None,
-        written: int,
-    ) -> Forward | None: ...
-
-
 class ModelRunner:
     """Runs a decoder over committed prefixes and not yet committed blocks.
 
@@ -76,12 +60,13 @@ class ModelRunner:
         capacity: slots a row, prompt and the largest block included.
 
     Attributes:
+        graphs: launches a draft's forwards, or leaves them to the runner (`graphs.ForwardGraphs`).
         delta: how far each row's next position is ahead of its length, `[rows]`, or `[axes, rows]`.
     """
 
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
-        self.graphs: LaunchesForwards | None = None  # a draft's
+        self.graphs: Any = None
         self.rope = _length_rope(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.is_stacked = not is_split(adapter.model)
@@ -244,7 +229,7 @@ class ModelRunner:
         offset: Tensor | None = None,
     ) -> Forward:
         if sizes is None and self.graphs is not None:
-            made = self.graphs.forward(self, tokens, depths, ancestors, written)
+            made: Forward | None = self.graphs.forward(self, tokens, depths, ancestors, written)
             if made is not None:
                 return made
         if sizes is None:
