@@ -13,8 +13,8 @@ import tiny
 import tiny_canvas
 from method_matrix import LONG, METHODS
 from methods.test_engine import alone, greedy, method_of
-from sooner.engine.pacing import TokenPace, size_of
 from sooner.engine.runner import ModelRunner
+from sooner.engine.scheduler import TokenPace
 
 
 def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_separate_batch() -> None:
@@ -203,7 +203,7 @@ def test_an_engine_holds_a_prompt_until_the_row_has_slack_with_the_same_ids() ->
     assert none == 0
     pace = TokenPace(1.5, patience=1000.0, clock=clock)
     inputs = tiny.inputs("llama", "text")
-    pace.took(("whole", size_of(inputs["input_ids"].shape[1])), 4.0)
+    pace.took(("whole", (inputs["input_ids"].shape[1] - 1).bit_length()), 4.0)
     # Each step of a second gives the row half a second of slack, and the prompt takes four.
     outputs, waited = run_paced(pace, clock)
     assert outputs == plain

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..checks import check_inputs, check_model, check_whole
+from ..checks import check_inputs, check_model, check_number, check_whole
 from ..errors import SoonerError
 from ..methods import Method
 from ..methods.base import as_method
 from .loop import Decoding, OnTokens
 from .memory.free_memory import out_of_memory
-from .pacing import TokenPace, size_of
 from .request import Ending, PreemptedRow, Request, RequestOptions
 from .rows import Reason
 from .running import Prefiller, RunningBatch, close_batch
@@ -23,6 +22,69 @@ if TYPE_CHECKING:
     from ..options import GenerateOptions
     from .graphs.recorder import GraphRecorder
     from .memory.manager import EngineMemory
+
+PATIENCE = 4.0
+"""Seconds that a prompt is held back at most."""
+REMEMBERED = 8
+"""Pieces of a kind by which the next one is judged."""
+
+
+class TokenPace:
+    """Says when rows that decode have slack for a piece of a prompt.
+
+    A row has so many seconds a token, counted from its first one. What it has not used is its
+    slack, and a piece begins when every row has slack for it and for the round behind it: dynamic
+    chunking by slack (QoServe, arXiv 2503.22562), of chunks as Sarathi-Serve has them (arXiv
+    2403.02310).
+
+    Args:
+        seconds: that a token of a row may take, on average over its answer so far.
+        patience: seconds behind its arrival after which a prompt is held back no more: a load that
+            never leaves any slack is served as without a pace.
+        clock: seconds, of any origin.
+
+    Attributes:
+        round: seconds of the last round.
+
+    Raises:
+        SoonerError: a time that is not above 0.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_number("seconds", seconds, above=True)
+        self.seconds, self.patience, self.clock = seconds, patience, clock
+        self.round = 0.0
+        self._costs: dict[Hashable, deque[float]] = {}
+
+    def allows(self, kind: Hashable, arrived: float, rows: Iterable[tuple[float, int]]) -> bool:
+        """Returns whether a piece may be prefilled now.
+
+        Args:
+            kind: of the piece: those of one kind cost about the same. What was never seen costs
+                nothing, so that it is seen.
+            arrived: when the prompt came.
+            rows: of each that decodes the time of its first token, and how many it has generated.
+        """
+        now = self.clock()
+        if now - arrived >= self.patience:
+            return True
+        ready = now + self.cost(kind) + self.round
+        return all(ready - first <= self.seconds * tokens for first, tokens in rows)
+
+    def cost(self, kind: Hashable) -> float:
+        """Seconds that a piece of a kind takes: the second most of those seen last, as one that
+        was interrupted tells nothing."""
+        seen = sorted(self._costs.get(kind, ()))
+        return seen[max(len(seen) - 2, 0)] if seen else 0.0
+
+    def took(self, kind: Hashable, seconds: float) -> None:
+        """Records how long a piece took."""
+        self._costs.setdefault(kind, deque(maxlen=REMEMBERED)).append(seconds)
 
 
 class Engine:
@@ -380,7 +442,8 @@ class Engine:
             ids = request.inputs.get("input_ids")
             tokens = 0 if ids is None else ids.shape[1]
             kind = "pixels" if request.has_pixels else "whole"
-        return kind, size_of(min(tokens, self.prefill_chunk or tokens))
+        tokens = max(min(tokens, self.prefill_chunk or tokens), 1)
+        return kind, (tokens - 1).bit_length()  # those of one power of two cost about the same
 
     def _prefill(self) -> int:
         """Prefills one chunk of a prompt, or encodes its pixels; a prefilled request then decodes.

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from ..engine.pacing import TokenPace
-from ..engine.scheduler import Engine
+from ..engine.scheduler import Engine, TokenPace
 from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
