@@ -69,7 +69,7 @@ MAY_USE: dict[str, set[str]] = {
     "ray": {"documents", "methods", "serve", "storage", "tasks"},
 }  # fmt: skip
 """Parts and what they may import; `cli` may use everything, and nothing uses it."""
-SCHEDULER = {"request", "running", "scheduler"}
+SCHEDULER = {"request", "scheduler"}
 """Modules of the engine that take requests in; the others know rows alone."""
 
 

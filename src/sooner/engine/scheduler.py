@@ -14,9 +14,16 @@ from ..methods import Method
 from ..methods.base import as_method
 from .loop import Decoding, OnTokens
 from .memory.free_memory import out_of_memory
-from .request import Ending, PreemptedRow, Request, RequestOptions
+from .request import (
+    Ending,
+    PreemptedRow,
+    Prefiller,
+    Request,
+    RequestOptions,
+    RunningBatch,
+    close_batch,
+)
 from .rows import Reason
-from .running import Prefiller, RunningBatch, close_batch
 
 if TYPE_CHECKING:
     from ..options import GenerateOptions
