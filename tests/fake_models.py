@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fakes import Table
 from sooner.engine import loop
-from sooner.engine.cache import SlotCache, cache_of
+from sooner.engine.cache import SlotCache
 from sooner.engine.grid import TokenGrid
 from sooner.engine.hf_border import params_of
-from sooner.engine.interface import Prompt
+from sooner.engine.interface import Prompt, cache_of
 from sooner.engine.stats.run import Stats
 from sooner.methods import base, sd_tree, speculative
 from sooner.methods.dflash import DFlashConfig

@@ -247,6 +247,6 @@ def test_running_out_of_memory_names_the_estimate_and_what_to_lower(
     def full(*_args: Any, **_options: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("sooner.engine.attention.slot_layer.SlotLayer.lazy_initialization", full)
+    monkeypatch.setattr("sooner.engine.cache.SlotLayer.lazy_initialization", full)
     with refused(sooner.SoonerError, "out of memory", "GiB", "max_new_tokens", "lower"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama"), **GREEDY)

@@ -26,7 +26,7 @@ from transformers import (
 import sooner
 import tiny
 from same_drafts import SameDrafts
-from sooner.engine.cache import cache_of
+from sooner.engine.interface import cache_of
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
 from sooner.models import FAMILIES, adapt, self_check

@@ -31,7 +31,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 
 from ..checks import check_number, check_whole
 from ..errors import SoonerError, UnsupportedError
-from .cache import CACHE_NAMES, cache_of
+from .interface import CACHE_NAMES, cache_of
 from .loop import OnTokens
 from .row_sampling import SamplingParams
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from ..errors import UnsupportedError
 from .grid import TokenGrid
@@ -16,6 +19,16 @@ from .noise import RowNoise
 from .rows import Rows
 from .stats.run import NO_TIME, Interval
 from .tree import Tree
+
+OLD, NEW = "past_key_values", "cache"
+"""Names by which models take and return their cache: `cache` from transformers 5.24 on, the other
+before, and in remote code written for that."""
+CACHE_NAMES = (NEW, OLD)
+CACHE = NEW if NEW in {field.name for field in fields(BaseModelOutputWithPast)} else OLD
+"""The one of the transformers that is installed, in its outputs and in what `generate` hands on."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass
@@ -326,3 +339,31 @@ def each_rope(text: Any) -> list[Mapping[str, Any]]:
 
 def rope_type(params: Mapping[str, Any]) -> Any:
     return params.get("rope_type", params.get("type"))
+
+
+def cache_argument(forward: Callable[..., Any]) -> str:
+    """Returns the name of the argument by which a forward takes its cache.
+
+    That of the installed transformers where it names neither.
+    """
+    parameters = inspect.signature(forward).parameters
+    return next((name for name in CACHE_NAMES if name in parameters), CACHE)
+
+
+def cache_of(arguments: Mapping[str, Any]) -> Any:
+    """Returns the cache among a forward's keyword arguments, under either name; `None`
+    without one.
+    """
+    return arguments.get(NEW, arguments.get(OLD))
+
+
+def takes_either_name(forward: Callable[P, R]) -> Callable[P, R]:
+    """A forward with an argument `cache` that is given it as `past_key_values`, too."""
+
+    @wraps(forward)
+    def renamed(*args: P.args, **kwargs: P.kwargs) -> R:
+        if OLD in kwargs:
+            kwargs[NEW] = kwargs.pop(OLD)
+        return forward(*args, **kwargs)
+
+    return renamed

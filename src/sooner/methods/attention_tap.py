@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.cache import SlotCache, cache_of
+from ..engine.cache import SlotCache
+from ..engine.interface import cache_of
 from ..errors import UnsupportedError
 from ..models.hooks import AttentionCall, AttentionHooks, prompt_attention
 from .context import Context, prompt_lengths, visual_tokens

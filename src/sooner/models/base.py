@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..engine.cache import NEW, SlotCache, cache_argument
+from ..engine.cache import SlotCache
 from ..engine.grid import TokenGrid
-from ..engine.interface import Prompt, max_positions
+from ..engine.interface import NEW, Prompt, cache_argument, max_positions
 from ..errors import SoonerError, UnsupportedError
 from .hooks import ForwardHooks
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..engine.cache import CACHE_NAMES, cache_of
-from ..engine.interface import Prompt, rope_parameters
+from ..engine.interface import CACHE_NAMES, Prompt, cache_of, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
 from .base import PROMPT_MASK, Adapter, Packing, TextModel, keeps_states

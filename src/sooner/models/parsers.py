@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..engine.cache import CACHE_NAMES, SlotCache, cache_argument, cache_of
-from ..engine.interface import Prompt
+from ..engine.cache import SlotCache
+from ..engine.interface import CACHE_NAMES, Prompt, cache_argument, cache_of
 from ..errors import UnsupportedError
 from .base import Adapter, Packing, decoder_arguments
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..engine.cache import NEW
-from ..engine.interface import Prompt
+from ..engine.interface import NEW, Prompt
 from ..errors import UnsupportedError
 from .base import FULL, SLIDING, STATES
 from .generic import Generic, GenericText, has_axes, has_pixels

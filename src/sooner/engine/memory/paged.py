@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ...errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
 from ..attention.reference import read_pages
-from ..attention.slot_layer import SlotLayer
-from ..cache import SlotCache
+from ..cache import SlotCache, SlotLayer
 from ..rows import RowTensor
 from .pages import PagePool, RowPages
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ...engine.acceptance import Guess, VerifyResult, follow_choices, reject_chain
-from ...engine.cache import SlotCache, cache_of
-from ...engine.interface import Drafter, Outcome
+from ...engine.cache import SlotCache
+from ...engine.interface import Drafter, Outcome, cache_of
 from ...engine.noise import RowNoise
 from ...engine.rows import Rows
 from ...engine.sampling import Processing

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from ...engine.cache import CACHE_NAMES
+from ...engine.interface import CACHE_NAMES
 from ...errors import SoonerError
 
 

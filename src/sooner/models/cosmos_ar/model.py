@@ -21,7 +21,7 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3RMSNorm,
 )
 
-from ...engine.cache import CACHE, CACHE_NAMES, takes_either_name
+from ...engine.interface import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError
 from .config import CosmosARConfig
 

@@ -21,7 +21,7 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 )
 from transformers.models.siglip.modeling_siglip import SiglipEncoder, SiglipVisionEmbeddings
 
-from ...engine.cache import CACHE, CACHE_NAMES, takes_either_name
+from ...engine.interface import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError
 from .config import OpenVLAConfig
 

@@ -15,7 +15,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ...engine.cache import SlotCache, cache_of
+from ...engine.cache import SlotCache
+from ...engine.interface import cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.base import refuse_ahead

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ...checks import check_number, check_whole
-from ...engine.cache import SlotCache, cache_of
-from ...engine.interface import Prompt
+from ...engine.cache import SlotCache
+from ...engine.interface import Prompt, cache_of
 from ...errors import SoonerError, UnsupportedError
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
@@ -145,7 +145,7 @@ class PruningHooks(ForwardHooks):
         entries = hidden.shape[1]
         filled = layer.get_mask_sizes(entries)[0] if state.is_over else entries
         seen = AttentionInputs(
-            module, hidden, kwargs["position_embeddings"], layer.first_keys(filled)
+            module, hidden, kwargs["position_embeddings"], layer.stores[0][:, :, :filled]
         )
         if state.follower is not None:
             state.follower.step(cache, seen)
