@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..acceptance import Rule
 from ..interface import CommittedBlock
+from ..loop import RowState, VerifiedBlock, verify
 from ..runner import ModelRunner
 from ..sampling import Processing
-from ..step import RowState, VerifiedBlock, verify
 from ..tree import ROOT, Tree
 from .recorder import (
     MAX_CELLS,

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ...models.base import is_sharded
 from ..acceptance import Rule
+from ..loop import RowState, VerifiedBlock, step, verify
 from ..runner import Forward, ModelRunner, is_split
 from ..sampling import Processing
 from ..stats.run import Stats
-from ..step import RowState, VerifiedBlock, step, verify
 from ..tree import Tree
 from .buckets import ENTRIES, StepRecords
 from .drafts import ForwardGraphs, PartGraphs
@@ -201,7 +201,7 @@ class StepGraphs:
         score: Callable[[Tensor], Tensor],
         on_forward: Callable[[], None] = lambda: None,
     ) -> tuple[VerifiedBlock, Forward]:
-        """`step.step`, padded; its logits and scores are gone with the next."""
+        """`loop.step`, padded; its logits and scores are gone with the next."""
         if not self._is_settled:
             self._settle(target, state)
         target.cache.reserve(1 + tree.nodes)

@@ -17,8 +17,8 @@ import torch
 from ...models.hooks import ForwardHooks
 from ..attention.context import CHUNKED, PREFIX
 from ..cache import SlotCache
+from ..loop import RowState
 from ..runner import GRAPHS, ModelRunner
-from ..step import RowState
 
 MAX_IDLE, MAX_BYTES = 4, 2 << 30
 """Idle memory of a model: so many caches, of so many bytes with their graphs."""

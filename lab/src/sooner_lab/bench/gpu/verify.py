@@ -11,7 +11,7 @@ import torch
 from sooner.engine.acceptance import follow_choices
 from sooner.engine.graphs.recorder import CudaGraphs
 from sooner.engine.graphs.steps import StepGraphs
-from sooner.engine.step import step
+from sooner.engine.loop import step
 from sooner_lab.bench.step.engine import StaticSteps, bush, chain
 
 from .bench import GpuBench

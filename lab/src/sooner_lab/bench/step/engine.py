@@ -1,6 +1,6 @@
 """The engine's own step, by the draft that it verifies; HF's own, to be compared with; and models.
 
-A step is `sooner.engine.step.step`: forward by block attention, verify, stop, commit. What a
+A step is `sooner.engine.loop.step`: forward by block attention, verify, stop, commit. What a
 method brings to it is the shape of its drafts and its rule, so methods that share both share one.
 The caller of a step turns gradients off: by `inference_mode`, or by `no_grad` where it is compiled,
 since dynamo can't make views of inference tensors.
@@ -20,10 +20,10 @@ from transformers import AutoModelForCausalLM, Qwen2Config, StaticCache
 from sooner.engine.acceptance import Rule, follow_choices
 from sooner.engine.attention.context import attending_to_blocks
 from sooner.engine.graphs.steps import StepGraphs
+from sooner.engine.loop import RowState, step
 from sooner.engine.noise import RowNoise
 from sooner.engine.runner import ModelRunner
 from sooner.engine.sampling import Processing
-from sooner.engine.step import RowState, step
 from sooner.engine.tree import Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.sd_tree import reject_siblings
