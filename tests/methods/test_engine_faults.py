@@ -242,7 +242,7 @@ def test_a_long_life_needs_no_more_memory() -> None:
     rows = decoding.rows
     assert rows.batch > 35
     assert sum(map(len, rows.generated)) < 100
-    assert len(rows.reasons) + len(decoding.failed) + len(decoding.sessions.all) < 12
+    assert len(rows.reasons) + len(decoding.failed) + len(decoding.sessions) < 12
     assert len(decoding.stats._open_runs) < 6
     batch.close()
     assert batch.is_idle

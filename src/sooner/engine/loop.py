@@ -22,7 +22,7 @@ from .acceptance import VerifyResult
 from .grid import GridConstraint
 from .interface import CommittedBlock, Drafter, Outcome, Prompt
 from .noise import RowNoise
-from .rows import Parts, Reason, Rows, RowTensor, Stopping, cut_rows
+from .rows import Reason, Rows, RowTensor, Stopping, cut_rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats.run import APPROXIMATE, LOST, NO_TIME, DraftCount, Interval, Stats
@@ -102,14 +102,14 @@ class Decoding:
 
     Attributes:
         rows: the batch, in which rows end and join.
-        sessions: what each group of rows was admitted with.
         outcome: of the last round; `None` before the target's prefill has ended.
         failed: original rows that an error of their own has ended: bad logits, or what a callback
             or criterion of theirs raised. Others go on.
     """
 
     def __init__(self, session: Session, batch: Decoding | None = None) -> None:
-        self.session, self.sessions = session, Parts(session)
+        self.session = session
+        self._joined: dict[int, tuple[Session, int]] = {}  # of rows that joined
         self.rows, self.stats, self.drafter = session.rows, session.stats, session.drafter
         limit = session.stopping.limit
         cache = session.target.cache
@@ -122,6 +122,16 @@ class Decoding:
         self.tree = Tree.empty(self.rows.batch, session.prompt.embeds.device)
         self.outcome: Outcome | None = None
         self.failed: dict[int, Exception] = {}
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Returns the session of every group of rows that has some left, and the first one."""
+        joined = (session for session, _ in self._joined.values())
+        return list({id(session): session for session in (self.session, *joined)}.values())
+
+    def session_of(self, original: int) -> tuple[Session, int]:
+        """Returns what a row was admitted with, and its number among the rows admitted with it."""
+        return self._joined.get(original, (self.session, original))
 
     def raise_failure(self) -> None:
         """Raises the error of the first row that failed, if one did."""
@@ -224,17 +234,17 @@ class Decoding:
             other.drafter.close()
         count, other_count = self.rows.batch, other.rows.batch
         session.stopping.batch = session.stopping.batch or count
-        for part in other.sessions.all:
-            part.stopping.first += count
-            part.stopping.batch = part.stopping.batch or other_count
-        self.sessions.merge(other.sessions, count, other_count)
+        for joining in other.sessions:
+            joining.stopping.first += count
+            joining.stopping.batch = joining.stopping.batch or other_count
+        self._joined |= {count + row: other.session_of(row) for row in range(other_count)}
         self.failed |= {count + row: error for row, error in other.failed.items()}
         self.stats.merge(other.stats, count)
         return self.rows.merge(other.rows)
 
     def release(self, original: int) -> list[int]:
         """Forget a row that has ended; returns what it generated."""
-        self.sessions.release(original)
+        self._joined.pop(original, None)
         self.failed.pop(original, None)
         self.stats.close_run(original)
         return self.rows.release(original)
@@ -309,7 +319,7 @@ class Decoding:
 
     def _budget(self, row: int) -> int:
         """Returns how many tokens active row `row` may generate in the next round."""
-        session, _ = self.sessions.of(self.rows.active[row])
+        session, _ = self.session_of(self.rows.active[row])
         left = session.stopping.budget(len(self.rows.output(row)))
         return left if session.max_draft is None else min(left, 1 + session.max_draft)
 
@@ -340,7 +350,7 @@ class Decoding:
             raise failed[0] if failed else bad_logits()
         rows, stats = self.rows, self.stats
         original = rows.active[row]
-        session, index = self.sessions.of(original)
+        session, index = self.session_of(original)
         tokens, ended = report.new, None
         if report.ended:
             ended = session.stopping.reason(tokens)

@@ -272,7 +272,7 @@ class PreemptedRow:
             original: its row.
             before: the row as it was preempted last.
         """
-        session, _ = decoding.sessions.of(original)
+        session, _ = decoding.session_of(original)
         new = list(decoding.rows.generated[original])
         if before is not None:
             return replace(before, output=[*before.output, *new])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from transformers import StoppingCriteria
-
-T = TypeVar("T")
 
 NOTHING: list[int] = []
 """Tokens of a row that was let go of."""
@@ -18,38 +16,6 @@ NOTHING: list[int] = []
 Reason = Literal["stop", "length", "cancelled", "deadline", "error"]
 """Why a row ended: an end-of-sequence id or another criterion, the limit of its tokens, its caller,
 the deadline of its request, or an error."""
-
-
-class Parts(Generic[T]):
-    """One thing for each group of rows that was admitted together, such as its stopping criteria.
-
-    Args:
-        first: of the rows that a batch begins with.
-    """
-
-    def __init__(self, first: T) -> None:
-        self.first = first
-        self._joined: dict[int, tuple[T, int]] = {}
-
-    def of(self, row: int) -> tuple[T, int]:
-        """Returns what belongs to original row `row`, and the row's number within its own group."""
-        return self._joined.get(row, (self.first, row))
-
-    @property
-    def all(self) -> list[T]:
-        """Returns the part of every group that has rows; the first part is always among them."""
-        return list({id(part): part for part in (self.first, *self._joined_parts())}.values())
-
-    def _joined_parts(self) -> list[T]:
-        return [part for part, _ in self._joined.values()]
-
-    def merge(self, other: Parts[T], start: int, rows: int) -> None:
-        """Take over what `other` holds of its `rows` original rows, numbered from `start` on."""
-        self._joined |= {start + row: other.of(row) for row in range(rows)}
-
-    def release(self, row: int) -> None:
-        """Forget an original row that has ended."""
-        self._joined.pop(row, None)
 
 
 class Rows:

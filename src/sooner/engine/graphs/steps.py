@@ -386,7 +386,7 @@ def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) ->
             if entries > graphs.entries or engine.batch is None:
                 break
             graphs.minimum = entries
-            for session in engine.batch.sessions.all:
+            for session in engine.batch.sessions:
                 session.max_draft = entries - 1
             engine.step()
             engine.step()  # whose draft is as long as that
