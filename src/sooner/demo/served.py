@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import RedirectResponse
+from starlette.routing import Mount
 
 from ..errors import SoonerError
 from ..serve.engine_thread import EngineThread
@@ -30,7 +31,9 @@ def mount_served(app: FastAPI, service: EngineThread, pair: ModelPair) -> None:
     """
     recorder = Recorder(partial(record_between, service))
     mount_page(app, build_page(tasks_of(pair), recorder), PATH)
-    app.add_middleware(PagePolicy, path=PATH)
+    for route in app.routes:  # answers of the API pass by
+        if isinstance(route, Mount) and route.path == PATH:
+            route.app = PagePolicy(route.app)
 
     @app.get("/", include_in_schema=False)
     async def front() -> RedirectResponse:

@@ -28,20 +28,14 @@ HEADERS = {
 
 
 class PagePolicy:
-    """Middleware: what the page may load.
+    """Middleware around the page: what it may load."""
 
-    Args:
-        path: below which the page is; other answers are left alone.
-    """
-
-    def __init__(self, app: ASGIApp, path: str = "") -> None:
-        self.app, self.path = app, path
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_page = scope["type"] == "http" and scope["path"].startswith(self.path)
-
         async def locked(message: Message) -> None:
-            if is_page and message["type"] == "http.response.start":
+            if scope["type"] == "http" and message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
