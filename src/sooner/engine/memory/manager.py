@@ -18,11 +18,12 @@ from ..cache import SlotCache
 from ..interface import Drafter, Prompt
 from ..loop import Decoding, Session
 from ..runner import is_split
-from .media import MediaItem, VisualFeatures, media_of
+from .media import PIXELS, VisualFeatures, media_of
 from .paged import PagedCache, PageStores
 from .pages import (
     Content,
     CopiedRows,
+    MediaItem,
     PageCopies,
     PagePool,
     Prefix,
@@ -164,7 +165,8 @@ class EngineMemory:
             return PromptInfo(
                 0 if ids is None else ids.shape[1], why_not="its prompts are prefilled together"
             )
-        media = media_of(self.adapter, inputs, keys)
+        shows = bool(keys) or any(name in inputs for name in PIXELS.values())
+        media = media_of(self.adapter, inputs, keys) if shows else {}
         if not self.prefix_caching:
             width = ids.shape[1] if mask is None else int(mask.sum())
             return PromptInfo(width, media, why_not="prefix_caching=False")
@@ -305,6 +307,8 @@ class EngineMemory:
         """Returns the prompt, without features of media that lie in the slots that are there
         already.
         """
+        if not prompt_info.media:
+            return make()
         last = 0 if prompt_info.prefix is None else len(prompt_info.prefix.ids) - 1
         skipped = prompt_info.within(min(len(pages) * PAGE, last))
         with self.features.reusing(self.adapter.body, prompt_info.media, skipped):
@@ -480,8 +484,10 @@ class DraftMemory:
         self._known = [] if is_hooked else self._find(prefix)
         media: dict[str, list[MediaItem]] = {}
         for item in prefix.media:
-            if isinstance(item, MediaItem):
-                media.setdefault(item.kind, []).append(item)
+            media.setdefault(item.kind, []).append(item)
+        if not media:
+            yield
+            return
         skipped = frozenset(entry.key for entry in prefix.media if entry.tokens[-1] < self._covered)
         with self._memory.draft_features.reusing(self._adapter.body, media, skipped):
             yield

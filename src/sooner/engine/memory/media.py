@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...errors import SoonerError
 from ...models import Adapter
-from .pages import Medium
+from .pages import MediaItem
 
 PIXELS = {"image": "pixel_values", "video": "pixel_values_videos"}
 GRIDS = {"image": "image_grid_thw", "video": "video_grid_thw"}
@@ -25,17 +25,6 @@ TOKENS = {
     "video": ("video_token_id", "video_token_index"),
 }
 OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "position_ids"}
-
-
-@dataclass(frozen=True)
-class MediaItem(Medium):
-    """A picture or clip, or all of a kind whose places in the prompt can't be told apart.
-
-    Attributes:
-        kind: *image* or *video*.
-    """
-
-    kind: str = "image"
 
 
 def media_of(

@@ -173,16 +173,18 @@ NO_PAGE = b""
 
 
 @dataclass(frozen=True)
-class Medium:
-    """A picture or clip that a prompt contains.
+class MediaItem:
+    """A picture or clip in a prompt, or all of a kind whose places there can't be told apart.
 
     Attributes:
         key: hash of its content and of how it was cut into patches.
         tokens: its placeholders in the prompt, ascending.
+        kind: *image* or *video*.
     """
 
     key: bytes
     tokens: Sequence[int]
+    kind: str = "image"
 
 
 @dataclass
@@ -198,7 +200,7 @@ class Prefix:
     """
 
     ids: list[int]
-    media: list[Medium] = field(default_factory=list)
+    media: list[MediaItem] = field(default_factory=list)
     positions: Any = None
     next_position: tuple[int, ...] = ()
 
@@ -230,7 +232,7 @@ class Prefix:
         ]
 
 
-def _by_page(media: list[Medium], slots: int) -> dict[int, list[tuple[int, bytes]]]:
+def _by_page(media: list[MediaItem], slots: int) -> dict[int, list[tuple[int, bytes]]]:
     """Returns, for each page, which media begin in it, or in the pages before (negative), and
     where.
     """
