@@ -13,7 +13,7 @@ from torch import Tensor
 from .checks import check_inputs, check_model
 from .engine.hf_border import on_tokens_of, prepare
 from .engine.loop import OnTokens, run
-from .engine.memory.free_memory import out_of_memory
+from .engine.memory import out_of_memory
 from .engine.noise import generator_of
 from .engine.stats.run import Stats
 from .errors import UnsupportedError

@@ -13,7 +13,7 @@ from ..errors import SoonerError
 from ..methods import Method
 from ..methods.base import as_method
 from .loop import Decoding, OnTokens
-from .memory.free_memory import out_of_memory
+from .memory import out_of_memory
 from .request import (
     Ending,
     PreemptedRow,

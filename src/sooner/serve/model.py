@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..engine.memory import manager
-from ..engine.memory.free_memory import ON_CPUS, free_bytes, gpus_of
+from ..engine.memory import ON_CPUS, free_bytes, gpus_of, manager
 from ..errors import SoonerError
 from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.prior import Experience

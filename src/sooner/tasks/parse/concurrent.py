@@ -11,8 +11,7 @@ from typing import Any
 
 from ...checks import check_whole
 from ...documents import Page, PageDraft
-from ...engine.memory import manager
-from ...engine.memory.free_memory import ON_CPUS, free_bytes, gpus_of
+from ...engine.memory import ON_CPUS, free_bytes, gpus_of, manager
 from ...engine.scheduler import Engine
 from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
