@@ -17,7 +17,7 @@ from sooner.engine.grid import TokenGrid
 from sooner.engine.hf_border import params_of
 from sooner.engine.interface import Prompt, cache_of
 from sooner.engine.stats.run import Stats
-from sooner.methods import base, sd_tree, speculative
+from sooner.methods import base, speculative
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.eagle.base import DraftHead
 
@@ -320,7 +320,7 @@ class FakeGuided(FakeAdapter):
 
 def adapt_fakes(monkeypatch: Any) -> None:
     """Let the real methods take `FakeAdapter`s where they take models."""
-    for module in (base, sd_tree, speculative):
+    for module in (base, speculative):
         monkeypatch.setattr(module, "adapt", lambda model: model)
 
 

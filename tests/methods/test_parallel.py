@@ -16,7 +16,7 @@ from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
 from sooner.engine.acceptance import Guess, couple
-from sooner.methods.parallel import method as method_module
+from sooner.methods import base
 
 PLACEMENTS = ("thread", "process")
 SCHEDULES = ("auto", "paper")
@@ -90,8 +90,7 @@ class PrunableFake(FakeAdapter):
 @pytest.fixture
 def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_models.adapt_fakes(monkeypatch)
-    monkeypatch.setattr(method_module, "adapt", lambda model: model)
-    monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))
+    monkeypatch.setattr(base, "prompt_for", lambda adapter, context: dict(context.inputs))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import tiny
 from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square
 from methods.children import children
-from sooner.methods.parallel import method as method_module
+from sooner.methods import base
 from sooner.methods.parallel import standing as standing_module
 from sooner.methods.parallel.board import pack, unpack
 
@@ -155,9 +155,8 @@ class PrunableFake(FakeAdapter):
 
 def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_models.adapt_fakes(monkeypatch)
-    for module in (method_module, standing_module):
-        monkeypatch.setattr(module, "adapt", lambda model: model)
-    monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))
+    monkeypatch.setattr(standing_module, "adapt", lambda model: model)
+    monkeypatch.setattr(base, "prompt_for", lambda adapter, context: dict(context.inputs))
     target = Table(3, 4, seed=1)
     draft = PrunableFake(Table(3, 4, seed=2, near=target))
     with sooner.StandingDraft(draft) as standing_draft:

@@ -27,7 +27,8 @@ from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import adapt
 from ..models.base import is_sharded, keeps_states
 from ..registry import DraftModel, choices, methods
-from .context import Context, drop_output_pixels, embed, to_device
+from .checks import same_vocabulary
+from .context import Context, drop_output_pixels, embed, prompt_for, to_device
 from .settings import MethodSettings
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class Method(KnowsOldNames):
 
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
-        return 1
+        length: int = getattr(self, "num_draft_tokens", 0)
+        return 1 + (length if length != "auto" else getattr(self, "max_draft_tokens", 0))
 
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         """An engine is about to step: requests of so many rows decode or are prefilled, and so many
@@ -292,6 +294,18 @@ class Method(KnowsOldNames):
             prefill_chunk=prefill_chunk,
             graphs=launch,
         )
+
+
+def draft_of(method: Any, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
+    """Returns the adapter of a method's draft model, and the draft's prompts: `draft_inputs`, or
+    the target's.
+
+    Raises:
+        SoonerError: draft and target don't look like users of one tokenizer.
+    """
+    adapter, inputs = adapt(method.draft), method.draft_inputs
+    same_vocabulary(context.target, adapter)
+    return adapter, prompt_for(adapter, context) if inputs is None else inputs
 
 
 def _graphs(

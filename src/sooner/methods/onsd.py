@@ -36,5 +36,6 @@ class OnSD(Speculative):
             settings.draft, num_draft_tokens=settings.num_draft_tokens, experience=experience
         )
 
-    def _prompt_for(self, adapter: AdapterLike, context: Context) -> Mapping[str, Any]:
-        return words_only(context)
+    def _draft_of(self, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
+        adapter, inputs = super()._draft_of(context)
+        return adapter, words_only(context) if self.draft_inputs is None else inputs

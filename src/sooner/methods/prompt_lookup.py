@@ -56,18 +56,10 @@ class PromptLookup(Method):
     def drafts_chains(self) -> bool:
         return True
 
-    def largest_block(self) -> int:
-        return 1 + self._longest
-
-    @property
-    def _longest(self) -> int:
-        is_auto = self.num_draft_tokens == "auto"
-        return self.max_draft_tokens if is_auto else int(self.num_draft_tokens)
-
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        draft_length = DraftLength(self._longest)
-        if self.num_draft_tokens == "auto":
-            draft_length = AdaptiveDraftLength(self._longest, context.stats.note)
+        longest, note = self.largest_block() - 1, context.stats.note
+        is_auto = self.num_draft_tokens == "auto"
+        draft_length = AdaptiveDraftLength(longest, note) if is_auto else DraftLength(longest)
         return LookupDrafter(self, context, draft_length), follow_choices
 
 

@@ -16,10 +16,9 @@ from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
 from ..engine.tree import Tree
 from ..errors import unknown
-from ..models import adapt
-from .base import Method
-from .checks import same_tokenizer, same_vocabulary
-from .context import Context, prompt_for
+from .base import Method, draft_of
+from .checks import same_tokenizer
+from .context import Context
 from .settings import MethodSettings
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 from .tree_size import MeasuredSize, Size, TreeSize
@@ -67,8 +66,7 @@ class SDTree(Method):
         check_branching(self, self._largest)
         if self.siblings not in SIBLINGS:
             raise unknown("siblings", str(self.siblings), SIBLINGS)
-        if self.tokenizer is not None and self.draft_tokenizer is not None:
-            same_tokenizer(self.tokenizer, self.draft_tokenizer)
+        same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
@@ -82,11 +80,7 @@ class SDTree(Method):
         return STATIC_TREE if self.branching == "auto" else self.branching
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        adapter = adapt(self.draft)
-        same_vocabulary(context.target, adapter)
-        inputs = self.draft_inputs
-        if inputs is None:
-            inputs = prompt_for(adapter, context)
+        adapter, inputs = draft_of(self, context)
         shape = TreeShape(self._largest)
         sizing = self._sizing(shape, context)
         return self._drafter(adapter, inputs, context, shape, sizing), reject_siblings

@@ -60,10 +60,6 @@ class SparseToDense(Method):
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls(**settings.explicit("prune", "num_draft_tokens"))
 
-    def largest_block(self) -> int:
-        is_auto = self.num_draft_tokens == "auto"
-        return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
-
     @property
     def needs_whole_target(self) -> bool:
         return True

@@ -15,10 +15,10 @@ from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
 from ..engine.tree import Tree
 from ..models import adapt
-from .base import Method
+from .base import Method, draft_of
 from .chain_draft import ChainDrafter
-from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
-from .context import Context, prompt_for
+from .checks import positive, positive_or_auto, same_tokenizer
+from .context import Context
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .experience import Acceptance
 from .settings import MethodSettings
@@ -58,8 +58,7 @@ class Speculative(Method):
     def __post_init__(self) -> None:
         positive(self, "max_draft_tokens")
         positive_or_auto(self, "num_draft_tokens")
-        if self.tokenizer is not None and self.draft_tokenizer is not None:
-            same_tokenizer(self.tokenizer, self.draft_tokenizer)
+        same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
@@ -75,25 +74,16 @@ class Speculative(Method):
     def drafts_chains(self) -> bool:
         return True
 
-    def largest_block(self) -> int:
-        is_auto = self.num_draft_tokens == "auto"
-        return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
-
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         if self.experience is not None:
             self.experience.requests.expect(rows, waiting, max_rows)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        adapter = adapt(self.draft)
-        same_vocabulary(context.target, adapter)
-        inputs = self.draft_inputs
-        if inputs is None:
-            inputs = self._prompt_for(adapter, context)
-        drafter = ChainDrafter(adapter, inputs, context, self._draft_length(context))
-        return drafter, reject
+        adapter, inputs = self._draft_of(context)
+        return ChainDrafter(adapter, inputs, context, self._draft_length(context)), reject
 
-    def _prompt_for(self, adapter: AdapterLike, context: Context) -> Mapping[str, Any]:
-        return prompt_for(adapter, context)
+    def _draft_of(self, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
+        return draft_of(self, context)
 
     def _draft_length(self, context: Context) -> DraftLength:
         if self.num_draft_tokens == "auto":

@@ -13,11 +13,10 @@ from ...checks import check_choice
 from ...engine.loop import Rule
 from ...engine.noise import Purpose, draw_seed
 from ...errors import SoonerError
-from ...models import adapt
 from ..attention_tap import listen_twice
-from ..base import Method
-from ..checks import positive, positive_or_auto, same_tokenizer, same_vocabulary, share
-from ..context import Context, prompt_for, to_device
+from ..base import Method, draft_of
+from ..checks import positive, positive_or_auto, same_tokenizer, share
+from ..context import Context, to_device
 from ..draft_length import ChainAcceptance
 from ..experience import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
@@ -37,7 +36,7 @@ MIN_VISUAL = 256
 token behind 231 of them as behind 38 (docs/results/parallel.md, tables 3 and 5)."""
 
 DEFAULT_DEPTH = 20
-"""Layer L after which the paper ranks; shallow models rank after a third of theirs."""
+"""Layer L after which the paper ranks; models of fewer than 60 rank after a third of theirs."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +120,14 @@ class ParallelVLM(Method):
                     f"ParallelVLM: draft_device is '{self.draft_device}', but placement "
                     f"'{self.placement}' works where the draft is; use placement='spawn'"
                 )
-        is_spawned = self.standing is not None and self.standing.is_spawned
-        if is_spawned and self.placement not in ("auto", "spawn"):
+        if self._has_spawned and self.placement not in ("auto", "spawn"):
             raise SoonerError(
                 f"ParallelVLM: standing is a spawned draft, but placement is '{self.placement}'; "
                 "leave one of them out"
             )
         if self.standing is not None and self.standing.draft is not self.draft:
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
-        if self.tokenizer is not None and self.draft_tokenizer is not None:
-            same_tokenizer(self.tokenizer, self.draft_tokenizer)
+        same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
@@ -163,21 +160,9 @@ class ParallelVLM(Method):
         """A worker drafts for rows that were admitted together."""
         return False
 
-    def largest_block(self) -> int:
-        return 1 + self._longest
-
-    @property
-    def _longest(self) -> int:
-        is_auto = self.num_draft_tokens == "auto"
-        return int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
-
     def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
-        adapter = adapt(self.draft)
-        same_vocabulary(context.target, adapter)
-        depth = self.depth(context.target.layers)
-        inputs = (
-            self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
-        )
+        adapter, inputs = draft_of(self, context)
+        longest, depth = self.largest_block() - 1, self.depth(context.target.layers)
         placement = self._placement(adapter.device)
         # It reaches a spawned process through the host; the draft here may have no weights.
         device = torch.device("cpu") if placement == "spawn" else adapter.device
@@ -188,7 +173,7 @@ class ParallelVLM(Method):
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
-            max_ahead=2 * self._longest,
+            max_ahead=2 * longest,
             seeds=context.noise.seeds.tolist(),
             purpose=Purpose.TOKEN if self.draws_as_target else Purpose.DRAFT,
             prompts=context.prompts,
@@ -196,22 +181,25 @@ class ParallelVLM(Method):
             chunk=context.prefill_chunk,
             views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
-        worker, rows, standing = None, len(context.rows.active), self._standing(placement)
-        if standing is not None:
-            worker = standing.worker(job, rows)
+        rows, standing = len(context.rows.active), self._standing(placement)
+        worker = None if standing is None else standing.worker(job, rows)
         worker = worker or Worker.start(placement, job, rows)
         acceptance = ChainAcceptance(self.experience or Acceptance())
-        schedule: AutoSchedule | PaperSchedule = AutoSchedule(acceptance, self._longest)
+        schedule: AutoSchedule | PaperSchedule = AutoSchedule(acceptance, longest)
         if self.schedule == "paper":
             window = None if self.num_draft_tokens == "auto" else self.num_draft_tokens
-            schedule = PaperSchedule(window, self._longest)
+            schedule = PaperSchedule(window, longest)
         rank, listen = self._rank(context), self._listen(context, depth)
         drafter = ParallelDrafter(context, worker, rank, listen, schedule, acceptance)
         return drafter, drafter.verify
 
+    @property
+    def _has_spawned(self) -> bool:
+        return self.standing is not None and self.standing.is_spawned
+
     def _placement(self, device: torch.device) -> str:
         """Returns where a draft on `device` works."""
-        if self.standing is not None and self.standing.is_spawned:
+        if self._has_spawned:
             return "spawn"
         return place(self.placement, device, self.draft_device)
 
@@ -219,14 +207,14 @@ class ParallelVLM(Method):
         """Returns the process that outlives the run, if there is one; a spawned one does."""
         if placement == "thread":
             return None
-        if placement == "process" or (self.standing is not None and self.standing.is_spawned):
+        if placement == "process" or self._has_spawned:
             return self.standing
         if not self._started:
             self._started.append(StandingDraft(self.draft, self.draft_device, spawn=True))
         return self._started[0]
 
     def depth(self, layers: int) -> int:
-        """Returns l for a target of `layers` layers.
+        """Returns L for a target of so many layers.
 
         Raises:
             SoonerError: the target has fewer layers than `layer`.
@@ -235,7 +223,7 @@ class ParallelVLM(Method):
             raise SoonerError(
                 f"ParallelVLM: layer is {self.layer}, but the target has {layers} layers"
             )
-        return self.layer or target_depth(layers)
+        return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
 
     def _listen(self, context: Context, depth: int) -> Listen:
         if self.criterion in BY_ATTENTION:
@@ -249,8 +237,3 @@ class ParallelVLM(Method):
         return lambda first, last, visual, frames: rank(
             self.criterion, self.prune, first, last, visual, frames, generator, self.min_visual
         )
-
-
-def target_depth(layers: int) -> int:
-    """Returns L by default, for a target of `layers` layers: 20, or a third of fewer than 60."""
-    return min(DEFAULT_DEPTH, max(1, layers // 3))
