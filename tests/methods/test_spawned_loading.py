@@ -16,7 +16,7 @@ import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, run
 from sooner.methods.parallel.board import pack, unpack
-from sooner.methods.parallel.standing import ModelSource
+from sooner.methods.parallel.standing import loader
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_a_source_loads_what_was_loaded(tmp_path: Path) -> None:
     )
     empty = copy.deepcopy(draft).to("meta")
     empty.name_or_path = str(tmp_path)
-    loaded = ModelSource.of(empty).load(torch.device("cpu"))
+    loaded = loader(empty)(torch.device("cpu"))
     assert loaded.dtype == torch.bfloat16
     assert loaded.config._attn_implementation == "eager"
     assert not loaded.training
@@ -70,7 +70,7 @@ def test_quantized_weights_are_loaded_as_they_were(monkeypatch: pytest.MonkeyPat
         return draft
 
     monkeypatch.setattr(type(draft), "from_pretrained", from_pretrained)
-    ModelSource.of(draft).load(torch.device("cpu"))
+    loader(draft)(torch.device("cpu"))
     assert arguments == {
         "name": "hub/name", "revision": "abc", "dtype": torch.float32,
         "attn_implementation": "sdpa", "quantization_config": "four bits",
@@ -91,8 +91,8 @@ def test_a_model_in_memory_is_handed_over_whole(family: str) -> None:
     inputs = tiny.inputs(family, kind)
     with torch.inference_mode():
         expected = draft(**inputs).logits
-    descriptor = pack(ModelSource.of(draft))
-    loaded = unpack(descriptor).load(torch.device("cpu"))
+    descriptor = pack(loader(draft))
+    loaded = unpack(descriptor)(torch.device("cpu"))
     os.close(descriptor)
     with torch.inference_mode():
         assert torch.equal(loaded(**inputs).logits, expected)

@@ -75,14 +75,14 @@ def window(acceptance: float, draft: float, slope: float) -> AutoSchedule:
 def test_a_useless_draft_is_not_waited_for_and_its_worker_rests() -> None:
     made = window(0.02, 0.2, 0.2)
     assert made.ahead() == 2 * LARGEST, "nothing was decided yet"
-    assert made.choose(1, LARGEST) == 0
+    assert made.sizes([LARGEST], [True]) == [0]
     lengths = [made.ahead() for _ in range(2 * LOOK_EVERY)]
     assert lengths == 2 * [*(LOOK_EVERY - 1) * [0], 1]
 
 
 def test_a_good_draft_is_verified_and_its_worker_runs_on() -> None:
     made = window(0.9, 0.1, 0.02)
-    assert made.choose(1, LARGEST) == LARGEST
+    assert made.sizes([LARGEST], [True]) == [LARGEST]
     assert made.ahead() == 2 * LARGEST
 
 

@@ -156,12 +156,10 @@ class Board:
 
     @property
     def acknowledged(self) -> int:
-        """Number of the last update that the worker has handled."""
         return int(self.counters[ACKNOWLEDGED])
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker is done with the run."""
         return bool(self.counters[OVER])
 
     def forwards(self) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,19 +23,10 @@ from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..controller import RoundCost
 from ..draft_length import ChainAcceptance
-from .board import Board
 from .schedule import AutoSchedule, PaperSchedule
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
-
-PATIENCE = 8.0
-"""Draft forwards' worth of time that the target waits for a token before it goes on without."""
-FIRST = 0.05
-"""Seconds that a draft forward is thought to take before one was timed."""
-IN_VAIN = 1.5
-"""Seconds of waiting, without a sign of life between, after which a worker is waited for no more;
-for a draft whose forward is long, `PATIENCE` of its forwards instead."""
 
 Rank = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`(states before the decoder, after layer L, visual mask, frames)` of a row -> kept visual
@@ -47,8 +39,7 @@ Listen = Callable[[OnStates], ForwardHooks]
 class PrefillTap(ForwardHooks):
     """Hooks on the decoder's first layer and on layer `depth`, for one forward.
 
-    Layers are few lines of Python apart, so what `on_states` does on the host overlaps with what a
-    GPU still has queued, and the target's remaining layers hide the worker that it sets going.
+    The target's remaining layers hide what `on_states` does, and the worker that it sets going.
 
     Args:
         decoder: the target's decoder, with a list `layers`.
@@ -60,9 +51,8 @@ class PrefillTap(ForwardHooks):
         super().__init__()
         self.on_states = on_states
         self.first: Tensor | None = None
-        begin, end = decoder.layers[0], decoder.layers[depth - 1]
-        self.before(begin, self._enter)
-        self.after(end, self._leave)
+        self.before(decoder.layers[0], self._enter)
+        self.after(decoder.layers[depth - 1], self._leave)
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self.first is None:
@@ -73,47 +63,16 @@ class PrefillTap(ForwardHooks):
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         first, self.first = self.first, None
-        if first is not None:
-            self._check(first, output[0] if isinstance(output, tuple) else output)
-            self.on_states(first, output[0] if isinstance(output, tuple) else output)
-            self.remove()
-
-    def _check(self, first: Tensor, last: Tensor) -> None:
+        if first is None:
+            return
+        last = output[0] if isinstance(output, tuple) else output
         if first.shape[1] != last.shape[1]:
             raise UnsupportedError(
                 f"ranking needs all {first.shape[1]} prompt tokens, but a prefill context left "
                 f"{last.shape[1]} of them; rank after an earlier layer, or leave the context"
             )
-
-
-class Timeout:
-    """One budget for all waits of a run, that for its end included; any sign of life renews it.
-
-    Args:
-        board: whose worker is waited for.
-
-    Attributes:
-        opening: seconds that it gets before its first sign of life, for it has a prompt to read.
-    """
-
-    def __init__(self, board: Board) -> None:
-        self.board, self.opening, self._spent = board, 0.0, 0.0
-        self._signs = 0, 0, 0
-
-    def left(self, forward: float) -> float:
-        """Returns seconds that the worker is waited for yet; 0 until it moves again.
-
-        Args:
-            forward: seconds of a draft forward; 0: not known yet.
-        """
-        if (signs := (*self.board.forwards(), self.board.acknowledged)) != self._signs:
-            self._signs, self._spent = signs, 0.0
-        opening = 0.0 if any(signs) else self.opening
-        return max(max(IN_VAIN, PATIENCE * (forward or FIRST), opening) - self._spent, 0.0)
-
-    def spend(self, seconds: float) -> None:
-        """Records that so long was waited in vain."""
-        self._spent += seconds
+        self.on_states(first, last)
+        self.remove()
 
 
 class ParallelDrafter(Drafter):
@@ -150,7 +109,6 @@ class ParallelDrafter(Drafter):
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
         self.ran = RoundCost()
-        self.timeout = Timeout(worker.board)
         self.token_indices: list[list[int]] = []
         self.started = False
         self._forwards = (0, 0)  # of the draft, and their nanoseconds, when last looked at
@@ -213,7 +171,7 @@ class ParallelDrafter(Drafter):
             return Tree.empty(len(outcome.new), device)
         stands = self._commit(outcome)
         drafts = self._next_chains(outcome, stands)
-        if self.worker.is_usable and not self.timeout.left(self._draft_seconds):
+        if self.worker.is_usable and not self.worker.patience(self._draft_seconds):
             self._warn(
                 "the draft worker does not answer; decoding goes on without it until it does"
             )
@@ -231,7 +189,7 @@ class ParallelDrafter(Drafter):
             self.schedule.times.add_draft(1, seconds)
             self._forwards = forwards, nanoseconds
         if outcome.is_first:
-            self.timeout.opening = self.context.stats.seconds["prefill"]
+            self.worker.opening = self.context.stats.seconds["prefill"]
             return
         ran = self.ran
         outcome.forward_time.then(
@@ -274,19 +232,16 @@ class ParallelDrafter(Drafter):
         limits = [max(min(longest, budget - 1), 0) for budget in outcome.budget]
         have = [len(self._drafted(rows, row, limit)) for row, limit in enumerate(limits)]
         seconds = self._draft_seconds
-        left = self.timeout.left(seconds)
-        if not any(limits) or not (any(have) or left):
+        is_waited_for = self.worker.patience(seconds) > 0
+        if not any(limits) or not (any(have) or is_waited_for):
             return [[] for _ in limits]
         sizes = list(map(min, self.schedule.sizes(have, stands), limits))
-        if left and any(length < size for length, size in zip(have, sizes, strict=True)):
+        if is_waited_for and any(map(operator.lt, have, sizes)):
             counts = {
                 rows.active[row]: len(rows.output(row)) + size for row, size in enumerate(sizes)
             }
             update = max(self._changed.get(row, 0) for row in counts)
-            allowed = min(PATIENCE * (seconds or FIRST) * (max(sizes) + 1), left)
-            self.worker.wait(counts, update, allowed)
-            if not self.worker.shows(counts, update) and self.worker.is_usable:
-                self.timeout.spend(allowed)
+            self.worker.wait(counts, update, seconds)
         return [self._drafted(rows, row, size) for row, size in enumerate(sizes)]
 
     def _drafted(self, rows: Rows, row: int, limit: int, offset: int = 0) -> list[int]:
@@ -357,7 +312,7 @@ class ParallelDrafter(Drafter):
         if self.tap is not None:
             self.tap.remove()
         self.board.report(self.context.stats)
-        warning = self.worker.close(self.timeout.left(self._draft_seconds))
+        warning = self.worker.close(self._draft_seconds)
         if warning is not None:
             self._warn(warning)
 

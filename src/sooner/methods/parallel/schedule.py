@@ -25,8 +25,7 @@ MEASURED = 4
 class AutoSchedule:
     """The best number of tokens to verify where some are drafted already, or none.
 
-    Where the best plan gains nothing, rounds are plain and the worker rests, but for a token now
-    and then.
+    Where that gains nothing, rounds are plain and the worker rests, but for a token now and then.
 
     Args:
         acceptance: of drafts, learnt meanwhile.
@@ -56,26 +55,23 @@ class AutoSchedule:
             have: tokens of each row that are drafted already.
             stands: whether the draft of each row stood when its last chain was verified.
         """
-        return [self.choose(len(have), round(sum(have) / len(have)))] * len(have)
-
-    def choose(self, rows: int, have: int) -> int:
-        """Returns draft tokens to verify of `rows` rows where `have` are drafted already."""
-        controller, times = self.controller, self.times
+        controller, times, rows = self.controller, self.times, len(have)
+        typical = round(sum(have) / rows)
         self._age += 1
         if times.plain_rounds and (self._age >= REPLAN or rows != self._rows):
             self._age, self._rows = 0, rows
             forwards = [times.round(rows, 1 + size) for size in range(self.largest + 1)]
             self._sizes, self._speed = best_policy(self.acceptance.rate, times.draft(1), forwards)
-        size = self._sizes[min(have, self.largest)] if self._sizes else 0
+        size = self._sizes[min(typical, self.largest)] if self._sizes else 0
         if not times.drafts.count:
-            size = max(min(FIRST, self.largest), min(have, self.largest))
+            size = min(max(FIRST, typical), self.largest)
         tokens = self._speed * times.round(rows, 1) / CONTENTION
         controller.reconsider()  # plain rounds, too, tell what drafts are worth
         candidates = Candidates([size], np.array([1]), np.array([tokens]))
         best = controller.choose(rows, lambda: candidates, may_pause=False)
         if times.plain_rounds:
             self.pays = not times.drafts.count or tokens > 1.0
-        return best or 0
+        return [best or 0] * rows
 
     def ahead(self) -> int:
         """Returns tokens that the worker may be ahead until the next round."""

@@ -226,18 +226,16 @@ class DraftServer:
         lengths = torch.tensor([[len(row.tokens)] for row in self.rows], device=p.device)
         return pick(p, self.noise.uniforms(self.job.purpose, lengths)[:, 0]).tolist(), p
 
-    def _logits(self) -> Tensor:
-        """Returns logits of the next token of each row, `[rows, 1, vocab]`."""
-        if not all(row.tokens for row in self.rows):
-            return self.opening  # rows open together: none has a token before the first update
-        # A row that may not run ahead is fed its last token again, at the same place.
-        return self._feed([row.tokens[row.fed :] or row.tokens[-1:] for row in self.rows])
-
     def _prefix(self, row: int) -> list[int]:
         return self.job.prompt_ids[self.originals[row]] + self.rows[row].tokens
 
-    def _feed(self, backlog: list[list[int]]) -> Tensor:
-        """Feeds each row what its cache lacks; returns logits behind the last token of each."""
+    def _logits(self) -> Tensor:
+        """Feeds each row what its cache lacks; returns logits of its next token, `[rows, 1,
+        vocab]`."""
+        if not all(row.tokens for row in self.rows):
+            return self.opening  # rows open together: none has a token before the first update
+        # A row that may not run ahead is fed its last token again, at the same position.
+        backlog = [row.tokens[row.fed :] or row.tokens[-1:] for row in self.rows]
         starts = [len(row.tokens) - len(tail) for row, tail in zip(self.rows, backlog, strict=True)]
         self._rewind(starts)
         width = max(len(tail) for tail in backlog)

@@ -9,7 +9,8 @@ import pickle
 import threading
 import time
 import weakref
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from socket import socket
 from typing import Any, Self
@@ -41,83 +42,69 @@ WORDS = 16
 CANT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError)
 """What pickling raises, any of these."""
 
+Load = Callable[[torch.device], Any]
+"""Returns a model, in eval mode, on a device."""
 
-@dataclass(frozen=True)
-class ModelSource:
-    """All that another process needs to have the same model.
 
-    A model itself is not pickled: transformers hangs local functions on those that have run.
+def loader(model: Any) -> Load:
+    """Returns what loads the same model in another process.
 
-    Attributes:
-        kind: its class.
-        config, generation_config: its own.
-        weights: parameters and buffers by name. Where they are elsewhere (on the `meta` device),
-            or quantised, this is `None`, and they are loaded from the checkpoint.
-        checkpoint: folder or hub id, and `options`: of `from_pretrained`.
-        is_quantized: the loaded weights can't be moved to another device.
+    A model itself is not pickled: transformers hangs local functions on those that have run. Its
+    class, its config and its weights travel. Where weights are elsewhere (on the `meta` device), or
+    quantised, they are loaded from the checkpoint.
+
+    Raises:
+        SoonerError: it has no weights, here or in a checkpoint.
     """
+    kind, tensors, quantizer = type(model), _tensors(model), getattr(model, "hf_quantizer", None)
+    if quantizer is None and not any(tensor.is_meta for tensor in tensors.values()):
+        weights = {name: tensor.detach() for name, tensor in tensors.items()}
+        generation_config = getattr(model, "generation_config", None)
+        return partial(_load_weights, kind, model.config, generation_config, weights)
+    checkpoint = getattr(model, "name_or_path", "")
+    if not checkpoint:
+        raise SoonerError("the draft has no weights, here or in a checkpoint; load it")
+    options = {"dtype": model.dtype, "attn_implementation": model.config._attn_implementation}
+    if (revision := getattr(model.config, "_commit_hash", None)) is not None:
+        options["revision"] = revision
+    if quantizer is not None and not quantizer.pre_quantized:
+        options["quantization_config"] = quantizer.quantization_config
+    return partial(_load_checkpoint, kind, checkpoint, options, quantizer is not None)
 
-    kind: Any
-    config: Any
-    generation_config: Any
-    weights: dict[str, torch.Tensor] | None
-    checkpoint: str
-    options: dict[str, Any]
-    is_quantized: bool
 
-    @classmethod
-    def of(cls, model: Any) -> ModelSource:
-        """Returns the source of a model.
+def _load_checkpoint(
+    kind: Any, checkpoint: str, options: dict[str, Any], is_quantized: bool, device: torch.device
+) -> Any:
+    if is_quantized:  # such weights can't be moved to another device
+        options = {**options, "device_map": {"": device}}
+    model = as_run(kind.from_pretrained(checkpoint, **options), checkpoint)
+    return (model if is_quantized else model.to(device)).eval()
 
-        Raises:
-            SoonerError: it has no weights, here or in a checkpoint.
-        """
-        tensors, quantizer = _tensors(model), getattr(model, "hf_quantizer", None)
-        checkpoint = getattr(model, "name_or_path", "")
-        options = {"dtype": model.dtype, "attn_implementation": model.config._attn_implementation}
-        if (revision := getattr(model.config, "_commit_hash", None)) is not None:
-            options["revision"] = revision
-        if quantizer is not None and not quantizer.pre_quantized:
-            options["quantization_config"] = quantizer.quantization_config
-        weights = None
-        if quantizer is None and not any(tensor.is_meta for tensor in tensors.values()):
-            weights = {name: tensor.detach() for name, tensor in tensors.items()}
-        elif not checkpoint:
-            raise SoonerError("the draft has no weights, here or in a checkpoint; load it")
-        config, generation_config = model.config, getattr(model, "generation_config", None)
-        is_quantized = quantizer is not None
-        return cls(
-            type(model), config, generation_config, weights, checkpoint, options, is_quantized
+
+def _load_weights(
+    kind: Any,
+    config: Any,
+    generation_config: Any,
+    weights: dict[str, torch.Tensor],
+    device: torch.device,
+) -> Any:
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        model = kind(config)
+    model.tie_weights()
+    tensors = _tensors(model)
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+        raise SoonerError(
+            f"{kind.__name__} makes another model of the draft's config; save the draft to a "
+            "folder, and load it by from_pretrained onto the meta device"
         )
-
-    def load(self, device: torch.device) -> Any:
-        """Returns the model, in eval mode, on `device`.
-
-        Raises:
-            SoonerError: its class makes another model of its config.
-        """
-        if self.weights is None:
-            device_map = {"device_map": {"": device}} if self.is_quantized else {}
-            model = self.kind.from_pretrained(self.checkpoint, **self.options, **device_map)
-            model = as_run(model, self.checkpoint)
-            return (model if self.is_quantized else model.to(device)).eval()
-        from transformers.initialization import no_init_weights
-
-        with no_init_weights():
-            model = self.kind(self.config)
-        model.tie_weights()
-        tensors = _tensors(model)
-        shapes = {name: tensor.shape for name, tensor in self.weights.items()}
-        if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
-            raise SoonerError(
-                f"{self.kind.__name__} makes another model of the draft's config; save the draft "
-                "to a folder, and load it by from_pretrained onto the meta device"
-            )
-        for name, tensor in tensors.items():
-            tensor.data = self.weights[name]
-        if self.generation_config is not None:
-            model.generation_config = self.generation_config
-        return model.to(device).eval()
+    for name, tensor in tensors.items():
+        tensor.data = weights[name]
+    if generation_config is not None:
+        model.generation_config = generation_config
+    return model.to(device).eval()
 
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
@@ -164,7 +151,7 @@ class StandingDraft:
         self.device = self.adapter.device
         if self.is_spawned:
             self.device = draft_device(self.device if device is None else device)
-            ModelSource.of(draft)  # it has weights somewhere
+            loader(draft)  # it has weights somewhere
         elif self.device.type != "cpu":
             raise SoonerError(
                 f"StandingDraft forks, which a draft on {self.device} does not survive; use "
@@ -174,7 +161,7 @@ class StandingDraft:
         self.failure: str | None = None
         self.tasks: list[Task] = []  # one, or none; a list so that the finalizer sees it
         self._board: Board | None = None  # of the newest run
-        self._end = 0.0  # of that run
+        self._ended = 0.0  # when that did
         self._busy = threading.Lock()
         self._finalizer = weakref.finalize(self, _end_tasks, self.tasks)
 
@@ -245,21 +232,36 @@ class StandingDraft:
             os.close(memory)
         return Worker(board, task, self._release)
 
+    def _release(self) -> None:
+        """A run is over."""
+        self._ended = time.monotonic()
+        self._is_late()
+        self._busy.release()
+
+    def _is_late(self) -> bool:
+        """Returns whether the process is in an earlier run yet; one that hangs there is ended."""
+        if not self.tasks or self._board is None or self._board.is_over:
+            return False
+        if self.tasks[0].is_alive and time.monotonic() - self._ended < self.patience:
+            return True
+        self.close()
+        return False
+
     def _task(self) -> Task | str:
         """Returns the process, started anew if it is gone, or why it could not be started."""
         if self.tasks and not self.tasks[0].is_alive:
             self.close()
-        failure = None if self.tasks else self._start()
-        return failure or self.tasks[0]
+        if not self.tasks and self.failure is None:
+            if self.is_spawned:
+                self.failure = self._spawn()
+            else:
+                self.tasks.append(start_process("fork", partial(serve_runs, self.adapter)))
+        return self.failure or self.tasks[0]
 
-    def _start(self) -> str | None:
-        """Starts the process; returns why that failed."""
-        if not self.is_spawned:
-            self.tasks.append(start_process("fork", partial(serve_runs, self.adapter)))
-        if not self.is_spawned or self.failure is not None:
-            return self.failure
+    def _spawn(self) -> str | None:
+        """Starts a process and waits until it has the draft; returns why that failed."""
         try:
-            packed = pack(ModelSource.of(self.draft))
+            packed = pack(loader(self.draft))
         except CANT_TRAVEL as error:
             raise SoonerError(
                 f"the draft can't be handed to another process ({error}); load it from a folder by "
@@ -274,23 +276,7 @@ class StandingDraft:
             os.close(packed)
             if failure is not None:
                 self.close()
-        self.failure = failure
         return failure
-
-    def _release(self) -> None:
-        """A run is over."""
-        self._end = time.monotonic()
-        self._is_late()
-        self._busy.release()
-
-    def _is_late(self) -> bool:
-        """Returns whether the process is in an earlier run yet; one that hangs there is ended."""
-        if not self.tasks or self._board is None or self._board.is_over:
-            return False
-        if self.tasks[0].is_alive and time.monotonic() - self._end < self.patience:
-            return True
-        self.close()
-        return False
 
 
 def _end_tasks(tasks: list[Task]) -> None:
@@ -345,7 +331,7 @@ def load_and_serve(device: torch.device, peer: socket) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)  # or torch would open a context on the target's, too
     (descriptor,) = receive(peer)
-    adapter = adapt(unpack(descriptor).load(device))
+    adapter = adapt(unpack(descriptor)(device))
     os.close(descriptor)
     warm_up(adapter)
     peer.send(READY.encode())

@@ -23,12 +23,14 @@ from .server import DraftJob, DraftServer
 
 NAP = 2e-5
 """Seconds between two looks at the board; a draft forward takes many of these."""
+PATIENCE, FIRST, IN_VAIN = 8.0, 0.05, 1.5
+"""A worker is waited for no more after so many draft forwards' worth of waiting without a sign of
+life, each thought to take `FIRST` seconds before one was timed, and `IN_VAIN` seconds at least."""
 REAPED_WITHIN = 1.0
 """Seconds in which the system tells how a process ended whose socket is closed."""
 LONGEST = 1 << 16
 """Bytes of a worker's last words at most."""
 PLACEMENTS = ("process", "spawn", "thread")
-
 
 Serve = Callable[[socket.socket], None]
 """The body of a task, which is given the worker's end of a pair of sockets."""
@@ -104,20 +106,25 @@ class Task:
             self.runner.close()
 
 
-def start_process(method: Literal["fork", "spawn"], serve: Serve) -> Task:
-    """Serves in a process. A forked one inherits models and inputs; a spawned one inherits nothing,
-    and `serve` is pickled.
-
-    Ctrl-C is the parent's to handle from the beginning on: the process inherits that it is blocked.
+def check_fork() -> None:
+    """Require that this process may be forked.
 
     Raises:
         SoonerError: CUDA is at work here, which a forked process does not survive.
     """
-    if method == "fork" and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         raise SoonerError(
             "a draft can't be forked from a process that uses CUDA; use placement='spawn' or "
             "'thread'"
         )
+
+
+def start_process(method: Literal["fork", "spawn"], serve: Serve) -> Task:
+    """Serves in a process. A forked one inherits models and inputs; a spawned one inherits nothing,
+    and `serve` is pickled. Both inherit that Ctrl-C is blocked.
+    """
+    if method == "fork":
+        check_fork()
     end, peer = socket.socketpair()
     arguments = (serve, peer, end if method == "fork" else None, os.getpid())
     context: Any = multiprocessing.get_context(method)
@@ -131,10 +138,9 @@ def start_process(method: Literal["fork", "spawn"], serve: Serve) -> Task:
 def start_thread(serve: Serve, device: torch.device, inputs: Iterable[object] = ()) -> Task:
     """Serves in a thread: it shares the process's cores, or has a CUDA stream of its own.
 
-    Copies to a device are queued on the stream of the thread that asks for them. A second stream
-    knows nothing of that queue and would read memory that is not written yet, so it waits for an
-    event recorded behind the copies. The allocator is told that the inputs are in use there, or it
-    would hand their memory out again as soon as the first stream is done with them.
+    Copies to a device are queued on the stream of the thread that asks for them. The worker's
+    stream waits for them, or it would read memory that is not written yet; and the allocator must
+    know that the inputs are in use there, or it would hand their memory out again too early.
 
     Args:
         device: on anything but CUDA there are no streams.
@@ -171,7 +177,7 @@ def _live_as_child(
     serve: Serve, peer: socket.socket, parents_end: socket.socket | None, parent: int
 ) -> NoReturn:
     """Body of a process, which ends with its parent. Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # starting a resource tracker may unblock it
     if parents_end is not None:
         parents_end.close()  # or the socket would never report that the parent is gone
     torch.set_num_threads(DRAFT_THREADS)
@@ -188,7 +194,9 @@ def _follow_parent(parent: int) -> None:
 
 
 class Worker:
-    """Runs a draft beside the decoder for one run. Nothing that the decoder tells it waits for it.
+    """Runs a draft beside the decoder for one run. Nothing that the decoder reports waits for it.
+
+    All waits of a run, that for its end included, share one budget, which any sign of life renews.
 
     Args:
         board: what both share.
@@ -198,6 +206,7 @@ class Worker:
 
     Attributes:
         failure: why it can't be used any more, or `None`.
+        opening: seconds that it gets before its first sign of life, for it has a prompt to read.
     """
 
     def __init__(
@@ -209,17 +218,20 @@ class Worker:
     ) -> None:
         self.board, self.task, self.failure = board, task, failure
         self._release = release
+        self.opening, self._spent = 0.0, 0.0
+        self._signs = 0, 0, 0
 
     @classmethod
     def start(cls, placement: str, job: DraftJob, rows: int) -> Worker:
         """Starts a worker for one run over so many rows, forked or in a thread."""
         board = job.board(rows)
-        serve = partial(_serve_one, DraftServer(job, board))
+
+        def serve(peer: socket.socket) -> None:
+            DraftServer(job, board).serve(partial(receive, peer))
+
         if placement == "thread":
-            task = start_thread(serve, job.adapter.device, job.inputs.values())
-        else:
-            task = start_process("fork", serve)
-        return cls(board, task)
+            return cls(board, start_thread(serve, job.adapter.device, job.inputs.values()))
+        return cls(board, start_process("fork", serve))
 
     @property
     def is_usable(self) -> bool:
@@ -236,38 +248,54 @@ class Worker:
             except OSError:
                 self.failure = self.task.last_words()
 
-    def wait(self, needed: Mapping[int, int], update: int, seconds: float) -> None:
-        """Waits until the board `shows` what is needed, time is up, or the worker is gone."""
-        deadline = time.perf_counter() + seconds
-        while not self.shows(needed, update):
-            if time.perf_counter() > deadline or not self.is_usable:
-                return
-            time.sleep(NAP)
-
-    def shows(self, needed: Mapping[int, int], update: int) -> bool:
-        """Returns whether each original row has so many tokens. What is on the board counts once
-        `update` is acknowledged; before, it may be a draft that the update throws away."""
-        return self.board.acknowledged >= update and all(
-            int(self.board.lengths[row]) >= count for row, count in needed.items()
-        )
-
-    def close(self, seconds: float) -> str | None:
-        """Ends the run. A process of this run alone is killed, since it has nothing to lose.
+    def patience(self, forward: float) -> float:
+        """Returns seconds that it is waited for yet; 0 until it moves again.
 
         Args:
-            seconds: that a task that outlives the run, or a thread, gets to end the run.
+            forward: seconds of a draft forward; 0: not known yet.
+        """
+        if (signs := (*self.board.forwards(), self.board.acknowledged)) != self._signs:
+            self._signs, self._spent = signs, 0.0
+        opening = 0.0 if any(signs) else self.opening
+        return max(max(IN_VAIN, PATIENCE * (forward or FIRST), opening) - self._spent, 0.0)
+
+    def wait(self, needed: Mapping[int, int], update: int, forward: float) -> None:
+        """Waits until each original row has so many tokens, or no longer than `patience`.
+
+        What is on the board counts once `update` is acknowledged; before, it may be a draft that
+        the update throws away.
+        """
+
+        def is_there() -> bool:
+            return self.board.acknowledged >= update and all(
+                int(self.board.lengths[row]) >= count for row, count in needed.items()
+            )
+
+        self._spent += self._nap(is_there, self.patience(forward))
+
+    def _nap(self, is_done: Callable[[], bool], seconds: float) -> float:
+        """Waits for a condition while the worker lives; returns the seconds, 0 where it came."""
+        begin = time.perf_counter()
+        while not is_done() and self.is_usable:
+            if (waited := time.perf_counter() - begin) > seconds:
+                return waited
+            time.sleep(NAP)
+        return 0.0
+
+    def close(self, forward: float) -> str | None:
+        """Ends the run. A process of this run alone is killed, since it has nothing to lose; a
+        thread, or what outlives the run, gets its `patience` to end it.
 
         Returns:
             What could not be ended, in a line; `None` where all is over.
         """
         if self.task is None:
             return None
+        seconds = self.patience(forward)
         self.board.stop()
         self.notify()
         if self._release is not None:
-            deadline = time.perf_counter() + seconds
-            while not self.board.is_over and self.is_usable and time.perf_counter() < deadline:
-                time.sleep(NAP)
+            self._nap(lambda: self.board.is_over, seconds)
             self._release()
             return None
         if not self.task.is_process:
@@ -280,10 +308,6 @@ class Worker:
             "forward that it is in, and uses its cores or device until then"
         )
         return self.failure
-
-
-def _serve_one(server: DraftServer, peer: socket.socket) -> None:
-    server.serve(partial(receive, peer))
 
 
 def place(placement: str, device: torch.device | str, draft_device: str | None = None) -> str:
@@ -303,16 +327,17 @@ def place(placement: str, device: torch.device | str, draft_device: str | None =
         SoonerError: a forked process can't use CUDA, nor be forked from one that does.
     """
     device = torch.device(device)
-    can_fork = hasattr(os, "fork") and not torch.cuda.is_initialized()
     if placement == "auto":
         if draft_device is not None and {torch.device(draft_device).type, device.type} != {"cpu"}:
             return "spawn"
         if device.type != "cpu" or not hasattr(os, "fork") or cores() < 2:
             return "thread"
-        return "process" if can_fork else "spawn"
-    if placement == "process" and (device.type != "cpu" or not can_fork):
-        what = "a process that uses CUDA" if device.type == "cpu" else f"a draft on {device}"
-        raise SoonerError(
-            f"placement='process' forks, which {what} does not survive; use 'spawn' or 'thread'"
-        )
+        return "spawn" if torch.cuda.is_initialized() else "process"
+    if placement == "process":
+        if device.type != "cpu":
+            raise SoonerError(
+                f"placement='process' forks, which a draft on {device} does not survive; use "
+                "'spawn' or 'thread'"
+            )
+        check_fork()
     return placement
