@@ -25,19 +25,14 @@ from .prior import (
 
 SURE = 3
 """Tokens that a continuation matches before it is taken for the place where the text is."""
-
 LOST = 12
 """Unexpected tokens after which a draft is no longer expected to go on near the place of old."""
-
 FOLLOWED = {*range(1, LONGEST + 1), REJOINED}
 """Kinds whose last token is a draft's."""
-
 OPENINGS, CONTINUATIONS = 16, 24
 """Most unused drafts that may begin at one place, and most continuations of a text."""
-
 REPEAT_AHEAD = 24
 """Tokens that are taken from the text's own past."""
-
 STOP = -2
 """Ends a continuation behind which nothing is known; a lower token `t` stands for the openings
 behind place `STOP - 1 - t`."""
@@ -118,18 +113,12 @@ class Alignment:
             elif token == END and kind in FOLLOWED and self.joint:
                 joint = [*self.joint, STOP - 1 - place]
                 _join(branches, joint[0], JOINED, (joint, 1, NEXT[JOINED]))
-            elif token != STOP:
-                following = place if token == END else STOP - 1 - token
-                self._open(
-                    branches, following, OPENING if kind in FOLLOWED or kind == JOINED else GLUED
-                )
+            elif token != STOP:  # the openings of unused drafts
+                here, following = self.index.tokens, place if token == END else STOP - 1 - token
+                opening = OPENING if kind in FOLLOWED or kind == JOINED else GLUED
+                for start in self._openings(following):
+                    _join(branches, here[start], opening, (here, start + 1, NEXT[opening]))
         return branches
-
-    def _open(self, branches: dict[int, Branch], place: int, kind: int) -> None:
-        """Add the openings of unused drafts."""
-        tokens = self.index.tokens
-        for start in self._openings(place):
-            _join(branches, tokens[start], kind, (tokens, start + 1, NEXT[kind]))
 
     def _follow(self, token: int, seen: list[int]) -> None:
         """Keep the continuations that begin with `token`."""
@@ -143,15 +132,11 @@ class Alignment:
                 self.joint = self.text[len(self.text) - since :]
             self.anchor = (place, since + 1)
         if self.cursors and self.cursors[0][0] is self.index.tokens:
-            self._see(seen)
-
-    def _see(self, seen: list[int]) -> None:
-        """The best continuation is in a draft."""
-        _, place, kind = self.cursors[0]
-        seen.append(place - 1)
-        self.near = place
-        if kind >= SURE or self.anchor is None:
-            self.anchor = (place, 0)
+            _, place, kind = self.cursors[0]  # the best continuation is in a draft
+            seen.append(place - 1)
+            self.near = place
+            if kind >= SURE or self.anchor is None:
+                self.anchor = (place, 0)
 
     def _matches(self) -> Iterator[Cursor]:
         """Continuations of the text, some of them more than once."""
@@ -180,8 +165,6 @@ class Alignment:
                 best[key] = cursor
         if not best:
             return [(here, start, NOWHERE) for start in self._openings(self.near)]
-        if len(best) == 1:
-            return list(best.values())
         return sorted(best.values(), key=self._rank)[:CONTINUATIONS]
 
     def _rank(self, cursor: Cursor) -> tuple[float, int, int]:
@@ -207,11 +190,8 @@ class Alignment:
         return [start for start in ahead if start not in around][:OPENINGS]
 
     def _retire(self, seen: Sequence[int]) -> None:
-        """Mark places; a region of which the text has gone through half is used.
-
-        That half may be in pieces of several alternatives: a text follows now the one, now the
-        other. Once it is said, none of them opens again.
-        """
+        """Mark places; a region is used, with all its alternatives, once the text has gone through
+        half of one that it followed, which may be in pieces of several."""
         start = end = -1
         for place in seen:
             self._visited[place] = 1
@@ -222,17 +202,11 @@ class Alignment:
                 self._unused = [other for other in self._unused if other not in siblings]
 
     def _is_used(self, siblings: Sequence[int]) -> bool:
-        """Returns whether alternatives were gone through, together, for half of one that was
-        followed.
-        """
-        ends = [self.index.end_of(start) for start in siblings]
-        gone = [
-            self._visited.count(1, start, end) for start, end in zip(siblings, ends, strict=True)
-        ]
-        half = sum(gone)
+        spans = [(start, self.index.end_of(start)) for start in siblings]
+        gone = [self._visited.count(1, *span) for span in spans]
         return any(
-            count and 2 * half >= end - start
-            for count, start, end in zip(gone, siblings, ends, strict=True)
+            count and 2 * sum(gone) >= end - start
+            for count, (start, end) in zip(gone, spans, strict=True)
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 
 import numpy as np
 
@@ -66,13 +67,24 @@ def grow(row: Alignment, limits: Limits) -> PrefixTree:
     The chance of a node is that of its parent times how often such a continuation went on right.
     It never exceeds the parent's, so parents come first.
     """
-    tree, growth = PrefixTree(), _Growth(row, limits)
+    tree, chances, arrivals = PrefixTree(), row.prior.chances, count()
+    # (negative chance, order of arrival, parent, depth, token, continuations behind it)
+    heap: list[tuple[float, int, int, int, int, list[Cursor]]] = []
+
+    def add_children(parent: int, depth: int, chance: float, cursors: list[Cursor]) -> None:
+        if depth >= limits.depth:
+            return
+        for token, (kind, rank, following) in row.branches(cursors).items():
+            value = chance * chances[kind][min(rank, len(chances[kind]) - 1)]
+            if value > limits.floor:
+                heappush(heap, (-value, next(arrivals), parent, depth + 1, token, following))
+
     leaves = 0
-    inner: set[int] = set()  # nodes with a child: a further child is one leaf more
-    growth.open(ROOT, 0, 1.0, row.cursors)
-    while growth.heap and len(tree.tokens) < limits.nodes:
-        value, _, parent, depth, token, cursors = heappop(growth.heap)
-        is_leaf_more = parent == ROOT or parent in inner
+    inner: set[int] = {ROOT}  # nodes with a child: a further child is one leaf more
+    add_children(ROOT, 0, 1.0, row.cursors)
+    while heap and len(tree.tokens) < limits.nodes:
+        value, _, parent, depth, token, cursors = heappop(heap)
+        is_leaf_more = parent in inner
         if is_leaf_more and leaves >= limits.width:
             continue
         leaves += is_leaf_more
@@ -80,7 +92,7 @@ def grow(row: Alignment, limits: Limits) -> PrefixTree:
         tree.tokens.append(token)
         tree.parents.append(parent)
         tree.chances.append(-value)
-        growth.open(len(tree.tokens) - 1, depth, -value, cursors)
+        add_children(len(tree.tokens) - 1, depth, -value, cursors)
     return tree
 
 
@@ -96,33 +108,11 @@ def cut(tree: PrefixTree, nodes: list[int]) -> PrefixTree:
     )
 
 
-class _Growth:
-    """The tokens that may be added next, the likeliest on top."""
-
-    def __init__(self, row: Alignment, limits: Limits) -> None:
-        self.row, self.limits = row, limits
-        self.chances = row.prior.chances
-        # (negative chance, order of arrival, parent, depth, token, continuations behind it)
-        self.heap: list[tuple[float, int, int, int, int, list[Cursor]]] = []
-        self.count = 0
-
-    def open(self, parent: int, depth: int, chance: float, cursors: list[Cursor]) -> None:
-        """Let the children of a node be added, which is at `depth` and has `cursors` behind it."""
-        if depth >= self.limits.depth:
-            return
-        for token, (kind, rank, following) in self.row.branches(cursors).items():
-            ranks = self.chances[kind]
-            value = chance * (ranks[rank] if rank < len(ranks) else ranks[-1])
-            if value > self.limits.floor:
-                self.count += 1
-                heappush(self.heap, (-value, self.count, parent, depth + 1, token, following))
-
-
 class NodeCount:
     """The number of nodes that a `Controller` finds to pay most, plain decoding included.
 
-    The chance of each node is known before it is verified, so that every round decides for itself:
-    drafts that are no good have small chances. A pause only ends what looked slow by mistake.
+    The chance of each node is known before it is verified, so that every round decides for itself.
+    A pause only ends what looked slow by mistake.
 
     Args:
         largest: upper limit.
@@ -143,16 +133,11 @@ class NodeCount:
         self._last = FIRST
 
     def limit(self) -> int:
-        """Returns nodes to grow for `choose`: twice the last choice, so that costs are met step by
-        step."""
+        """Returns nodes to grow: twice the last choice, so that costs are met step by step."""
         return self.largest if self.controller is None else min(self.largest, 2 * self._last)
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
-        """Returns nodes to verify of each tree.
-
-        Args:
-            chances: of the nodes of each row's tree, falling.
-        """
+        """Returns nodes to verify of each tree, by the chances of its nodes, falling."""
         limit, rows = max(map(len, chances), default=0), len(chances)
         if self.controller is None or not limit:
             return self.largest if limit else 0
@@ -186,8 +171,8 @@ class AlignedDrafter(Drafter):
 
     Args:
         context: the run.
-        rows: each row's drafts, aligned with nothing yet; or what makes them, asked behind the
-            prefill. The time of that is not the decoding's: it counts as the drafts' own prefill.
+        rows: each row's drafts, aligned with nothing yet; or what makes them behind the prefill,
+            whose time counts as the drafts' own prefill.
         sizing: chooses how many nodes are verified.
         depth: most tokens on a path.
         width: most branches of a tree.
@@ -242,24 +227,15 @@ class AlignedDrafter(Drafter):
         return tree
 
     def _tree(self, outcome: Outcome) -> Tree:
-        rows = zip(self.rows, outcome.budget, strict=True)
-        whole = [self._grow(row, budget) for row, budget in rows]
-        processing = self.context.processing
-        grown = [
-            cut(tree, allowed_nodes(processing, row, tree.tokens, tree.parents))
-            for row, tree in enumerate(whole)
-        ]
-        size = self.sizing.choose([tree.chances for tree in grown])
+        sizing, processing, grown = self.sizing, self.context.processing, list[PrefixTree]()
+        for number, (row, budget) in enumerate(zip(self.rows, outcome.budget, strict=True)):
+            depth = min(self.depth, budget - 1)  # the last token is the target's
+            tree = grow(row, Limits(sizing.limit(), depth, self.width, sizing.floor))
+            nodes = allowed_nodes(processing, number, tree.tokens, tree.parents)
+            grown.append(cut(tree, nodes))
+        size = sizing.choose([tree.chances for tree in grown])
         device = outcome.hidden.device
         if not size or not any(tree.tokens for tree in grown):
             return Tree.empty(len(grown), device)
         tokens = [tree.tokens[:size] for tree in grown]
         return Tree.from_lists(tokens, [tree.parents[:size] for tree in grown], str(device))
-
-    def _grow(self, row: Alignment, budget: int) -> PrefixTree:
-        """Returns the tree of a row that may generate `budget` more tokens, the last of them the
-        target's.
-        """
-        depth = min(self.depth, budget - 1)
-        sizing = self.sizing
-        return grow(row, Limits(sizing.limit(), depth, self.width, sizing.floor))

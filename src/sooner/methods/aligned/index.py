@@ -11,9 +11,8 @@ from ...errors import SoonerError
 
 Ids = tuple[int, ...]
 
-Drafts = tuple[tuple[Ids | tuple[Ids, ...], ...], ...]
-
-"""For each row its drafts, each a sequence of token ids, or several: alternatives of one region."""
+Drafts = tuple[tuple[tuple[Ids, ...], ...], ...]
+"""For each row its drafts, each as alternatives of one region, of which there may be one."""
 
 
 def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
@@ -21,7 +20,7 @@ def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
 
     Args:
         drafts: a draft is a list, array or tensor of token ids, or a text; or a list of such, of
-            which the target will say one at most.
+            which the target will generate one at most.
         tokenizer: turns texts into ids, without special tokens.
 
     Raises:
@@ -30,53 +29,40 @@ def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
     rows = _listed(drafts, "drafts", "a list of drafts for each row")
     return tuple(
         tuple(
-            _read(draft, f"drafts[{row}][{place}]", tokenizer)
-            for place, draft in enumerate(_listed(row_drafts, f"drafts[{row}]", "a list of drafts"))
+            _alternatives(draft, f"drafts[{row}][{number}]", tokenizer)
+            for number, draft in enumerate(
+                _listed(row_drafts, f"drafts[{row}]", "a list of drafts")
+            )
         )
         for row, row_drafts in enumerate(rows)
     )
 
 
-def alternatives(draft: Ids | tuple[Ids, ...]) -> tuple[Ids, ...]:
-    """Returns the drafts that `draft` holds: itself, unless it is several."""
-    return draft if draft and isinstance(draft[0], tuple) else (draft,)  # type: ignore[return-value]
-
-
-def _read(draft: Any, where: str, tokenizer: Any) -> Ids | tuple[Ids, ...]:
-    """Returns one draft, or the alternatives that it consists of."""
+def _alternatives(draft: Any, where: str, tokenizer: Any) -> tuple[Ids, ...]:
     if not isinstance(draft, str):
         draft = _listed(draft, where, "a list of token ids, or a text")
-        if draft and all(_is_several(item) for item in draft):
+        if draft and all(
+            isinstance(item, str | list | tuple) or getattr(item, "ndim", 0) for item in draft
+        ):
             return tuple(
-                _read_draft(item, f"{where}[{place}]", tokenizer)
-                for place, item in enumerate(draft)
+                _ids(item, f"{where}[{number}]", tokenizer) for number, item in enumerate(draft)
             )
-    return _read_draft(draft, where, tokenizer)
+    return (_ids(draft, where, tokenizer),)
 
 
-def _is_several(value: Any) -> bool:
-    return isinstance(value, str | list | tuple) or getattr(value, "ndim", 0) > 0
-
-
-def _read_draft(draft: Any, where: str, tokenizer: Any) -> Ids:
+def _ids(draft: Any, where: str, tokenizer: Any) -> Ids:
     if isinstance(draft, str):
         if tokenizer is None:
             raise SoonerError(f"HSD: {where} is a text; give tokenizer=, or token ids")
         draft = tokenizer(draft, add_special_tokens=False)["input_ids"]
-    ids = _listed(draft, where, "a list of token ids, or a text")
-    return tuple(_id(token, where) for token in ids)
-
-
-def _id(token: Any, where: str) -> int:
-    try:
-        number = index(token)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise SoonerError(
-            f"HSD: {where} holds {_short(token)}; token ids are whole numbers from 0 on"
-        )
-    return number
+    ids = []
+    for token in _listed(draft, where, "a list of token ids, or a text"):
+        if not hasattr(token, "__index__") or index(token) < 0:
+            raise SoonerError(
+                f"HSD: {where} holds {_short(token)}; token ids are whole numbers from 0 on"
+            )
+        ids.append(index(token))
+    return tuple(ids)
 
 
 def _listed(value: Any, where: str, expected: str) -> list[Any]:
@@ -93,11 +79,8 @@ def _short(value: Any) -> str:
 
 
 END = -1
-
 """Stands behind each draft: whatever draft comes next begins here."""
-
 MAX_MATCHES = 16
-
 """Matches of one n-gram that are looked at: those nearest ahead of where the text is."""
 
 
@@ -166,9 +149,7 @@ class DraftIndex:
         return []
 
     def agreement(self, text: Sequence[int], place: int, maximum: int) -> int:
-        """Returns how many tokens in front of `place`, up to `maximum`, are the last ones of
-        `text`.
-        """
+        """Returns how many tokens in front of `place`, up to `maximum`, are the last of `text`."""
         limit = min(maximum, len(text), place)
         count = 0
         while count < limit and self.tokens[place - 1 - count] == text[-1 - count]:

@@ -25,7 +25,7 @@ from ..context import Context
 from ..prompt_lookup import NgramIndex
 from .alignment import Alignment
 from .drafter import AlignedDrafter, NodeCount
-from .index import DraftIndex, Drafts, alternatives, read_drafts
+from .index import DraftIndex, Drafts, read_drafts
 from .prior import Experience
 
 
@@ -155,12 +155,11 @@ class HSD(Method):
         check_number(name, value, 0, 1, above=True, hint=" (exact)")
         if not callable(self.drafts):
             object.__setattr__(self, "drafts", read_drafts(self.drafts, self.tokenizer))
-        ((separator,),) = read_drafts([[self.separator]], self.tokenizer)
+        (((separator,),),) = read_drafts([[self.separator]], self.tokenizer)
         object.__setattr__(self, "separator", separator)
 
     @property
     def mode(self) -> str:
-        """Is *exact*, or *relaxed* with an acceptance threshold below 1."""
         return EXACT if self.acceptance_threshold == 1 else RELAXED
 
     def largest_block(self) -> int:
@@ -174,16 +173,14 @@ class HSD(Method):
             drafts = read_drafts(self.drafts(), self.tokenizer) if is_late else self.drafts
             return self._rows(drafts, context, experience)
 
-        drafter = AlignedDrafter(
-            context,
-            rows if is_late else rows(),
-            self._sizing(experience),
-            self.depth,
-            self.width,
-            is_relaxed=self.mode != EXACT,
-        )
-        is_exact = self.mode == EXACT
-        return drafter, follow_choices if is_exact else follow_threshold(self.acceptance_threshold)
+        is_relaxed, sizing = self.mode != EXACT, NodeCount(self.largest_block() - 1)
+        if self.nodes == "auto":
+            sizing = NodeCount(self.max_nodes, experience.controller, is_relaxed)
+        made = rows if is_late else rows()
+        drafter = AlignedDrafter(context, made, sizing, self.depth, self.width, is_relaxed)
+        if is_relaxed:
+            return drafter, follow_threshold(self.acceptance_threshold)
+        return drafter, follow_choices
 
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         """Returns each row's drafts, indexed; copies of a prompt share theirs."""
@@ -191,18 +188,12 @@ class HSD(Method):
         rows, size = [], self.reference_window
         prior = experience.of(self.drafter() if callable(self.drafter) else self.drafter)
         for row in drafts:
-            several = [alternatives(draft) for draft in row]
-            groups = [number for number, each in enumerate(several) for _ in each]
-            index = DraftIndex([tokens for each in several for tokens in each], size, groups)
+            groups = [number for number, draft in enumerate(row) for _ in draft]
+            index = DraftIndex([tokens for draft in row for tokens in draft], size, groups)
             for _ in range(context.copies):
                 repeats = NgramIndex(size, size, []) if self.repeats else None
                 rows.append(Alignment(index, prior, self.separator, repeats))
         return rows
-
-    def _sizing(self, experience: Experience) -> NodeCount:
-        if self.nodes == "auto":
-            return NodeCount(self.max_nodes, experience.controller, self.mode != EXACT)
-        return NodeCount(int(self.nodes))
 
     def _check(self, drafts: Drafts, context: Context) -> None:
         if len(drafts) != context.prompts:
@@ -211,7 +202,7 @@ class HSD(Method):
                 "each row a list of drafts, an empty one for none"
             )
         known = context.target.vocab_size
-        each = (tokens for row in drafts for draft in row for tokens in alternatives(draft))
+        each = (tokens for row in drafts for draft in row for tokens in draft)
         largest = max((max(tokens, default=0) for tokens in each), default=0)
         if max(largest, *self.separator, 0) >= known:
             raise SoonerError(
