@@ -91,8 +91,7 @@ class JacobiDrafter(Drafter):
         self.sizes += other.sizes
 
     def propose(self, outcome: Outcome) -> Tree:
-        places = self._places(outcome)
-        shift = self._shift(outcome, places)
+        shift = self._shift(outcome)
         if not max(shift.sizes, default=0):
             self.pending = Tree.empty(len(shift.sizes), outcome.scores.device)
         elif not self.context.processing.do_sample:
@@ -102,13 +101,12 @@ class JacobiDrafter(Drafter):
         self.sizes = shift.sizes
         return self.pending
 
-    def _places(self, outcome: Outcome) -> list[int]:
-        """Place of each row's next token in its picture; -1 outside of one."""
+    def _shift(self, outcome: Outcome) -> Shift:
+        # Place of each row's next token in its picture; -1 outside of one.
         if self.constraint is None:
-            return [len(outcome.rows.output(row)) for row in range(len(outcome.new))]
-        return self.constraint.roots(outcome.rows)
-
-    def _shift(self, outcome: Outcome, places: list[int]) -> Shift:
+            places = [len(outcome.rows.output(row)) for row in range(len(outcome.new))]
+        else:
+            places = self.constraint.roots(outcome.rows)
         sizes = [self._size(outcome.budget[row], place) for row, place in enumerate(places)]
         device = outcome.scores.device
         line = torch.arange(max(sizes, default=0) + 1, device=device)
@@ -124,18 +122,15 @@ class JacobiDrafter(Drafter):
         return Shift(source.clamp(max=self.pending.nodes), drafted, verified, sizes, sent)
 
     def _size(self, budget: int, place: int) -> int:
-        """Returns places to draft; the last token of a row or picture is left to the
-        target's own.
-        """
+        """Returns places to draft; the last token of a row or picture is the target's."""
         size = min(self.jacobi_window, max(budget - 1, 0))
         if self.constraint is None:
             return size
         return min(size, self.constraint.grid.length - 1 - place) if place >= 0 else 0
 
     def _greedy(self, outcome: Outcome, shift: Shift) -> Tree:
-        """Returns the fixed-point iteration itself: every draft is the newest argmax (Song et al.
-        2021).
-        """
+        """Returns the fixed-point iteration itself: drafts are the newest argmax (Song et al.
+        2021)."""
         best = outcome.scores.argmax(-1)  # [rows, 1 + nodes]
         # Behind the last verified place, which padding may not reach, the last argmax is repeated.
         last = self.pending.sizes[:, None]
@@ -143,7 +138,8 @@ class JacobiDrafter(Drafter):
 
     def _sampled(self, outcome: Outcome, shift: Shift) -> Tree:
         p = self.context.processing.probabilities(outcome.scores)  # [rows, 1 + nodes, vocab]
-        draws = self._draws(outcome, shift)
+        line = torch.arange(shift.source.shape[1] - 1, device=outcome.scores.device)
+        draws = Draws(outcome.noise, line)
         # One more entry, as every drawn chain has: the place behind the window is not drafted.
         probs = _take(p, shift.source)  # [rows, places + 1, vocab]
         probs[:, -1].fill_(0.0)
@@ -152,8 +148,9 @@ class JacobiDrafter(Drafter):
             tokens[:, :drafted] = self._again(outcome, shift, probs[:, :drafted], draws)
         # Where the drafts of the shortest row end, something is to be drawn for the first time.
         tail = slice(min(shift.drafted), tokens.shape[1])
-        window = self._window(shift, draws, tokens, probs, p, tail)
-        tokens[:, tail], probs[:, tail] = self.filling(window)
+        tokens[:, tail], probs[:, tail] = self.filling(
+            self._window(shift, draws, tokens, probs, p, tail)
+        )
         assert shift.sent is not None
         return Tree.chain(tokens, shift.sent[:, 2], probs)
 
@@ -168,10 +165,6 @@ class JacobiDrafter(Drafter):
             q = torch.zeros_like(p).scatter_(2, x[..., None], 1.0)
         return self.coupling(p, q, x, draws)
 
-    def _draws(self, outcome: Outcome, shift: Shift) -> Draws:
-        line = torch.arange(shift.source.shape[1] - 1, device=outcome.scores.device)
-        return Draws(outcome.noise, line)
-
     def _window(
         self,
         shift: Shift,
@@ -181,9 +174,7 @@ class JacobiDrafter(Drafter):
         p: Tensor,
         tail: slice,
     ) -> JacobiWindow:
-        """Returns the places `tail`, in which those behind the last draft of each row are still to
-        fill.
-        """
+        """Returns the places `tail`, of which those behind each row's last draft are to fill."""
         assert shift.sent is not None
         device = tokens.device
         drafted, verified, roots = shift.sent[:, 0], shift.sent[:, 1], shift.sent[:, 3:4]
@@ -191,9 +182,9 @@ class JacobiDrafter(Drafter):
         here = torch.arange(len(tokens), device=device)
         draws, new, probs = draws.of(tail), tokens[:, tail], probs[:, tail]
         # The place behind the last draft was verified too, so it need not be guessed.
-        length = _leading(drafted - tail.start, len(line))
+        is_drafted = line < drafted[:, None]
         return JacobiWindow(
-            tokens=torch.where(length, new, gumbel_draw(probs, draws)),
+            tokens=torch.where(is_drafted, new, gumbel_draw(probs, draws)),
             probs=probs,
             newest=p[here, self.pending.sizes],
             filled=verified - tail.start,
@@ -205,20 +196,13 @@ class JacobiDrafter(Drafter):
         )
 
     def _outputs(self, outcome: Outcome, places: list[int]) -> list[list[int]]:
-        """Returns the end of each row's picture so far, as far back as copies reach,
-        `[rows][reach]`.
-        """
+        """Returns the end of each row's picture, as far as copies reach, `[rows][reach]`."""
         lines = []
         for row, place in enumerate(places):
             count = min(self.reach, max(place, 0))
             tokens = outcome.rows.prefix(row)[-count:] if count else []
             lines.append([-1] * (self.reach - count) + tokens)
         return lines
-
-
-def _leading(counts: Tensor, width: int) -> Tensor:
-    """The first `counts[row]` places of each row, `[rows, width]` bool."""
-    return torch.arange(width, device=counts.device) < counts[:, None]
 
 
 def _take(distributions: Tensor, source: Tensor) -> Tensor:

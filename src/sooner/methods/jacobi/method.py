@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...checks import check_choice
 from ...engine.acceptance import follow_shared_noise
 from ...engine.loop import Rule
-from ...errors import SoonerError, unknown
+from ...errors import SoonerError
 from ..base import Method
 from ..checks import positive, share
 from ..context import Context
@@ -63,16 +63,11 @@ class CoupledJacobi(Method):
     def __post_init__(self) -> None:
         positive(self, "jacobi_window")
         share(self, "strength")
-        known: dict[str, Collection[str]] = {
-            "coupling": COUPLINGS,
-            "init": FILLINGS,
-            "verify": VERIFY,
-        }
-        for option, names in known.items():
-            value = getattr(self, option)
-            left_open = value is None and option != "coupling"
-            if not left_open and (not isinstance(value, str) or value not in names):
-                raise unknown(option, str(value), names)
+        check_choice("coupling", self.coupling, COUPLINGS)
+        if self.init is not None:
+            check_choice("init", self.init, FILLINGS)
+        if self.verify is not None:
+            check_choice("verify", self.verify, VERIFY)
 
     def largest_block(self) -> int:
         return 1 + self.jacobi_window
@@ -83,7 +78,8 @@ class CoupledJacobi(Method):
                 f"init='{self.init}' needs a model that draws on a grid; use 'last', 'left' or "
                 "'random'"
             )
-        init = self.init or _best_init(context)
+        frames = 0 if context.constraint is None else context.constraint.grid.frames
+        init = self.init or {0: "last", 1: "above"}.get(frames, "previous-frame")
         drafter = self.drafter(
             context,
             self.jacobi_window,
@@ -100,9 +96,3 @@ class CoupledJacobi(Method):
         if self.verify is None:
             return self.coupling == "gumbel" and self.strength >= 1
         return self.verify == "noise"
-
-
-def _best_init(context: Context) -> str:
-    if context.constraint is None:
-        return "last"
-    return "above" if context.constraint.grid.frames == 1 else "previous-frame"

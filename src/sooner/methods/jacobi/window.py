@@ -27,7 +27,7 @@ class JacobiWindow:
         newest: the last distribution that the target gave, `[rows, vocab]`.
         filled: places of each row that have a draft, `[rows]`, and `minimum`: fewest of a row.
         grid_places: place of each token in its picture, `[rows, places]`; -1 outside of one.
-        said: the end of each row's picture before these places, earlier places of the window
+        output: the end of each row's picture before these places, earlier places of the window
             included, `[rows, seen]`, padded with -1 on the left.
         draws: randomness; `draws.places` are those of `tokens`.
         constraint: what each place allows, if the family says.
@@ -60,9 +60,7 @@ def at_random(window: JacobiWindow) -> tuple[Tensor, Tensor]:
 
 
 def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
-    """Draws from the newest distribution at hand, which looked at a neighbour, with shared
-    noise.
-    """
+    """Draws from the newest distribution, which looked at a neighbour, with shared noise."""
     allowed = _allowed(window)
     weights = torch.where(allowed, window.newest[:, None], 0.0)  # [rows, places, vocab]
     mass = weights.sum(-1, keepdim=True)
@@ -110,20 +108,17 @@ def _previous_frame(grid: TokenGrid | None) -> tuple[int, ...]:
     return _left(grid) if grid is None else (grid.frame, *_above(grid))
 
 
-FILLINGS: dict[str, Filling] = {
-    "random": at_random,
-    "last": like_last,
-    "left": partial(copied, offsets=_left),
-    "above": partial(copied, offsets=_above),
-    "previous-frame": partial(copied, offsets=_previous_frame),
-}
-
 REACH: dict[str, Callable[[TokenGrid | None], tuple[int, ...]]] = {
     "left": _left,
     "above": _above,
     "previous-frame": _previous_frame,
 }
 """How far back each way of copying looks."""
+FILLINGS: dict[str, Filling] = {
+    "random": at_random,
+    "last": like_last,
+    **{name: partial(copied, offsets=offsets) for name, offsets in REACH.items()},
+}
 
 
 def _allowed(window: JacobiWindow) -> Tensor:
