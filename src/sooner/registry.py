@@ -91,7 +91,7 @@ METHODS = (
            "a tree of texts made beforehand, such as OCR's", False),
     _entry("jacobi", "CoupledJacobi", "jacobi.method", "none",
            "a window of the target's last iteration, with coupled draws", False),
-    _entry("onsd", "OnSD", "onsd", "words",
+    _entry("onsd", "OnSD", "speculative", "words",
            "a chain of a draft model that gets the words alone"),
     _entry("parallel", "ParallelVLM", "parallel.method", "pixels",
            "a chain of a draft model beside the target, visual tokens pruned"),

@@ -16,10 +16,10 @@ from recorders import hook_count
 from sooner.engine.row_sampling import SamplingParams
 from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
 from sooner.methods.base import Method
-from sooner.methods.onsd import OnSD
 from sooner.methods.pruning import SCORES
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
+from sooner.methods.speculative import OnSD
 from sooner.methods.specvlm import SpecVLM, staged
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt

@@ -16,13 +16,12 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
     from .experience import Acceptance
     from .jacobi import CoupledJacobi
-    from .onsd import OnSD
     from .parallel.method import ParallelVLM
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
     from .sparse_to_dense import SparseToDense
-    from .speculative import Speculative
+    from .speculative import OnSD, Speculative
     from .specvlm import SpecVLM
     from .tolerance import Relaxed, Tolerance
     from .trained import load_drafter

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..engine.cache import SlotCache
 from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
@@ -18,7 +19,7 @@ from ..engine.sampling import Processing, pick
 from ..engine.tree import Paths, Tree
 from .context import Context, embed, to_device
 from .controller import RoundCost
-from .draft_length import DraftLength
+from .draft_length import DraftLength, plan_round
 
 if TYPE_CHECKING:
     from .prompt_lookup import LookupDrafts
@@ -45,13 +46,10 @@ class ChainDrafter(Drafter):
 
     The draft's cache holds its own prompt and the generated tokens it was fed. After each round
     it keeps those that were committed and is fed the rest together with the newest token, so rows
-    whose drafts were all accepted, or that decoded plainly for a while, simply catch up. What was
-    committed behind a draft is on the device already; only rows that are further behind, or that
-    draft chains of several lengths, need something of the host, in one upload.
+    whose drafts were all accepted, or that decoded plainly for a while, simply catch up.
 
-    Rows whose draft would not pay for its prefill, with as many as decode and wait, have no row of
-    the draft's cache. What followed the same words earlier in their text is drafted (`looks_up`),
-    which needs no model.
+    Rows whose draft would not pay for its prefill have no row of the draft's cache. What followed
+    the same words earlier in their text is drafted (`looks_up`), which needs no model.
 
     Args:
         adapter: the draft model's adapter.
@@ -63,10 +61,10 @@ class ChainDrafter(Drafter):
         memory: of an engine that counts pages, for the draft's prompt; until that is embedded.
         purpose: of the random numbers that drafts are drawn with; with the target's own, a draft
             tends to be what the target draws.
-        looks_up: whether other rows have drafts that were found; only for a rule that asks for no
-            probabilities of drafts.
-        prediction: what the rows are expected to say; where drafts are looked up, they are looked
-            up in it, and the model drafts nothing.
+        looks_up: whether other rows have drafts that were looked up; only for a rule that asks for
+            no probabilities of drafts.
+        prediction: what the rows are expected to generate; where drafts are looked up, they are
+            looked up in it, and the model drafts nothing.
     """
 
     purpose = Purpose.DRAFT
@@ -124,21 +122,21 @@ class ChainDrafter(Drafter):
     def _prefill(self, active: list[int], room: int, width: int) -> Iterator[None]:
         """Read the prompts of these rows, `width` tokens wide, and report what that took."""
         stats, took = self.context.stats, list[float]()
-        began = stats.work_mark()
-        with stats.phase("draft_prefill"):
-            self.runner, chunks = self.open_runner(room)
-            self.memory = None  # it knows the batch beside, which may end long before this one
-        width -= self.runner.cache.prefix
-        stats.between(began, stats.work_mark()).then(took.append)
-        while True:
+        chunks: Iterator[Any] | None = None
+        is_done = False
+        while not is_done:
             began = stats.work_mark()
             with stats.phase("draft_prefill"):
+                if chunks is None:
+                    self.runner, chunks = self.open_runner(room)
+                    self.memory = None  # it knows the batch beside, which may end long before
                 is_done = next(chunks, self) is self
             spent = stats.between(began, stats.work_mark())
             spent.then(took.append)
-            if is_done:
-                break
-            yield
+            if not is_done:
+                yield
+        assert self.runner is not None
+        width -= self.runner.cache.prefix
         spent.then(lambda last: self.draft_length.prefilled(width, sum(took) / len(active)))
         if len(active) < len(self.runner.lengths):
             self.runner.select_rows(active)
@@ -148,36 +146,19 @@ class ChainDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             self.draft_length.observe_round(outcome, self.drafted, self.round)
-        may_draft = [False] * len(self.began)
-        for row in self.members:
-            may_draft[row] = True
-        matches = self._look_up(outcome)
-        rows, has = outcome.rows, [many > 0 for many in matches]
-        left = self.context.stopping.tokens_left(rows)
-        is_ragged = len(set(self.context.runner.lengths)) > 1
-        sizes = self.draft_length.choose(rows.active, may_draft, self.began, has, left, is_ragged)
-        lines = zip(sizes, outcome.budget, may_draft, matches, strict=True)
-        self.drafted = [
-            max(min(size, budget - 1), 0) if can else min(size, many)
-            for size, budget, can, many in lines
-        ]
-        members = len(self.members) * any(self.drafted[row] for row in self.members)
-        count, block = len(sizes), 1 + max(self.drafted)
-        is_ragged |= min(count, block) > 1
-        self.round = RoundCost(count, block, members=members, is_ragged=is_ragged)
+        length, matches = self.draft_length, [0] * len(self.began)
+        if self.lookup is not None:
+            matches = self.lookup.look_up(outcome, length.largest, self.context.processing)
+        self.drafted, self.round = plan_round(
+            length, self.context, outcome, matches, self.members, self.began
+        )
         cached, self.written = self._keep(outcome), None
         tree = Tree.empty(len(self.drafted), outcome.hidden.device)
-        if members:
+        if self.round.members:
             tree = self._draft(outcome, cached)
         if self.lookup is not None and any(matches):
             tree = self.lookup.merge_into(tree, self.drafted)
         return tree
-
-    def _look_up(self, outcome: Outcome) -> list[int]:
-        """Returns how many draft tokens are found for each row without the model."""
-        if self.lookup is None:
-            return [0] * len(self.began)
-        return self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
 
     def select_rows(self, rows: list[int]) -> None:
         if not self.began:
@@ -318,9 +299,8 @@ class ChainDrafter(Drafter):
     def _draft(self, outcome: Outcome, cached: Tensor | None) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
-        drafted = [0] * len(self.drafted)
-        for row in self.members:
-            drafted[row] = self.drafted[row]
+        members = set(self.members)
+        drafted = [many if row in members else 0 for row, many in enumerate(self.drafted)]
         nodes = max(drafted)
         start, began = stats.mark(), stats.work_mark()
         chain: list[Tensor] = []
@@ -330,13 +310,17 @@ class ChainDrafter(Drafter):
             if node:
                 token = self._of_members(chain[-1])
                 forward = self.runner.forward_chain(token, written=node - 1)
-            p, token = self._choose(forward, outcome, chain)
+            logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
+            logits = self._of_all(logits)
+            p, token = draw_next(logits, chain, outcome, self.context.processing, self.purpose)
             chain.append(token)
             step_probs.append(p)
         self.written = nodes - 1
         device = outcome.hidden.device
         needs_probs = self.context.processing.do_sample and not self.looks_up
-        probs = self._stack(step_probs).to(device) if needs_probs else None
+        probs = None
+        if needs_probs:  # nothing was drawn behind the last node; its slot only keeps the shape
+            probs = torch.cat([*step_probs, torch.zeros_like(step_probs[0])], 1).to(device)
         tree = Tree.chain(torch.cat(chain, 1).to(device), drafted, probs)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         self.round = replace(self.round, forwards=nodes, missed=missed)
@@ -347,6 +331,9 @@ class ChainDrafter(Drafter):
 
     def _catch_up(self, outcome: Outcome, cached: Tensor | None) -> tuple[Forward, int]:
         """Feed each row the committed tokens that the draft has not seen, and commit them.
+
+        What was committed behind a draft is on the device already; only rows that are further
+        behind, or that drafted chains of several lengths, need one upload.
 
         Args:
             cached: draft tokens of the last round that the draft's cache holds, `[members]`, if it
@@ -379,9 +366,8 @@ class ChainDrafter(Drafter):
         return Forward(forward.logits[rows, sizes - 1][:, None], forward.hidden), width
 
     def _feed_what_does_not_fit(self, outputs: list[list[int]], counts: list[int]) -> list[int]:
-        """Feed rows that are far behind, until what is missing fits behind the longest row, too.
-
-        A block is as wide for all rows, and a row near its end has room for its own tokens alone.
+        """Feed rows that are far behind, until what is missing fits behind the longest row, too: a
+        block is as wide for all rows, and a row near its end has room for its own tokens alone.
 
         Args:
             outputs: the text of each row.
@@ -410,24 +396,12 @@ class ChainDrafter(Drafter):
             `fed` as a tensor `[rows]`, and the tokens `[rows, max(fed)]`, padded on the right.
         """
         width = max(fed)
-        lines = []
-        for text, count, some in zip(outputs, counts, fed, strict=True):
-            begin = len(text) - count
-            lines.append([some, *text[begin : begin + some], *[0] * (width - some)])
+        lines = [
+            [some, *text[len(text) - count :][:some], *[0] * (width - some)]
+            for text, count, some in zip(outputs, counts, fed, strict=True)
+        ]
         packed = torch.tensor(lines, device=self.adapter.device)
         return packed[:, 0], packed[:, 1:]
-
-    def _choose(
-        self, forward: Forward, outcome: Outcome, chain: list[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """The next draft token `[rows, 1]`, and what it was drawn from `[rows, 1, vocab]`."""
-        logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
-        logits = self._of_all(logits)
-        return draw_next(logits, chain, outcome, self.context.processing, self.purpose)
-
-    def _stack(self, probs: list[Tensor]) -> Tensor:
-        # Nothing was drawn behind the last node; its slot only keeps the shape.
-        return torch.cat([*probs, torch.zeros_like(probs[0])], 1)
 
 
 def draw_next(
@@ -460,17 +434,14 @@ def draw_next(
 
 
 def readable(tokens: Tensor, adapter: AdapterLike) -> Tensor:
-    """`tokens` with ids that only the target's larger vocabulary has replaced by the draft's last.
-
-    Such ids are padding that a trained target never says; the draft has to survive them all the
-    same.
-    """
+    """Returns `tokens` with ids that only the target's larger vocabulary has, which are padding,
+    replaced by the draft's last."""
     return tokens.clamp(max=adapter.vocab_size - 1)
 
 
 def match_vocabulary(logits: Tensor, vocab: int) -> Tensor:
     """Cut or pad the last axis to `vocab`, for one tokenizer with differently padded heads."""
     have = logits.shape[-1]
-    if have >= vocab:
-        return logits[..., :vocab]
-    return torch.nn.functional.pad(logits, (0, vocab - have), value=float("-inf"))
+    return (
+        logits[..., :vocab] if have >= vocab else pad(logits, (0, vocab - have), value=-torch.inf)
+    )

@@ -11,6 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from ..engine.interface import Outcome
+from .context import Context
 from .controller import Candidates, RoundCost
 from .experience import LOOKUP, WEIGHT, Acceptance, chain_tokens, rounds_to_the_end
 
@@ -33,9 +34,7 @@ class ChainAcceptance:
     """How often the draft token at each depth of a chain is accepted where those before it are.
 
     Recent rounds count more than old ones; depths of which little was seen take the chance of all.
-
-    Args:
-        experience: the acceptance of earlier runs, which this one begins with and adds to.
+    It begins with the acceptance of earlier runs, `experience`, and adds to it.
     """
 
     def __init__(self, experience: Acceptance) -> None:
@@ -50,8 +49,7 @@ class ChainAcceptance:
         accepted: Sequence[int],
         known: Sequence[Acceptance] | None = None,
     ) -> None:
-        """Records that a round verified `drafted` tokens of each row and accepted `accepted` of
-        them.
+        """Records that a round verified `drafted` tokens of each row and accepted `accepted`.
 
         Args:
             known: acceptance of the kind of each row; `None` is `experience`.
@@ -63,11 +61,11 @@ class ChainAcceptance:
         for row, (many, right) in enumerate(zip(drafted, accepted, strict=True)):
             self._accepted += each * right
             self._refused += each * (right < many)  # nothing is verified behind the first refusal
-            for depth in range(min(many, right + 1)):
-                if depth == len(self._depths):
-                    self._depths.append([0.0, 0.0])
-                self._depths[depth][0] += each * (depth < right)
-                self._depths[depth][1] += each
+            verified = min(many, right + 1)
+            self._depths += [[0.0, 0.0] for _ in range(verified - len(self._depths))]
+            for depth, counts in enumerate(self._depths[:verified]):
+                counts[0] += each * (depth < right)
+                counts[1] += each
             (known[row] if known else self.experience).observe(many, right)
 
     def forget(self, share: float) -> None:
@@ -103,13 +101,8 @@ class DraftLength:
         self.largest = largest
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
-        """Returns whether rows that begin should be drafted for, and so are worth the draft's
-        prefill.
-
-        Args:
-            prompt: tokens of a row's prompt, and `limit`: new tokens that it may generate.
-            left: new tokens that each will say, as of `choose`.
-        """
+        """Returns whether rows that begin, with prompts of so many tokens and up to `limit` new
+        ones, are worth the draft's prefill; `left` as of `choose`."""
         return True
 
     def prefilled(self, prompt: int, seconds: float) -> None:
@@ -147,18 +140,41 @@ class DraftLength:
 
     def observe_round(self, outcome: Outcome, drafted: Sequence[int], done: RoundCost) -> None:
         """Hands what a round gave, and what it took as soon as that is known, to `observe` and
-        `observe_cost`.
-
-        Args:
-            outcome: what it accepted.
-            drafted: tokens of each row.
-            done: the round, but for its seconds.
-        """
+        `observe_cost`; `done` is the round, but for its seconds."""
         tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
         outcome.round_time.then(
             lambda seconds: self.observe_cost(replace(done, seconds=seconds), tokens)
         )
         self.observe(outcome.rows.active, drafted, outcome.accepted)
+
+
+def plan_round(
+    length: DraftLength,
+    context: Context,
+    outcome: Outcome,
+    matches: Sequence[int],
+    members: Sequence[int] = (),
+    began: Sequence[DraftLength] | None = None,
+) -> tuple[list[int], RoundCost]:
+    """Returns draft tokens of each row in the next round, and the round that verifies them.
+
+    Args:
+        matches: tokens of each row that were looked up.
+        members: rows that the draft model drafts for.
+        began: as of `DraftLength.choose`.
+    """
+    rows, may = outcome.rows, [row in members for row in range(len(matches))]
+    is_ragged = len(set(context.runner.lengths)) > 1
+    has, left = [many > 0 for many in matches], context.stopping.tokens_left(rows)
+    sizes = length.choose(rows.active, may, began, has, left, is_ragged)
+    drafted = [
+        max(min(size, budget - 1), 0) if can else min(size, many)
+        for size, budget, can, many in zip(sizes, outcome.budget, may, matches, strict=True)
+    ]
+    count, block = len(sizes), 1 + max(drafted)
+    is_ragged |= min(count, block) > 1
+    drafting = len(members) * any(drafted[row] for row in members)
+    return drafted, RoundCost(count, block, members=drafting, is_ragged=is_ragged)
 
 
 @dataclass
@@ -181,11 +197,9 @@ class RowState:
 
     @staticmethod
     def beginning(known: Acceptance, is_drafted: bool) -> RowState:
-        """Returns a row of a kind; what is looked up in its text is accepted as often as elsewhere
-        in texts.
-        """
-        state = known if is_drafted else known.of((LOOKUP, known.kind))
-        return RowState(state, known.kind)
+        """Returns a row of a kind; drafts that are looked up are accepted as often as in other
+        texts."""
+        return RowState(known if is_drafted else known.of((LOOKUP, known.kind)), known.kind)
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Records that a round verified `drafted` tokens and accepted `accepted` of them."""
@@ -234,10 +248,9 @@ class AdaptiveDraftLength(DraftLength):
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.acceptance.experience
-        closed = left if left is not None and self._is_closed(left) else None
-        if not self.may_pay:
-            return False
-        return self.requests.pays(known.kind, known.rate, prompt, limit, self.largest, closed)
+        return self.may_pay and self.requests.pays(
+            known.kind, known.rate, prompt, limit, self.largest, self._closed(left)
+        )
 
     def prefilled(self, prompt: int, seconds: float) -> None:
         self.requests.prefilled(self.acceptance.experience.kind, prompt, seconds)
@@ -255,7 +268,8 @@ class AdaptiveDraftLength(DraftLength):
         left: Sequence[int] | None = None,
         is_ragged: bool | None = None,
     ) -> list[int]:
-        may = may_draft or [True] * len(rows)
+        self._size, count = 0, len(rows)
+        may = may_draft or [True] * count
         self._had_peers |= len({*rows, *self._rows}) > 1
         for row, length, can in zip(rows, began or [self] * len(rows), may, strict=True):
             if row not in self._rows:
@@ -265,32 +279,28 @@ class AdaptiveDraftLength(DraftLength):
                 if can:
                     self.controller.reconsider()  # it may be a better one
         has = [flag or other for flag, other in zip(may, available or may, strict=True)]
-        self._size = 0
-        if any(has):
-            members, count = sum(may), len(rows)
-            closed = left if left is not None and self._is_closed(left) else None
-            draft = self.controller.times.draft(members)
-            sizes = range(1, self.largest + 1)
-            is_first = members and not draft and self.acceptance.rate >= 1 / 2
-            trial = min(FIRST if is_first else TRIAL, self.largest)
+        if not any(has):
+            return [0] * count
+        members, closed, times = sum(may), self._closed(left), self.controller.times
+        draft, sizes = times.draft(members), range(1, self.largest + 1)
+        is_first = members and not draft and self.acceptance.rate >= 1 / 2
+        trial = min(FIRST if is_first else TRIAL, self.largest)
 
-            def candidates() -> Candidates[int]:
-                tokens = self._tokens([self._rows[row] for row in rows], has, closed)
-                many = np.array(sizes)
-                return Candidates(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
+        def candidates() -> Candidates[int]:
+            tokens = self._tokens([self._rows[row] for row in rows], has, closed)
+            many = np.array(sizes)
+            return Candidates(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
 
-            forget = partial(self.acceptance.forget, TRIAL_MEMORY)
-            until = fmean(closed) if closed else 0.0
-            size = self.controller.choose(
-                count, candidates, forget=forget, is_ragged=is_ragged, left=until
-            )
-            self._size = size or 0
-            if self._size and self._is_whole:
-                is_ragged = is_ragged is not None and count > 1
-                if 1 + self._size >= self.controller.times.longest(count, is_ragged):
-                    # What a longer block takes is a guess, and such drafts are worth a try.
-                    self._size = min(2 * self._size, self.largest)
-        return [self._size] * len(rows)
+        forget = partial(self.acceptance.forget, TRIAL_MEMORY)
+        until = fmean(closed) if closed else 0.0
+        size = self.controller.choose(
+            count, candidates, forget=forget, is_ragged=is_ragged, left=until
+        )
+        if size and self._is_whole and size >= times.longest(count, is_ragged) - 1:
+            # What a longer block takes is a guess, and such drafts are worth a try.
+            size = min(2 * size, self.largest)
+        self._size = size or 0
+        return [self._size] * count
 
     def _tokens(
         self, rows: Sequence[RowState], has: Sequence[bool], left: Sequence[int] | None
@@ -310,9 +320,10 @@ class AdaptiveDraftLength(DraftLength):
             self._shares = rounds[0] / rounds / chain_tokens(alike)
         return tokens * self._shares
 
-    def _is_closed(self, left: Sequence[int]) -> bool:
-        """Returns whether these rows end together, since no requests come and go."""
-        return len(left) > 1 and not self.requests.rows
+    def _closed(self, left: Sequence[int] | None) -> Sequence[int] | None:
+        """Returns `left` of rows that end together, since no requests come and go."""
+        is_closed = left is not None and len(left) > 1 and not self.requests.rows
+        return left if is_closed else None
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         times = self.controller.times

@@ -34,8 +34,7 @@ class Acceptance:
     For one pair of models and one way to draft and sample.
 
     Args:
-        whole: of all kinds of prompts, where this is of one.
-        kind: of the prompts.
+        whole: of all kinds of prompts, where this is of one `kind`.
 
     Attributes:
         accepted, refused: draft tokens, those of old rounds with less weight.
@@ -53,17 +52,21 @@ class Acceptance:
         about text. Until enough of them was seen, it leans on all."""
         if self.whole is not None:
             return self.whole.of(kind)
-        made = Acceptance(self, kind)
-        return self._kinds.setdefault(kind, made)
+        return self._kinds.setdefault(kind, Acceptance(self, kind))
+
+    @property
+    def _model_drafts(self) -> Acceptance | None:
+        """Acceptance of all kinds, unless drafts are looked up in texts: these say nothing about a
+        model's drafts, nor those about them."""
+        is_lookup = isinstance(self.kind, tuple) and self.kind[:1] == (LOOKUP,)
+        return None if is_lookup else self.whole
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """Records that a round verified `drafted` tokens of a row and accepted `accepted` of
-        them.
-        """
+        """Records that a round verified `drafted` tokens of a row and accepted `accepted`."""
         if not drafted:
             return
-        if self.whole is not None and not is_lookup(self.kind):
-            self.whole.observe(drafted, accepted)
+        if (whole := self._model_drafts) is not None:
+            whole.observe(drafted, accepted)
         self.accepted = LONG_MEMORY * self.accepted + accepted
         self.refused = LONG_MEMORY * self.refused + (accepted < drafted)
 
@@ -75,15 +78,8 @@ class Acceptance:
     @property
     def rate(self) -> float:
         """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
-        # What is looked up in a text says nothing about a model's drafts, nor they about that.
-        leans = self.whole is not None and not is_lookup(self.kind)
-        expected = self.whole.rate if leans and self.whole is not None else PRIOR
+        expected = PRIOR if (whole := self._model_drafts) is None else whole.rate
         return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
-
-
-def is_lookup(kind: Hashable) -> bool:
-    """Returns whether drafts of this kind are looked up in texts."""
-    return isinstance(kind, tuple) and kind[:1] == (LOOKUP,)
 
 
 def chain_tokens(chances: np.ndarray, rates: Sequence[float] | None = None) -> np.ndarray:

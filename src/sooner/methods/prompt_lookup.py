@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, Self
 
 import torch
+from torch.nn.functional import pad
 
 from ..engine.acceptance import follow_choices
 from ..engine.interface import Drafter, Outcome
@@ -18,7 +19,7 @@ from .base import Method
 from .checks import positive, positive_or_auto
 from .context import Context
 from .controller import RoundCost
-from .draft_length import AdaptiveDraftLength, DraftLength
+from .draft_length import AdaptiveDraftLength, DraftLength, plan_round
 from .settings import MethodSettings
 
 
@@ -64,13 +65,8 @@ class PromptLookup(Method):
 
 
 class LookupDrafter(Drafter):
-    """Looks up each row's next draft.
-
-    Args:
-        method: which n-grams may match.
-        context: the run.
-        draft_length: chooses how many tokens are drafted. They cost nothing to find.
-    """
+    """Looks up each row's next draft, which costs nothing to find; `draft_length` chooses how much
+    of it is verified."""
 
     def __init__(self, method: PromptLookup, context: Context, draft_length: DraftLength) -> None:
         self.method, self.context, self.draft_length = method, context, draft_length
@@ -95,35 +91,17 @@ class LookupDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if self.drafted:
             self.draft_length.observe_round(outcome, self.drafted, self.round)
-        found = self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
-        rows, has = outcome.rows.active, [many > 0 for many in found]
-        left = self.context.stopping.tokens_left(outcome.rows)
-        is_ragged = len(set(self.context.runner.lengths)) > 1
-        sizes = self.draft_length.choose(rows, [False] * len(rows), None, has, left, is_ragged)
-        drafts = [draft[:size] for draft, size in zip(self.lookup.drafts, sizes, strict=True)]
-        self.drafted = [len(draft) for draft in drafts]
-        count, block = len(drafts), 1 + max(self.drafted)
-        is_ragged |= min(count, block) > 1
-        self.round = RoundCost(count, block, members=0, is_ragged=is_ragged)
+        matches = self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
+        self.drafted, self.round = plan_round(self.draft_length, self.context, outcome, matches)
+        sizes = zip(self.lookup.drafts, self.drafted, strict=True)
+        drafts = [draft[:size] for draft, size in sizes]
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
 
 
-def text_with_prediction(prompt: list[int], answer: Sequence[int], longest: int) -> list[int]:
-    """Returns a text to look up drafts in: the prompt with its predicted `answer`, then the
-    prompt's end.
-
-    The first n-grams of the true answer begin with the prompt's end, so they match where the
-    prediction begins.
-    """
-    return [*prompt, *answer, *prompt[-longest:]] if answer else prompt
-
-
 class NgramIndex:
-    """Where each n-gram of a growing token list last ended, kept up to date token by token.
-
-    A look-up costs one dictionary access for each n, whatever the length of the text.
-    """
+    """Where each n-gram of a growing token list last ended; a look-up costs one dictionary access
+    for each n."""
 
     def __init__(self, shortest: int, longest: int, tokens: list[int]) -> None:
         self.sizes = range(longest, shortest - 1, -1)
@@ -219,10 +197,13 @@ class LookupDrafts:
         prediction: Sequence[int] = (),
         sizes: tuple[int, int] = NGRAMS,
     ) -> None:
+        # Behind the prediction the prompt's end again, so that its n-grams match where it begins.
         self._texts = [
-            None
-            if prompt is None
-            else NgramIndex(*sizes, text_with_prediction(prompt, prediction, sizes[1]))
+            NgramIndex(
+                *sizes, [*prompt, *prediction, *prompt[-sizes[1] :]] if prediction else prompt
+            )
+            if prompt is not None
+            else None
             for prompt in prompts
         ]
         self.drafts: list[list[int]] = []
@@ -261,13 +242,10 @@ class LookupDrafts:
         Their probabilities are not kept: a rule that asks for them has no place for found drafts.
         """
         width = max(sizes)
-        tokens = tree.tokens.new_zeros(tree.rows, width)  # [rows, nodes]
-        tokens[:, : tree.nodes] = tree.tokens
+        tokens = pad(tree.tokens, (0, width - tree.nodes))  # [rows, nodes]
         lines = [
             draft[:size] + [NONE] * (width - len(draft[:size]))
             for draft, size in zip(self.drafts, sizes, strict=True)
         ]
-        columns = torch.tensor(lines, dtype=tokens.dtype).to(
-            tokens.device
-        )  # one upload for all rows
+        columns = torch.tensor(lines, dtype=tokens.dtype).to(tokens.device)  # one upload
         return Tree.chain(torch.where(columns == NONE, tokens, columns), sizes)

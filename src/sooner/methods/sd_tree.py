@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
+from ..checks import check_choice
 from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_tree
-from ..engine.interface import AdapterLike, Drafter
+from ..engine.interface import Drafter
 from ..engine.loop import Rule
 from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
 from ..engine.tree import Tree
-from ..errors import unknown
 from .base import Method, draft_of
 from .checks import same_tokenizer
 from .context import Context
@@ -64,8 +64,7 @@ class SDTree(Method):
 
     def __post_init__(self) -> None:
         check_branching(self, self._largest)
-        if self.siblings not in SIBLINGS:
-            raise unknown("siblings", str(self.siblings), SIBLINGS)
+        check_choice("siblings", self.siblings, SIBLINGS)
         same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod
@@ -82,27 +81,18 @@ class SDTree(Method):
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter, inputs = draft_of(self, context)
         shape = TreeShape(self._largest)
-        sizing = self._sizing(shape, context)
-        return self._drafter(adapter, inputs, context, shape, sizing), reject_siblings
-
-    def _sizing(self, shape: TreeShape, context: Context) -> TreeSize:
         levels = [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
-        if self.branching != "auto":
-            return TreeSize(levels[-1])
-        model = context.target.model
-        measured = self.measured.setdefault(model, MeasuredSize(levels[-1], levels))
-        measured.controller.begin(context.stats.note)
-        return measured
+        sizing = TreeSize(levels[-1])
+        if self.branching == "auto":
+            measured = MeasuredSize(levels[-1], levels)
+            sizing = measured = self.measured.setdefault(context.target.model, measured)
+            measured.controller.begin(context.stats.note)
+        is_drawn = self.siblings == "drawn"
+        drafter = self._drafter(adapter, inputs, context, shape, sizing, is_drawn)
+        return drafter, reject_siblings
 
-    def _drafter(
-        self,
-        adapter: AdapterLike,
-        inputs: Mapping[str, Any],
-        context: Context,
-        shape: TreeShape,
-        sizing: TreeSize,
-    ) -> Drafter:
-        return TreeDrafter(adapter, inputs, context, shape, sizing, self.siblings == "drawn")
+    def _drafter(self, *arguments: Any) -> Drafter:
+        return TreeDrafter(*arguments)
 
 
 @pure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -71,15 +71,8 @@ class SparseToDense(Method):
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         longest, note = self.largest_block() - 1, context.stats.note
         is_auto = self.num_draft_tokens == "auto"
-        sizing = MeasuredLength(longest, note=note) if is_auto else DraftLength(longest)
+        sizing = AdaptiveDraftLength(longest, note) if is_auto else DraftLength(longest)
         return SparseDrafter(context, self, sizing), reject
-
-
-class MeasuredLength(AdaptiveDraftLength):
-    """The draft length that measurably pays, of drafts whose prefill is a gather of slots."""
-
-    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
-        return True
 
 
 class SparseDrafter(ChainDrafter):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
+from ..engine.interface import Drafter, Outcome, Prompt
+from ..engine.loop import Rule
 from ..engine.rows import Rows
 from ..engine.tree import Tree
 from ..errors import SoonerError
@@ -19,8 +20,7 @@ from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
 from .settings import MethodSettings
-from .tree_draft import TreeDrafter, TreeShape
-from .tree_size import TreeSize
+from .tree_draft import TreeDrafter
 from .visual_match import match, views
 
 
@@ -70,36 +70,23 @@ class SpecVLM(SDTree):
     def needs_whole_prompt(self) -> bool:
         return True
 
-    def _drafter(
-        self,
-        adapter: AdapterLike,
-        inputs: Mapping[str, Any],
-        context: Context,
-        shape: TreeShape,
-        sizing: TreeSize,
-    ) -> Drafter:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         depth = context.target.layers
         if self.layers is not None and self.layers > depth:
             raise SoonerError(
                 f"SpecVLM: layers is {self.layers}, but the target has {depth} layers"
             )
-        return _PrunedDrafter(adapter, inputs, context, shape, sizing, self)
+        return super().build(context)
+
+    def _drafter(self, *arguments: Any) -> Drafter:
+        return _PrunedDrafter(self, *arguments)
 
 
 class _PrunedDrafter(TreeDrafter):
     """A tree drafter that listens to the target's prefill and prunes its own prompt."""
 
-    def __init__(
-        self,
-        adapter: AdapterLike,
-        inputs: Mapping[str, Any],
-        context: Context,
-        shape: TreeShape,
-        sizing: TreeSize,
-        method: SpecVLM,
-    ) -> None:
-        draws = method.siblings == "drawn"
-        super().__init__(adapter, inputs, context, shape, sizing, draws)
+    def __init__(self, method: SpecVLM, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.method = method
         self.tap: AttentionTap | None = None
         self.paid: Tensor | None = None  # attention to each token, `[rows, width]`
@@ -122,12 +109,11 @@ class _PrunedDrafter(TreeDrafter):
         context = self.context
         with context.stats.ranking():
             visual = self.tap.asking.visual.to(self.paid.device)
-            selected = []
             seen = views(context.target, context.inputs, context.copies)
             grids = views(self.adapter, self.inputs, context.copies)
-            for row, pair in enumerate(zip(seen, grids, strict=True)):
-                scores = self.paid[row, visual[row]]
-                indices = staged(scores, self.method.prune, self.method.focus)
+            selected = []
+            for paid, mask, *pair in zip(self.paid, visual, seen, grids, strict=True):
+                indices = staged(paid[mask], self.method.prune, self.method.focus)
                 selected.append(match(indices, *pair))
         context.stats.rank_seconds += self.tap.seconds
         return self.adapter.prune_prompt(prompt, selected)

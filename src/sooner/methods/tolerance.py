@@ -52,7 +52,6 @@ class ToleranceResult:
 
 
 SLACK = 1e-9
-
 """Share of a bin by which rounding may make a distance that is meant to fit too short."""
 
 

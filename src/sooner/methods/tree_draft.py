@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,33 +22,12 @@ from .draft_length import DraftLength
 from .tree_size import NOTHING, TreeSize
 
 Branching = tuple[tuple[int, ...], ...]
-
 """For each level, how many children each node of the level above has, best node first.
 
 Nodes that are not listed have none; the first level lists the root's.
 """
-
 STATIC_TREE: Branching = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
-
 """25 nodes in five levels, wide at the top and deep below the best: EAGLE's (Li et al. 2024)."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """Holds one level of a static tree.
-
-    Attributes:
-        sources: nodes of the level above that have children here (`ROOT` for the first level).
-        parents: for each node of this level, which of `sources` it hangs from.
-        ranks: its place among its siblings, the most likely first.
-        seen: what each source sees among all sources up to its own level, itself included,
-            `[sources, sources so far]`; empty for the first level, whose source is committed.
-    """
-
-    sources: list[int]
-    parents: list[int]
-    ranks: list[int]
-    seen: list[list[bool]]
 
 
 class TreeShape:
@@ -61,25 +40,28 @@ class TreeShape:
 
     Attributes:
         parents: parent of each node, or `ROOT`.
-        ranks: place of each node among its siblings.
-        levels: see `Level`.
+        ranks: position of each node among its siblings, the most likely first.
         sizes: nodes within the first `n` levels, for each `n` from 0.
-        slots: place of each source among the sources, in the order in which they are forwarded.
+        slots: position of each source among the sources, in the order in which they are forwarded.
     """
 
     def __init__(self, branching: Branching) -> None:
         self.parents: list[int] = []
         self.ranks: list[int] = []
         self.sizes = [0]
-        self.slots: dict[int, int] = {}
-        self.levels: list[Level] = []
-        above = [ROOT]  # nodes of the level above
+        above: Sequence[int] = [ROOT]  # nodes of the level above
         for counts in branching:
-            above = self._grow(above, counts)
+            for parent, count in zip(above, counts, strict=False):
+                self.parents += [parent] * count
+                self.ranks += range(count)
+            above = range(self.sizes[-1], self.nodes)
+            self.sizes.append(self.nodes)
+        sources = dict.fromkeys(parent for parent in self.parents if parent != ROOT)
+        self.slots = {source: slot for slot, source in enumerate(sources)}
 
     @property
     def depth(self) -> int:
-        return len(self.levels)
+        return len(self.sizes) - 1
 
     @property
     def nodes(self) -> int:
@@ -88,28 +70,6 @@ class TreeShape:
     @property
     def is_chain(self) -> bool:
         return self.parents == list(range(-1, self.nodes - 1))
-
-    def _grow(self, above: list[int], counts: tuple[int, ...]) -> list[int]:
-        """Add a level below the nodes `above`; returns its nodes."""
-        families = [pair for pair in zip(above, counts, strict=False) if pair[1]]
-        sources = [parent for parent, _ in families]
-        parents = [at for at, (_, count) in enumerate(families) for _ in range(count)]
-        ranks = [rank for _, count in families for rank in range(count)]
-        self.levels.append(Level(sources, parents, ranks, self._sight(sources)))
-        first = self.nodes
-        self.parents += [sources[parent] for parent in parents]
-        self.ranks += ranks
-        self.sizes.append(self.nodes)
-        return list(range(first, self.nodes))
-
-    def _sight(self, sources: list[int]) -> list[list[bool]]:
-        """Number new sources and say what they see."""
-        if sources == [ROOT]:
-            return []
-        for source in sources:
-            self.slots[source] = len(self.slots)
-        order = list(self.slots)
-        return [[other in self.path(source) for other in order] for source in sources]
 
     def path(self, node: int) -> list[int]:
         """Returns the nodes from the root's child down to `node`."""
@@ -126,8 +86,7 @@ def check_branching(config: Any, branching: Branching) -> None:
     Raises:
         SoonerError: names the level, its value and what it may be.
     """
-    above = 1
-    name = type(config).__name__
+    above, name = 1, type(config).__name__
     if not branching:
         raise SoonerError(f"{name}: branching is empty; give one tuple of child counts a level")
     for number, counts in enumerate(branching, start=1):
@@ -157,35 +116,34 @@ class _Growth:
 
 
 class LevelTensors:
-    """What a level needs of the device, sent there once.
-
-    Args:
-        shape: of the tree.
-        depth: of the level, 0 behind the root.
-        device: of the draft.
+    """What the level at `depth`, 0 behind the root, needs of the device, sent there once.
 
     Attributes:
-        sources: nodes above, `[sources]`; of the first level none is drafted.
+        sources: nodes above with children here, `[sources]`; of the first level none is drafted.
         parents: node above each node, `[nodes]`.
-        picks: place of each node among the best of all sources, `[nodes]`.
+        most: children of a source at most.
+        picks: position of each node among the best of all sources, `[nodes]`.
         depths: of every source so far, `[sources so far]`; 0 is right behind the root.
-        seen: what each source sees of them, as bits where there are enough.
+        seen: what each source sees of them, itself included, as bits where there are enough.
     """
 
     def __init__(self, shape: TreeShape, depth: int, device: torch.device) -> None:
-        level, first = shape.levels[depth], shape.sizes[depth]
-        self.sources = torch.tensor(level.sources, device=device)
-        self.parents = torch.tensor(shape.parents[first : shape.sizes[depth + 1]], device=device)
-        width = max(level.ranks) + 1
-        picks = [
-            width * parent + rank for parent, rank in zip(level.parents, level.ranks, strict=True)
-        ]
+        level = slice(*shape.sizes[depth : depth + 2])
+        parents, ranks = shape.parents[level], shape.ranks[level]
+        sources = list(dict.fromkeys(parents))
+        self.sources = torch.tensor(sources, device=device)
+        self.parents = torch.tensor(parents, device=device)
+        self.most = max(ranks) + 1
+        pairs = zip(parents, ranks, strict=True)
+        picks = [self.most * sources.index(parent) + rank for parent, rank in pairs]
         self.picks = torch.tensor(picks, device=device)
-        written = len(level.seen[0]) if level.seen else 0
-        depths = [len(shape.path(source)) - 1 for source in list(shape.slots)[:written]]
+        forwarded = [source for source in shape.slots if source < level.start]
+        paths = {source: shape.path(source) for source in forwarded}
+        depths = [len(path) - 1 for path in paths.values()]
         self.depths = torch.tensor(depths, device=device)
-        self.seen = torch.tensor([level.seen], device=device)
-        if 0 < written <= MAX_ENTRIES:
+        seen = [[other in paths[source] for other in forwarded] for source in sources if forwarded]
+        self.seen = torch.tensor([seen], device=device)
+        if 0 < len(forwarded) <= MAX_ENTRIES:
             self.seen = pack_ancestors(self.seen)
 
 
@@ -324,9 +282,6 @@ class TreeDrafter(ChainDrafter):
         prefix = outcome.rows.prefix
         return self.context.processing.scores(logits, drafted if depth else None, prefix)
 
-    def _parents(self, growth: _Growth) -> Tensor:
-        return self._above[: growth.tokens.shape[1]].expand(growth.tokens.shape[0], -1)
-
     def _extend(self, growth: _Growth, depth: int, scores: Tensor, noise: RowNoise) -> _Growth:
         """Add the children of one level.
 
@@ -338,7 +293,7 @@ class TreeDrafter(ChainDrafter):
             p = self.context.processing.probabilities(scores)
             waits = noise.waiting(Purpose.DRAFT, depth, p.shape[-1])  # [rows, 1, vocab]
             keys, probs = race(p, waits).log(), (*probs, p)
-        keys, best = keys.topk(max(self.shape.levels[depth].ranks) + 1)  # [rows, sources, most]
+        keys, best = keys.topk(level.most)  # [rows, sources, most]
         tokens = best.flatten(1).index_select(1, level.picks)
         legal = keys.flatten(1).index_select(1, level.picks) > -torch.inf
         if depth:
@@ -352,7 +307,7 @@ class TreeDrafter(ChainDrafter):
     def _tree(self, growth: _Growth, device: torch.device) -> Tree:
         """Returns the tree to verify: the nodes within each row's budget that can be said."""
         sizes = [self.shape.sizes[levels] for levels in self.drafted]
-        parents = self._parents(growth)
+        parents = self._above[: growth.tokens.shape[1]].expand_as(growth.tokens)
         tree = Tree.of(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
         self.moved = None
         if self.context.processing.do_sample or self.context.processing.changes_scores:
