@@ -148,7 +148,7 @@ class Tokenizer:
 def test_drafts_are_lists_arrays_tensors_or_texts() -> None:
     drafts = [[[1, 2], np.array([3, 4]), torch.tensor([5]), "6 7"], []]
     method = HSD(drafts, tokenizer=Tokenizer())
-    assert method.drafts == (((1, 2), (3, 4), (5,), (6, 7)), ())
+    assert method.drafts == ((((1, 2),), ((3, 4),), ((5,),), ((6, 7),)), ())
     assert replace(method, nodes=4).drafts == method.drafts
 
 

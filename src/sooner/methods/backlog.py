@@ -29,15 +29,12 @@ class CommittedTokens:
 
     @staticmethod
     def of(outcome: Outcome) -> CommittedTokens:
-        """Returns what a round committed; copies, since a step writes its states where the last one
-        did.
-        """
+        """Returns what a round committed; copies, since steps write their states to one place."""
         counts = [len(path) for path in outcome.path]
         width, committed, hidden = max(counts), outcome.committed, outcome.hidden
         # Behind what is accepted a path may hold anything.
-        path = (
-            pad(committed.path, (1, 0))[:, :width].clamp(0, hidden.shape[1] - 1).to(hidden.device)
-        )
+        path = pad(committed.path, (1, 0))[:, :width].clamp(0, hidden.shape[1] - 1)
+        path = path.to(hidden.device)
         states = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[2]))
         return CommittedTokens(states, committed.tokens[:, :width], committed.entries, counts)
 
@@ -64,13 +61,9 @@ class CommittedTokens:
         counts = [sum(each) for each in zip(*(entry.counts for entry in rounds), strict=True)]
         tokens = torch.cat([entry.tokens for entry in rounds], 1)
         states = torch.cat([entry.states for entry in rounds], 1)
+        line = torch.arange(tokens.shape[1], device=tokens.device)
         inside = torch.cat(
-            [
-                torch.arange(entry.tokens.shape[1], device=entry.sizes.device)
-                < entry.sizes[:, None]
-                for entry in rounds
-            ],
-            1,
+            [line[: entry.tokens.shape[1]] < entry.sizes[:, None] for entry in rounds], 1
         )
         order = torch.where(inside, 0, 1).argsort(dim=1, stable=True)[:, : max(counts)]
         index = order.to(states.device)[..., None].expand(-1, -1, states.shape[2])

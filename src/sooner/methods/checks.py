@@ -14,40 +14,25 @@ PADDING = 1024
 
 
 def positive(config: Any, *names: str, minimum: int = 1) -> None:
-    """Require the named integer fields of `config` to be `minimum` or more.
-
-    Raises:
-        SoonerError: names the option, its value and the bound.
-    """
+    """Require the named integer fields of `config` to be `minimum` or more."""
     for name in names:
         check_whole(f"{type(config).__name__}: {name}", getattr(config, name), minimum)
 
 
 def positive_or_auto(config: Any, name: str) -> None:
-    """Require the named field of `config` to be `"auto"`, or an integer of 1 or more.
-
-    Raises:
-        SoonerError: names the option and its value.
-    """
+    """Require the named field of `config` to be `"auto"`, or an integer of 1 or more."""
     check_whole_or(f"{type(config).__name__}: {name}", getattr(config, name))
 
 
 def share(config: Any, *names: str) -> None:
-    """Require the named fields of `config` to lie in 0 to 1.
-
-    Raises:
-        SoonerError: names the option, its value and the bounds.
-    """
+    """Require the named fields of `config` to lie in 0 to 1."""
     for name in names:
         check_share(f"{type(config).__name__}: {name}", getattr(config, name))
 
 
 def hub_problem() -> str | None:
-    """Returns why the model hub can't be asked, in words; `None` if it answers, or is not to be
-    asked.
-
-    The hub's client tries for a minute where there is no network.
-    """
+    """Returns why the model hub can't be reached, in words, sooner than its client, which tries
+    for a minute; `None` if it answers, or is not to be called."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
@@ -74,14 +59,8 @@ def same_tokenizer(target: Any, draft: Any) -> None:
     ours, draft_vocab = target.get_vocab(), draft.get_vocab()
     if ours == draft_vocab:
         return
-    token = min(
-        (
-            token
-            for token in ours.keys() | draft_vocab.keys()
-            if ours.get(token) != draft_vocab.get(token)
-        ),
-        key=lambda token: (ours.get(token, 1 << 30), token),
-    )
+    differing = {token for token, _ in ours.items() ^ draft_vocab.items()}
+    token = min(differing, key=lambda token: (ours.get(token, 1 << 30), token))
     raise SoonerError(
         f"draft and target have different tokenizers: {_name(draft)} gives {token!r} the id "
         f"{draft_vocab.get(token)}, {_name(target)} gives it {ours.get(token)}; use a draft of the "
@@ -100,8 +79,7 @@ def same_vocabulary(target: Any, draft: Any) -> None:
     if abs(ours - draft_size) > PADDING:
         raise SoonerError(
             f"draft and target have different tokenizers: {names} have vocabularies of "
-            f"{draft_size} "
-            f"and {ours}; use a draft of the target's own family"
+            f"{draft_size} and {ours}; use a draft of the target's own family"
         )
     ends = [_ends(adapter) for adapter in (target, draft)]
     if all(ends) and not ends[0] & ends[1]:
@@ -114,9 +92,7 @@ def same_vocabulary(target: Any, draft: Any) -> None:
 def _ends(adapter: Any) -> set[int]:
     config = getattr(adapter.model, "generation_config", None)
     end = getattr(config, "eos_token_id", None)
-    if end is None:
-        return set()
-    return set(end) if isinstance(end, list) else {end}
+    return set(end) if isinstance(end, list) else {end} - {None}
 
 
 def _name(thing: Any) -> str:

@@ -12,13 +12,13 @@ from ..engine.tree import ROOT, Paths, Tree
 
 @dataclass(frozen=True)
 class Frontier:
-    """The nodes of the newest level that are to be continued.
+    """The nodes of the newest level that are to be continued; all are `[rows, frontier]`.
 
     Attributes:
-        nodes: index of each among all candidates, `[rows, frontier]`; `ROOT` before the first.
-        tokens: `[rows, frontier]`.
-        scores: log-confidence of the path down to each, `[rows, frontier]`.
-        parents: place of each one's parent in the frontier above, `[rows, frontier]`.
+        nodes: index of each among all candidates; `ROOT` before the first.
+        tokens: their ids.
+        scores: log-confidence of the path down to each.
+        parents: position of each node's parent in the frontier above.
     """
 
     nodes: Tensor
@@ -57,9 +57,7 @@ class Growth:
 
     @classmethod
     def of(cls, top_k: int, depth: int, tokens: Tensor, parents: Tensor, scores: Tensor) -> Growth:
-        """Returns the candidates of `depth` whole levels, `[rows, candidates]` each; it grows no
-        more.
-        """
+        """Returns the candidates of `depth` whole levels, `[rows, candidates]`; it is complete."""
         made = cls(top_k, len(tokens), tokens.device)
         made.counts = [top_k] + [top_k * top_k] * (depth - 1)
         made._tokens, made._parents, made._scores = [tokens], [parents], [scores]
@@ -111,11 +109,8 @@ class Growth:
         self._scores.append(scores)
 
     def frontier_paths(self) -> Paths:
-        """What each frontier node's continuations continue.
-
-        A node that can't be said stands for the row itself: processors may have no answer behind
-        it.
-        """
+        """Returns what each frontier node's continuations continue; a node of no chance stands for
+        the row itself, since processors may have no answer behind it."""
         sizes = [self.total] * len(self.tokens)
         reach = Tree.of(self.tokens, self.parents, sizes).ancestors()[:, 1:, 1:]
         above = reach.gather(1, self.frontier.nodes[..., None].expand(-1, -1, self.total))

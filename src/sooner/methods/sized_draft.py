@@ -28,11 +28,7 @@ Part = Callable[..., tuple[Tensor, ...]]
 
 
 class SizedDrafter(Drafter):
-    """A drafter that asks for a size before each draft, and tells what rounds gave and took.
-
-    Args:
-        context: the run.
-        sizing: chooses the size of each draft.
+    """A drafter whose `sizing` chooses a size before each draft, and learns what rounds give.
 
     Attributes:
         size: of the pending drafts, and `pending`: the round that verifies them.
@@ -94,13 +90,12 @@ class SizedDrafter(Drafter):
 
 
 class DraftRunner:
-    """Runs a trained drafter over a cache of its own, whose slot `i` holds what lies at place `i`.
+    """Runs a trained drafter over a cache of its own, whose slot `i` holds what is at position `i`.
 
     Args:
         drafter: a head or a block drafter.
         adapter: the target's adapter, for its embedding and LM head.
-        layers: of the cache.
-        capacity: slots a row, the largest block included.
+        layers: of the cache, and `capacity`: slots a row, the largest block included.
         options: what the drafter's functions depend on beside inputs and weights.
 
     Attributes:
@@ -122,7 +117,6 @@ class DraftRunner:
 
     @property
     def lengths(self) -> list[int]:
-        """Returns committed entries of each row."""
         return self.cache.lengths
 
     @property
@@ -146,11 +140,9 @@ class DraftRunner:
             self.use(len(self.lengths))
 
     def use(self, rows: int) -> None:
-        """Let the first `rows` rows be in use."""
         self.cache.use(rows)
 
     def select_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
         self.cache.select_rows(rows)
 
     def merge(self, other: Any) -> None:
@@ -203,7 +195,6 @@ class PromptStates:
 
     @property
     def width(self) -> int:
-        """Returns the tokens of the longest prompt."""
         return self.embeds.shape[1]
 
     @property
@@ -233,10 +224,7 @@ class PromptStates:
 
     def entries(self) -> tuple[Tensor, Tensor, list[int]]:
         """Returns embeddings of the token behind each state but the last, the states, and their
-        number.
-
-        The last prompt token's entry begins what was generated, see `Backlog`.
-        """
+        number; the last prompt token's entry begins what was generated, see `Backlog`."""
         sizes = [length - 1 for length in self.lengths]
         return self.embeds[:, 1:], self.states[:, :-1], sizes
 

@@ -37,18 +37,15 @@ NOTHING = Size(0, 0)
 class TreeSize:
     """Always the same tree; subclasses learn from what rounds cost and gave."""
 
-    listens = False
-
     def __init__(self, largest: Size) -> None:
         self.largest = largest
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
-        """Returns the tree of the next round.
+        """Returns the tree of the next round over so many rows.
 
         Args:
             room: most draft tokens that a row may still use.
             is_open: the head has read the prompt.
-            rows: of the batch.
         """
         return self.largest
 
@@ -56,16 +53,11 @@ class TreeSize:
         """Records that the head took `seconds` for a prompt."""
 
     def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
-        """A round that gave `tokens` a row, if that is known, took this long; on GPUs a round
-        late."""
+        """Records that a round that gave `tokens` a row took this long; on GPUs a round late."""
 
     def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
-        """Records that a round verified trees of at most `size`.
-
-        Args:
-            paths: of each row, the ranks by value of the nodes that were accepted, from the root
-                down; rows that may not use all levels are left out.
-        """
+        """Records that a round verified trees of at most `size`, of which `paths` were accepted: of
+        each row that may use all levels, the ranks by value of its nodes, from the root down."""
 
     def observe_call(self, tokens: float) -> None:
         """Records that a call ended after `tokens` tokens a row."""
@@ -83,13 +75,11 @@ class TreeSize:
             done: the round, but for its seconds.
             outcome: what it accepted.
         """
-        paths: list[list[int]] = []
-        if self.listens and size.depth:
-            paths = [
-                [entry - 1 for entry in path[1:]]
-                for row, path in enumerate(outcome.path)
-                if levels[row] == size.depth
-            ]
+        paths = [
+            [entry - 1 for entry in path[1:]]
+            for path, level in zip(outcome.path, levels, strict=True)
+            if level == size.depth > 0
+        ]
         tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
         outcome.round_time.then(
             lambda seconds: self.observe_cost(replace(done, seconds=seconds), tokens)
@@ -100,19 +90,16 @@ class TreeSize:
 class MeasuredSize(TreeSize):
     """The tree that a `Controller` finds to pay most, plain decoding included.
 
-    Trees of one round are nested: the best `n` nodes of a large tree are the tree of `n` nodes.
-    So a round with a large tree tells what each smaller one would have had accepted, which is
-    counted. A head's prefill is paid by the tokens of a call until the head has read the prompt.
-    One instance lives as long as its method and serves call after call, since a call may be as
-    short as eight tokens.
+    The best `n` nodes of a large tree are the tree of `n` nodes, so a round with a large tree tells
+    what each smaller one would have had accepted. A head's prefill is paid by the tokens of a call
+    until the head has read the prompt. One instance lives as long as its method and serves call
+    after call, since a call may be as short as eight tokens.
 
     Args:
         largest: upper limits.
         sizes: that are compared; by default trees of several numbers of nodes on all depths.
         forwards: of a draft, whatever its size; `None`: one a level.
     """
-
-    listens = True
 
     def __init__(
         self, largest: Size, sizes: Sequence[Size] | None = None, forwards: int | None = None
@@ -167,14 +154,13 @@ class MeasuredSize(TreeSize):
         self._counted += 1
         seen = (self._nodes <= size.nodes) & (self._depths <= size.depth)
         memory = np.where(self._is_known, min(MEMORY, 1 - 1 / self._counted), 0.0)
-        mean = np.mean([self._held(path) for path in paths], 0)
+        mean = np.mean([self._accepted_of(path) for path in paths], 0)
         mean = memory * self._accepted + (1 - memory) * mean
         self._accepted = np.where(seen, mean, self._accepted)
         self._is_known |= seen
 
-    def _held(self, path: Sequence[int]) -> np.ndarray:
-        """Returns nodes of an accepted path (ranks, from the root down) that trees of each size
-        would have had, `[sizes]`."""
+    def _accepted_of(self, path: Sequence[int]) -> np.ndarray:
+        """Returns nodes of an accepted path that trees of each size would have had, `[sizes]`."""
         highest = np.maximum.accumulate(np.array(path, dtype=int))
         within = highest < self._nodes[:, None]
         count: np.ndarray = (within & (np.arange(len(path)) < self._depths[:, None])).sum(1)
