@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_grids_are_those_of_the_processor(family: str, kind: str, grids: Any) ->
     assert len(made) == 4
     assert made[0] == made[1]
     counts = adapter.visual_tokens(inputs).sum(1).tolist()
-    assert [grid.tokens for grid in made[::2]] == counts
+    assert [sum(map(math.prod, view.grids)) for view in made[::2]] == counts
     if grids is not None:
         assert made[0].grids == tuple(grids)
     else:  # pictures and frames have their own grids in whatever order

@@ -37,15 +37,13 @@ if TYPE_CHECKING:
 
 
 def _check_states(method: Any, target: AdapterLike) -> None:
-    """Require a method to draft chains alone if its target or its draft keeps states.
+    """Require a method to draft chains alone if its target or its draft keeps states, and such a
+    target not to be split by tensor parallelism.
 
     Raises:
-        UnsupportedError: it does otherwise, or the target is split by tensor parallelism; says
-            what to use.
+        UnsupportedError: says what to use.
     """
-    for model in (target.model, getattr(method, "draft", None)):
-        if not keeps_states(model):
-            continue
+    for model in filter(keeps_states, (target.model, getattr(method, "draft", None))):
         name = type(getattr(model, "model", None) or model).__name__
         if not method.drafts_chains:
             raise UnsupportedError(
@@ -132,10 +130,10 @@ class Method(KnowsOldNames):
         wait, of which `max_rows` may decode together. Drafts that pay for few may not for many."""
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        """Returns the drafter of one run, and how the target verifies its drafts.
+        """Returns the drafter of one run, and how the target verifies its drafts; called before the
+        target embeds its prompt.
 
-        Called before the target embeds its prompt. If it raises, nothing is closed, so it makes
-        last what holds a process or a hook.
+        If it raises, nothing is closed, so it makes last what holds a process or a hook.
         """
         raise NotImplementedError
 
@@ -242,13 +240,15 @@ class Method(KnowsOldNames):
                 f"{', '.join(names)}: asked once for each drafted token; with a state of its own, "
                 "such as a count of its calls, ids may be others than generate's"
             )
-        inputs, output_ids = (
-            drop_output_pixels(target, inputs, generated) if generated else (inputs, None)
-        )
+        output_ids = None
+        if generated:
+            inputs, output_ids = drop_output_pixels(target, inputs, generated)
         seed = draw_seed(generator) if params.do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers, generated)
-        runner = _runner(target, guidance)
+        runner, grid, constraint = _runner(target, guidance), target.grid, None
+        if grid is not None:
+            constraint = GridConstraint(grid, target.vocab_size, target.device)
         launch = _graphs(runner, graphs, self.largest_block(), compile, stats)
         context = Context(
             target,
@@ -262,7 +262,7 @@ class Method(KnowsOldNames):
             noise,
             copies=params.n,
             guidance=guidance,
-            constraint=_constraint(target),
+            constraint=constraint,
             prefill_chunk=prefill_chunk,
             graphs=launch,
             output_ids=output_ids,
@@ -290,7 +290,7 @@ class Method(KnowsOldNames):
             stats=stats,
             noise=noise,
             on_tokens=on_tokens,
-            constraint=context.constraint,
+            constraint=constraint,
             prefill_chunk=prefill_chunk,
             graphs=launch,
         )
@@ -325,13 +325,18 @@ def _graphs(
 
 
 def _embed(context: Context, generated: int) -> Prompt:
+    target, longest = context.target, context.target.max_positions
     with torch.inference_mode(), context.stats.phase("vision"):
         inputs, prompts = context.inputs, context.prompts
         if context.guidance != 1.0:  # every prompt once more, without what it asks for
-            inputs, prompts = context.target.guided_inputs(inputs), 2 * prompts
-        prompt = embed(context.target, inputs, prompts, context.copies, context.output_ids)
+            inputs, prompts = target.guided_inputs(inputs), 2 * prompts
+        prompt = embed(target, inputs, prompts, context.copies, context.output_ids)
         prompt.generated = generated
-    _check_positions(context.target, max(prompt.lengths))
+    if longest is not None and (length := max(prompt.lengths)) >= longest:
+        raise SoonerError(
+            f"prompt of {length} tokens, but {type(target.model).__name__} has {longest} "
+            "positions; use fewer or smaller frames, or a shorter prompt"
+        )
     return prompt
 
 
@@ -350,20 +355,6 @@ def _sharded(method: Method, model: Any) -> Any:
     ranks = Ranks.of(model)
     assert ranks is not None
     return Sharded(method, ranks)
-
-
-def _constraint(target: AdapterLike) -> GridConstraint | None:
-    grid = target.grid
-    return None if grid is None else GridConstraint(grid, target.vocab_size, target.device)
-
-
-def _check_positions(target: AdapterLike, longest: int) -> None:
-    limit = target.max_positions
-    if limit is not None and longest >= limit:
-        raise SoonerError(
-            f"prompt of {longest} tokens, but {type(target.model).__name__} has {limit} positions; "
-            "use fewer or smaller frames, or a shorter prompt"
-        )
 
 
 def as_method(value: Any) -> Method:
@@ -394,7 +385,7 @@ def _without_arguments(kind: type[Method], name: str) -> Method:
     needed = [
         item.name
         for item in fields(kind)
-        if item.default is MISSING and item.default_factory is MISSING and item.init
+        if item.init and item.default is item.default_factory is MISSING
     ]
     if needed:
         arguments = ", ".join(f"{item}=..." for item in needed)

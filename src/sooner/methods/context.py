@@ -53,22 +53,19 @@ def embed(
                 f"{type(adapter.model).__name__} said a token that stands for pixels in its "
                 "prompts, and would take it for one there; begin this request anew"
             )
-        words = prompt.embeds[:, : -output_ids.shape[1]]
-        prompt.embeds = torch.cat([words, adapter.embed_tokens(output_ids)], 1)
+        end = -output_ids.shape[1]
+        words = adapter.embed_tokens(output_ids)
+        prompt.embeds = torch.cat([prompt.embeds[:, :end], words], 1)
         for name, value in adapter.step_extras(output_ids).items():
-            before = prompt.extras[name][:, : -output_ids.shape[1]]
-            prompt.extras[name] = torch.cat([before, value], 1)
+            prompt.extras[name] = torch.cat([prompt.extras[name][:, :end], value], 1)
     return prompt if copies == 1 else adapter.repeat_prompt(prompt, copies)
 
 
 def drop_output_pixels(
     adapter: AdapterLike, inputs: Mapping[str, Any], generated: int
 ) -> tuple[Mapping[str, Any], Tensor | None]:
-    """Inputs in whose last `generated` ids nothing stands for pixels, and those ids if anything
-    did.
-
-    A model may generate such an id, which is a word like any other then.
-    """
+    """Returns inputs in whose last `generated` ids nothing stands for pixels, and those ids if
+    anything did: a model may generate such an id, which is a word like any other then."""
     ids = inputs["input_ids"]
     output_ids = ids[:, ids.shape[1] - generated :]
     pixels = set(adapter.visual_ids)
@@ -85,9 +82,7 @@ def visual_tokens(context: Context) -> Tensor:
 
 
 def frame_numbers(context: Context) -> Tensor:
-    """Returns video frame that each token of the target's packed prompt is of, or -1: `[rows,
-    width]`.
-    """
+    """Returns the frame, or -1, of each token of the target's packed prompt, `[rows, width]`."""
     return context.target.packed_frames(context.inputs).repeat_interleave(context.copies, 0)
 
 
@@ -104,11 +99,8 @@ def prompt_for(adapter: AdapterLike, context: Context) -> dict[str, Any]:
 
 
 def words_only(context: Context) -> dict[str, Any]:
-    """Returns the target's prompts without their placeholders, padded anew on the left.
-
-    Returns:
-        `input_ids` and `attention_mask`, `[rows, words of the longest prompt]`.
-    """
+    """Returns the target's prompts without their placeholders, padded anew on the left:
+    `input_ids` and `attention_mask`, `[rows, words of the longest prompt]`."""
     ids = context.inputs["input_ids"]
     mask = context.inputs.get("attention_mask")
     mask = torch.ones_like(ids) if mask is None else mask

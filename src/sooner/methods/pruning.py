@@ -33,7 +33,7 @@ BY_FRAME: tuple[Criterion, ...] = ("uv-prune-by-frame", "attention-by-frame")
 
 
 def similarity(states: Tensor, visual: Tensor) -> Tensor:
-    """Sum over text tokens of the cosine with each visual token (eq. 2): `[visual tokens]`.
+    """Returns the sum over text tokens of the cosine with each visual token (eq. 2), `[tokens]`.
 
     Args:
         states: one row's hidden states, `[width, hidden]`.
@@ -52,23 +52,16 @@ def similarity_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
     return similarity(last, visual) - similarity(first, visual)
 
 
-def top(scores: Tensor, count: int) -> Tensor:
-    """Returns indices of the `count` largest scores in ascending order (eq. 4)."""
-    return scores.topk(count).indices.sort().values
-
-
 def uniform(tokens: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     """Returns `count` indices spread evenly over `tokens`, ascending."""
     return (torch.arange(count, device=device) * tokens) // max(count, 1)
 
 
 def top_by_frame(scores: Tensor, count: int, groups: Tensor) -> Tensor:
-    """Returns indices of the largest scores of each group, in ascending order, `count` in all.
+    """Returns indices of the largest scores `[tokens]` of each group, ascending, `count` in all.
 
-    Args:
-        scores: of each token, `[tokens]`.
-        groups: number of each token's frame, `[tokens]`, ascending from 0. A group keeps as many as
-            its share of the tokens is of `count`, rounded so that neighbours make up for it.
+    A group of `groups [tokens]`, ascending from 0, keeps as many as its share of the tokens is of
+    `count`, rounded so that neighbours make up for it.
     """
     order = scores.argsort(descending=True)
     order = order[groups[order].argsort(stable=True)]  # group by group, the largest first
@@ -80,8 +73,7 @@ def top_by_frame(scores: Tensor, count: int, groups: Tensor) -> Tensor:
 
 
 def groups_of(visual: Tensor, frames: Tensor) -> Tensor:
-    """Returns number of the frame or picture of each visual token, ascending from 0: `[visual
-    tokens]`.
+    """Returns number of the frame or picture of each visual token, ascending from 0, `[tokens]`.
 
     Args:
         visual: `[width]` bool.
@@ -94,12 +86,9 @@ def groups_of(visual: Tensor, frames: Tensor) -> Tensor:
 
 
 def closings(visual: Tensor, frames: Tensor) -> Tensor:
-    """Returns which visual tokens close a video and show none of it, bool `[visual tokens]`: a
-    single token of no frame right behind one of a frame, such as LLaVA-OneVision's newline.
-
-    Args:
-        visual, frames: see `groups_of`.
-    """
+    """Returns which visual tokens close a video and show none of it, bool `[tokens]`: a single
+    token of no frame right behind one of a frame, such as LLaVA-OneVision's newline. Arguments are
+    those of `groups_of`."""
     groups, frame_ids = groups_of(visual, frames), frames[visual]
     places = visual.nonzero()[:, 0]
     result = torch.zeros_like(frame_ids, dtype=torch.bool)
@@ -142,8 +131,7 @@ def rank(
     frames = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames
     closing = closings(visual, frames)
     if criterion in ("uniform", "random"):
-        visible = (~closing).nonzero()[:, 0]
-        fixed = closing.nonzero()[:, 0][:count]
+        visible, fixed = (~closing).nonzero()[:, 0], closing.nonzero()[:, 0][:count]
         left = count - len(fixed)
         if criterion == "uniform":
             chosen = uniform(len(visible), left, visual.device)
@@ -152,7 +140,7 @@ def rank(
         return torch.cat([visible[chosen], fixed]).sort().values
     scores = SCORES[criterion](first, last, visual).masked_fill(closing, torch.inf)
     if criterion not in BY_FRAME:
-        return top(scores, count)
+        return scores.topk(count).indices.sort().values  # eq. 4
     return top_by_frame(scores, count, groups_of(visual, frames))
 
 

@@ -118,17 +118,12 @@ class SparseDrafter(ChainDrafter):
         return runner, iter(())
 
     def _slots(self, visual: Tensor, active: list[int]) -> tuple[list[int], list[Tensor]]:
-        """Returns how many slots each row keeps, and which, `[rows, kv_heads, most]` for each
-        layer.
-
-        Args:
-            visual: `[rows, width]` bool, of the active rows.
-        """
+        """Returns how many slots each active row keeps, and which, `[rows, kv_heads, most]` for
+        each layer; `visual` is `[rows, width]` bool."""
         lengths = self.dense.lengths
-        pictures = visual.sum(1).tolist()
         counts = [
-            length - picture + keep_count(picture, self.method.prune)
-            for length, picture in zip(lengths, pictures, strict=True)
+            length - tokens + keep_count(tokens, self.method.prune)
+            for length, tokens in zip(lengths, visual.sum(1).tolist(), strict=True)
         ]
         slots = []
         for layer, scores in zip(self.dense.cache.slot_layers, self.scores, strict=True):
@@ -139,27 +134,22 @@ class SparseDrafter(ChainDrafter):
 
     def _keep(self, outcome: Outcome) -> Tensor | None:
         """Take over the keys and values that the target's last forward computed."""
-        if not outcome.is_first:
-            self._copy_committed(outcome)
-        return None
-
-    def _copy_committed(self, outcome: Outcome) -> None:
+        if outcome.is_first:
+            return None
         assert self.runner is not None
-        counts = [len(path) for path in outcome.path]
-        line = torch.arange(max(counts))
-        starts = zip(self.dense.lengths, counts, strict=True)
-        source = torch.tensor([length - count for length, count in starts])[:, None] + line
-        fed = [len(outcome.rows.output(row)) - 1 for row in range(len(counts))]
+        counts, prompts = torch.tensor(list(map(len, outcome.path))), self.prompt_lengths
+        line = torch.arange(int(counts.max()))
+        source = (torch.tensor(self.dense.lengths) - counts)[:, None] + line
+        fed = torch.tensor([len(outcome.rows.output(row)) - 1 for row in range(len(counts))])
         # Of a row that has just joined all is there; what is copied lies behind, where it is free.
-        ends = zip(self.prompt_lengths, fed, counts, strict=True)
-        begin = [prompt + max(fed - count, 0) for prompt, fed, count in ends]
-        target = torch.tensor(begin)[:, None] + line
+        begin = torch.tensor(prompts) + (fed - counts).clamp(min=0)
+        target = begin[:, None] + line
         # What a shorter row copies too much lies behind its length, in both caches.
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
         for dense, sparse in pairs:
             sparse.copy(dense, source, target)
-        lengths = zip(self.prompt_lengths, fed, strict=True)
-        self.runner.rewind([prompt + count for prompt, count in lengths])
+        self.runner.rewind((torch.tensor(prompts) + fed).tolist())
+        return None
 
     def close(self) -> None:
         self._unplug()
@@ -172,12 +162,11 @@ class SparseDrafter(ChainDrafter):
 
 
 def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], counts: list[int]) -> Tensor:
-    """Returns slots of all text tokens and the best visual ones, ascending: `[rows, kv_heads,
+    """Returns slots of all text tokens and the best visual ones, ascending, `[rows, kv_heads,
     most]`.
 
     Args:
-        scores: `[rows, kv_heads, width]`.
-        visual: `[rows, width]` bool.
+        scores: `[rows, kv_heads, width]`, and `visual`: `[rows, width]` bool.
         lengths: real tokens of each row.
         counts: tokens that each row keeps; what lies behind them is any slot.
     """

@@ -34,9 +34,8 @@ class Threads:
         """Returns the threads of a command or a bench.
 
         A draft process that shares a core with the target's threads makes all of them wait for it
-        at every barrier, so `processes` cores are left to such processes. A miniature's matrices
-        are so small that its threads mostly wait for each other, on a busy machine for milliseconds
-        at a time: it gets one.
+        at every barrier. A miniature gets one: its matrices are so small that its threads mostly
+        wait for each other.
 
         Args:
             requested: `--threads`: so many for the target, whatever else runs.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from ..models.openvla.statistics import ActionStatistics, ActionTokens
 
 
-@dataclass(frozen=True)
-class ToleranceResult:
+class ToleranceResult(NamedTuple):
     """A verdict, and how far its accepted tokens are from the target's choices.
 
     Attributes:
@@ -45,10 +44,8 @@ class ToleranceResult:
     def committed(self, room: Tensor) -> Tensor:
         """Returns which tokens of the path are accepted and fit into `room [rows]`,
         `[rows, depth]` bool."""
-        accepted = self.verdict.accepted
-        limit = torch.minimum(accepted, room)
-        steps = torch.arange(self.distance.shape[1], device=accepted.device)
-        return steps < limit[:, None]
+        steps = torch.arange(self.distance.shape[1], device=room.device)
+        return steps < torch.minimum(self.verdict.accepted, room)[:, None]
 
 
 SLACK = 1e-9
@@ -83,12 +80,12 @@ class Tolerance:
     gripper: int | None = -1
 
     def __post_init__(self) -> None:
-        _check_dims(self.dims)
+        check_whole("tolerance: dims", self.dims, hint=", the tokens of an action")
         if isinstance(self.bins, list):
             object.__setattr__(self, "bins", tuple(self.bins))
         bins = self.bins if isinstance(self.bins, tuple) else (self.bins,)
         if isinstance(self.bins, tuple) and len(bins) != self.dims:
-            raise _wrong_number("tolerance", len(bins), self.dims)
+            raise _wrong_number(len(bins), self.dims)
         for r in bins:
             check_whole("tolerance", r, 0, hint=" (bins; 0 is exact)")
         if self.gripper is not None and not -self.dims <= self.gripper < self.dims:
@@ -114,7 +111,7 @@ class Tolerance:
         """
         widths = statistics.bin_width(tokens).tolist()
         if len(units) != len(widths):
-            raise _wrong_number("tolerance", len(units), len(widths))
+            raise _wrong_number(len(units), len(widths))
         for unit in units:
             check_number("tolerance", unit, hint=", in physical units")
         bins = tuple(
@@ -139,8 +136,7 @@ class Tolerance:
         return not any(self.radii)
 
     def rule(self, context: Context) -> Rule:
-        """Returns the rule of one run; it makes the run *relaxed* and keeps its deviation in the
-        stats.
+        """Returns the rule of one run, which is then *relaxed*, with its deviation in the stats.
 
         Raises:
             SoonerError: the target's vocabulary does not reach to the action tokens.
@@ -198,13 +194,9 @@ class Tolerance:
         return ToleranceResult(verdict, dims.gather(1, nodes), distance.gather(1, nodes))
 
 
-def _check_dims(dims: int) -> None:
-    check_whole("tolerance: dims", dims, hint=", the tokens of an action")
-
-
-def _wrong_number(what: str, actual: int, expected: int) -> SoonerError:
+def _wrong_number(actual: int, expected: int) -> SoonerError:
     return SoonerError(
-        f"{what} has {actual} values, an action has {expected} dimensions; give one number, or "
+        f"tolerance has {actual} values, an action has {expected} dimensions; give one number, or "
         f"{expected} of them"
     )
 
@@ -230,14 +222,10 @@ class Relaxed(Method):
     name: ClassVar[str] = "relaxed"
 
     def __post_init__(self) -> None:
-        values = (
-            getattr(self.method, name, None) for name in ("tolerance", "acceptance_threshold")
-        )
-        if any(value is not None for value in values):
-            raise SoonerError(
-                f"Relaxed: {type(self.method).__name__} has a tolerance of its own; give one of "
-                "them"
-            )
+        names = "tolerance", "acceptance_threshold"
+        if any(getattr(self.method, name, None) is not None for name in names):
+            kind = type(self.method).__name__
+            raise SoonerError(f"Relaxed: {kind} has a tolerance of its own; give one of them")
 
     @property
     def drafts_chains(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import isqrt
 from typing import Any
 
@@ -31,11 +30,6 @@ class VisualGrids:
     """
 
     grids: tuple[tuple[int, int], ...]
-
-    @cached_property
-    def tokens(self) -> int:
-        """Returns visual tokens of the prompt."""
-        return sum(height * width for height, width in self.grids)
 
 
 def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
@@ -76,7 +70,7 @@ def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterat
 
 
 def _grid(size: int, shape: tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the grid of a frame of `size` tokens: as told if that fits, a square, or a line."""
+    """Returns the grid of a frame of `size` tokens: `shape` if it fits, a square, or a line."""
     if shape is not None and shape[0] * shape[1] == size:
         return shape
     side = isqrt(size)
@@ -101,9 +95,10 @@ def match(indices: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
         return indices
     if not target.grids or not draft.grids:  # one of them only reads
         return indices[:0]
-    mask = torch.zeros(target.tokens)
+    sizes = [height * width for height, width in target.grids]
+    mask = torch.zeros(sum(sizes))
     mask[indices.to(mask.device)] = 1
-    seen = mask.split([height * width for height, width in target.grids])
+    seen = mask.split(sizes)
     frames = _overlap(len(target.grids), len(draft.grids))  # [draft frames, target frames]
     result = []
     for grid, sources in zip(draft.grids, frames, strict=True):
@@ -124,9 +119,7 @@ def _carried(seen: Tensor, grid: tuple[int, int], onto: tuple[int, int]) -> Tens
 
 
 def _overlap(size: int, onto: int) -> Tensor:
-    """Returns which of `onto` equal parts stand for which of `size`: `[onto, size]`, 1 where they
-    do.
-    """
+    """Returns which of `onto` equal parts stand for which of `size`, 1 where, `[onto, size]`."""
     fine = torch.arange(max(size, onto))
     coarse = (2 * fine + 1) * min(size, onto) // (2 * max(size, onto))  # holds the finer's centre
     table = torch.zeros(onto, size)
