@@ -29,11 +29,11 @@ SPANS = 4096
 POSTED, UPDATE, AHEAD, PREFILL, STOPPED = range(5)
 """Positions in `state`, which the decoder writes: changes so far, number of the last update, tokens
 that a row may be ahead, and two flags."""
-NOT_YET, ALL, SOME = range(3)
-"""Values of the flag `PREFILL`: which visual tokens the draft prefills."""
+ALL = -1
+"""Count of a row's visual tokens where the draft prefills all of them."""
 ACKNOWLEDGED, FORWARDS, NANOSECONDS, OVER = range(4)
 """Positions in `counters`, which the worker writes: number of the last update that it has handled,
-draft forwards so far, the time that they took, and whether it is done with the run."""
+draft forwards so far, their nanoseconds, and whether it is done with the run."""
 
 
 def nameless_file() -> int:
@@ -118,10 +118,11 @@ class Board:
 
     def prefill(self, tokens: TokenIndices | None) -> None:
         """Lets the draft prefill on these visual tokens of each row; `None`: on all of them."""
+        self.visual_counts.fill_(ALL)
         for row, indices in enumerate(tokens or ()):
             self.visual[row, : len(indices)] = torch.tensor(indices, dtype=torch.long)
             self.visual_counts[row] = len(indices)
-        self.state[PREFILL] = ALL if tokens is None else SOME
+        self.state[PREFILL] = 1
         self._post()
 
     def commit(self, number: int, new: Mapping[int, tuple[int, list[int]]], ahead: int) -> None:
@@ -192,9 +193,9 @@ class Board:
 
     def visual_indices(self) -> TokenIndices | None:
         """Returns what `prefill` was given."""
-        if int(self.state[PREFILL]) != SOME:
-            return None
         counts = self.visual_counts.tolist()
+        if ALL in counts:
+            return None
         return [self.visual[row, :count].tolist() for row, count in enumerate(counts)]
 
     def committed(self, row: int, start: int) -> list[int]:

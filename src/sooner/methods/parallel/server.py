@@ -17,7 +17,7 @@ from ...engine.sampling import Processing, bad_logits, pick
 from ..chain_draft import match_vocabulary, readable
 from ..context import embed, to_device
 from ..visual_match import VisualGrids, match, views
-from .board import ACKNOWLEDGED, AHEAD, NOT_YET, OVER, POSTED, PREFILL, STOPPED, UPDATE, Board
+from .board import ACKNOWLEDGED, AHEAD, OVER, POSTED, PREFILL, STOPPED, UPDATE, Board
 
 
 @dataclass
@@ -90,11 +90,8 @@ class DraftRow:
         return len(self.tokens) - self.committed
 
     def commit(self, new: list[int]) -> bool:
-        """Takes `new` as committed, and keeps the drafted tail only if it begins with it.
-
-        Returns:
-            Whether drafted tokens were thrown away.
-        """
+        """Takes `new` as committed, and keeps the drafted tail only if it begins with it; returns
+        whether drafted tokens were thrown away."""
         start = self.committed
         self.committed += len(new)
         if self.tokens[start : self.committed] == new:
@@ -126,18 +123,14 @@ class DraftServer:
 
     @torch.inference_mode()
     def serve(self, wait: Callable[[], object]) -> None:
-        """Works until the run ends. Between two forwards the board is looked at.
-
-        Args:
-            wait: returns when there may be something new on the board.
-        """
+        """Works until the run ends; `wait` returns when there may be something new on the board."""
         job, posted = self.job, 0
         prompt: Prompt | None = embed(job.adapter, job.inputs, job.prompts, job.copies)
         while not (state := self.board.state.tolist())[STOPPED]:
             if state[POSTED] != posted:
                 posted = state[POSTED]
-                if prompt is not None and state[PREFILL] != NOT_YET:
-                    self._prefill(self._pruned(prompt))
+                if prompt is not None and state[PREFILL]:
+                    self._prefill(prompt)
                     prompt = None
                 if prompt is None:
                     self._update(*self.board.state[[UPDATE, AHEAD]].tolist())
@@ -147,20 +140,16 @@ class DraftServer:
                 wait()
         self.board.counters[OVER] = 1
 
-    def _pruned(self, prompt: Prompt) -> Prompt:
-        """Returns the prompt with those visual tokens that stand for the target's kept ones."""
-        job, indices = self.job, self.board.visual_indices()
-        if indices is None:
-            return prompt
-        draft = views(job.adapter, job.inputs, job.copies)
-        parts = [
-            match(torch.tensor(row, dtype=torch.long), target, have)
-            for row, target, have in zip(indices, job.views, draft, strict=True)
-        ]
-        return job.adapter.prune_prompt(prompt, parts)
-
     def _prefill(self, prompt: Prompt) -> None:
-        job = self.job
+        """Prefills the prompt with those visual tokens that stand for the target's kept ones."""
+        job, indices = self.job, self.board.visual_indices()
+        if indices is not None:
+            draft = views(job.adapter, job.inputs, job.copies)
+            parts = [
+                match(torch.tensor(row, dtype=torch.long), target, have)
+                for row, target, have in zip(indices, job.views, draft, strict=True)
+            ]
+            prompt = job.adapter.prune_prompt(prompt, parts)
         seeds = torch.tensor(job.seeds, device=job.adapter.device)
         self.noise = RowNoise(seeds, torch.zeros_like(seeds))
         self.runner = ModelRunner(job.adapter, prompt.width + job.limit + 2 * job.max_ahead + 2)

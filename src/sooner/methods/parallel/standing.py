@@ -35,8 +35,6 @@ LOADING = 900.0
 HANGING = 30.0
 """Seconds that a spawned process may take to end a run whose decoding is over, before it is
 replaced: to load the draft again takes longer."""
-LOOK = 0.005
-"""Seconds between two looks at a process that loads."""
 WORDS = 16
 """Tokens of the prompt that warms a draft up."""
 CANT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError)
@@ -304,19 +302,17 @@ def serve_runs(adapter: Any, peer: socket) -> None:
 
 def _failure_to_load(task: Task) -> str | None:
     """Waits until a process has its draft; returns why it has not, in a line."""
-    deadline = time.monotonic() + LOADING
-    while (words := task.message()) != READY:
-        if words:
-            return f"the draft can't be loaded: {' '.join(words.split())}"
-        if not task.is_alive:
-            return (
-                f"{task.last_words()} while it loaded; a script that spawns needs "
-                '`if __name__ == "__main__":` around what it runs'
-            )
-        if time.monotonic() > deadline:
-            return f"the draft was not loaded within {LOADING:.0f} s"
-        time.sleep(LOOK)
-    return None
+    if (words := task.message(LOADING)) == READY:
+        return None
+    if words:
+        return f"the draft can't be loaded: {' '.join(words.split())}"
+    end = task.last_words()
+    if task.is_alive:
+        return f"the draft was not loaded within {LOADING:.0f} s"
+    return (
+        f'{end} while it loaded; a script that spawns needs `if __name__ == "__main__":` around '
+        "what it runs"
+    )
 
 
 def load_and_serve(device: torch.device, peer: socket) -> None:

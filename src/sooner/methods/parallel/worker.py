@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from multiprocessing import connection
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -84,10 +85,11 @@ class Task:
         with contextlib.suppress(BlockingIOError):
             self._socket.send(b"\0")
 
-    def message(self) -> str:
-        """Returns what the worker sent; nothing if it has not, or could not."""
+    def message(self, seconds: float = 0.0) -> str:
+        """Returns what the worker sent within some seconds; nothing if it has not, or could not."""
         with contextlib.suppress(OSError):
-            return self._socket.recv(LONGEST).decode(errors="replace")
+            if connection.wait([self._socket], seconds):
+                return self._socket.recv(LONGEST).decode(errors="replace")
         return ""
 
     def last_words(self) -> str:
