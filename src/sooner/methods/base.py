@@ -407,14 +407,11 @@ class Autoregressive(Method):
 
     shared_noise: bool = False
     name: ClassVar[str] = "plain"
+    drafts_chains: ClassVar[bool] = True
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls()
-
-    @property
-    def drafts_chains(self) -> bool:
-        return True
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         return Drafter(), follow_shared_noise if self.shared_noise else follow_choices

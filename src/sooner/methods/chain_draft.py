@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -165,9 +165,8 @@ class ChainDrafter(Drafter):
             return  # rows that end with the prefill are dropped when the draft is prefilled
         self.began = [self.began[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
-        places = {row: place for place, row in enumerate(self.members)}
-        indices = [places[row] for row in rows if row in places]
-        self.members = [place for place, row in enumerate(rows) if row in places]
+        indices = [self.members.index(row) for row in rows if row in self.members]
+        self.members = [place for place, row in enumerate(rows) if row in self.members]
         if self.lookup is not None:
             self.lookup.select_rows(rows)
         if self.runner is not None:
@@ -195,11 +194,8 @@ class ChainDrafter(Drafter):
         self._index = self._index_of_members()
 
     def _launch_as_graphs(self, runner: ModelRunner, rows: int | None = None) -> None:
-        """Let a runner's forwards be graphs, beside the target's.
-
-        Args:
-            rows: of its prompts, where they are not prefilled yet.
-        """
+        """Let a runner's forwards be graphs, beside the target's; `rows` are those of its prompts,
+        where they are not prefilled yet."""
         graphs = self.context.graphs
         if graphs is None or self.adapter.device != self.context.target.device:
             return
@@ -233,35 +229,25 @@ class ChainDrafter(Drafter):
                 self.runner.graphs.release(self.runner)
 
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
-        """Returns a runner with `room` slots behind the draft's prompt, and the steps of its
-        prefill.
-        """
-        prompt, chunk = self._known_prompt(), self.context.prefill_chunk
+        """Returns a runner with `room` slots behind the draft's prompt, and its prefill's steps."""
+        memory, chunk = self.memory, self.context.prefill_chunk
+        with nullcontext() if memory is None else memory.embedding():
+            prompt = self.prompt()
+        if memory is not None and not memory.takes(prompt):
+            prompt = self.prompt()  # without features of what it knows it would not be whole
         if chunk is not None and not self.adapter.may_split(prompt):
             self.context.stats.note(
                 f"the draft, {type(self.adapter.model).__name__}, takes its whole prompt at once: "
                 "its pixels can't be split into chunks"
             )
             chunk = None
-        runner = self._runner(prompt, room)
-        if self.memory is not None:
-            self.memory.fill(runner.cache)
-        return runner, runner.prefill_chunks(prompt, chunk)
-
-    def _known_prompt(self) -> Prompt:
-        """Returns the prompt, without features of what an engine's memory holds already."""
-        if (memory := self.memory) is None:
-            return self.prompt()
-        with memory.embedding():
-            prompt = self.prompt()
-        return prompt if memory.takes(prompt) else self.prompt()
-
-    def _runner(self, prompt: Prompt, room: int) -> ModelRunner:
         runner = ModelRunner(self.adapter, prompt.width + room)
         runner.cache.max_rows = self.context.runner.cache.max_rows
-        if self.memory is None or not self.memory.place(runner.cache, prompt.rows):
+        if memory is None or not memory.place(runner.cache, prompt.rows):
             self._launch_as_graphs(runner, prompt.rows)
-        return runner
+        if memory is not None:
+            memory.fill(runner.cache)
+        return runner, runner.prefill_chunks(prompt, chunk)
 
     def prompt(self) -> Prompt:
         """Returns the draft's embedded prompt."""
@@ -278,15 +264,12 @@ class ChainDrafter(Drafter):
     def _keep(self, outcome: Outcome) -> Tensor | None:
         """Commit what was accepted of the pending draft and is in the draft's cache.
 
-        A row that has just joined has none of either.
-
         Returns:
             how many draft tokens of each of `members` were kept; `None`: nothing was pending.
         """
-        if self.written is None:
+        if (limit := self.written) is None:
             return None
         assert self.runner is not None
-        limit = self.written
         cached = (self._entries(outcome) - 1).clamp(max=limit)
         if limit:
             counts = [min(outcome.accepted[row], limit) for row in self.members]

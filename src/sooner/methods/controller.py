@@ -269,10 +269,10 @@ class Candidates(Generic[Size]):
 class Controller(Generic[Size]):
     """The best candidate while it pays, plain rounds while none does, a trial now and then.
 
-    A balance says what drafts have won or lost against plain decoding, in seconds: each round adds
-    `TRIAL_SHARE` of a plain one, each draft what it won, or takes what it lost. A pause lasts until
-    the next trial is paid for, and is twice as long after each failure. Where candidates promise a
-    gain that rounds do not show, the balance runs out, and rounds are plain as well.
+    A balance says what drafts have won against plain decoding, in seconds: each round adds
+    `TRIAL_SHARE` of a plain one, each draft what it won or lost. A pause lasts until the next trial
+    is paid for, and is twice as long after each failure. Where candidates promise a gain that
+    rounds do not show, the balance runs out, and rounds are plain as well.
 
     Rows that begin together are as long as each other until they draft, which makes every later
     round dearer (`RoundCost.is_ragged`). That counts as the drafts' loss, and a trial in a batch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from statistics import NormalDist, fmean
 
 import numpy as np
@@ -85,12 +84,10 @@ class Acceptance:
 def chain_tokens(chances: np.ndarray, rates: Sequence[float] | None = None) -> np.ndarray:
     """Returns expected tokens of a round and row for `0 .. n` draft tokens, `[1 + n]`.
 
-    The mean of what rows give is not what their mean would: beside a row that always accepts,
-    another that never does takes half of it, and not all but the first token.
-
     Args:
         chances: at each of `n` depths.
         rates: acceptance of each row, over which the shape of `chances` lies; `None` is one row.
+            The mean of what rows give is not what their mean would.
     """
     if rates is None:
         reached = chances.cumprod()
@@ -101,29 +98,21 @@ def chain_tokens(chances: np.ndarray, rates: Sequence[float] | None = None) -> n
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Returns sums of the first `0 .. n` values."""
     return np.concatenate([[0.0], values.cumsum()])
-
-
-@cache
-def _largest_normal(count: int) -> float:
-    """Returns the expected largest of so many standard normal numbers (Blom 1958, to 6 %)."""
-    return NormalDist().inv_cdf((count - math.pi / 8) / (count - math.pi / 4 + 1))
 
 
 def rounds_to_the_end(left: Sequence[int], chances: np.ndarray, fewer: float) -> np.ndarray:
     """Returns rounds that a closed batch takes with `0 .. n` draft tokens a round, `[1 + n]`.
 
-    Rows of a closed batch begin together and no row takes the place of one that has ended, so it
-    lasts as long as its slowest row. Rows are taken to be alike. With `l` tokens left to a row, and
-    `m` tokens a round with variance `v`, it takes about `l / m` rounds with variance `v l / m^3`,
-    and a little for what its last round gives too much (a renewal process).
+    A closed batch lasts as long as its slowest row. Rows are taken to be alike. With `l` tokens
+    left to a row, and `m` tokens a round with variance `v`, it takes about `l / m` rounds with
+    variance `v l / m^3`, and a little for what its last round gives too much (a renewal process).
 
     Args:
         left: tokens that each row has yet to generate.
         chances: that the draft token at each of `n` depths is accepted where those before it are.
-        fewer: time of a round of half of the rows, over that of all: what a round takes, more or
-            less, of those that are left behind the typical row's end.
+        fewer: time of a round of half of the rows, over that of all: what a round takes of those
+            that are left behind the typical row's end.
     """
     mean, longest = fmean(left), max(left)
     reached = chances.cumprod()
@@ -131,7 +120,9 @@ def rounds_to_the_end(left: Sequence[int], chances: np.ndarray, fewer: float) ->
     squares = _sums((2 * np.arange(len(chances)) + 1) * reached)
     tokens, variance = 1 + accepted, np.maximum(squares - accepted**2, 0.0)
     typical = (mean + (tokens + variance / tokens - 1) / 2) / tokens
-    scatter = _largest_normal(len(left)) * np.sqrt(variance * typical)
+    # The expected largest of so many standard normal numbers (Blom 1958, to 6 %).
+    largest = NormalDist().inv_cdf((len(left) - math.pi / 8) / (len(left) - math.pi / 4 + 1))
+    scatter = largest * np.sqrt(variance * typical)
     rounds: np.ndarray = typical + fewer * np.hypot(longest - mean, scatter) / tokens
     return rounds
 
@@ -208,14 +199,13 @@ class Requests:
         largest: int,
         left: Sequence[int] | None = None,
     ) -> bool:
-        """Returns whether requests that begin should be drafted for.
+        """Returns whether requests of a kind that begin should be drafted for.
 
         Args:
-            kind: of the requests.
             rate: acceptance of this kind.
             prompt: tokens of a prompt, and `limit`: new tokens that it may generate.
             largest: draft length.
-            left: what each of them will say, if they are a closed batch.
+            left: what each of them will generate, if they are a closed batch.
         """
         traffic, times = self.of(kind), self.times
         if not (traffic.prefill and traffic.ended and times.drafts.count):

@@ -43,6 +43,7 @@ class PromptLookup(Method):
     max_ngram: int = 3
     min_ngram: int = 1
     name: ClassVar[str] = "prompt-lookup"
+    drafts_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive_or_auto(self, "num_draft_tokens")
@@ -52,10 +53,6 @@ class PromptLookup(Method):
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls(**settings.explicit("num_draft_tokens"))
-
-    @property
-    def drafts_chains(self) -> bool:
-        return True
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         longest, note = self.largest_block() - 1, context.stats.note

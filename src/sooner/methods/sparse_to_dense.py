@@ -50,6 +50,8 @@ class SparseToDense(Method):
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
+    needs_whole_target: ClassVar[bool] = True
+    needs_whole_prompt: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive_or_auto(self, "num_draft_tokens")
@@ -59,14 +61,6 @@ class SparseToDense(Method):
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls(**settings.explicit("prune", "num_draft_tokens"))
-
-    @property
-    def needs_whole_target(self) -> bool:
-        return True
-
-    @property
-    def needs_whole_prompt(self) -> bool:
-        return True
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         longest, note = self.largest_block() - 1, context.stats.note

@@ -54,6 +54,7 @@ class Speculative(Method):
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "speculative"
+    drafts_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive(self, "max_draft_tokens")
@@ -69,10 +70,6 @@ class Speculative(Method):
             draft_inputs=settings.draft_inputs,
             experience=settings.experience(pruned),
         )
-
-    @property
-    def drafts_chains(self) -> bool:
-        return True
 
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         if self.experience is not None:

@@ -49,6 +49,8 @@ class SpecVLM(SDTree):
     layers: int | None = None
     queries: int = 64
     name: ClassVar[str] = "specvlm"
+    needs_whole_target: ClassVar[bool] = True
+    needs_whole_prompt: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,14 +63,6 @@ class SpecVLM(SDTree):
     def from_settings(cls, settings: MethodSettings) -> Self:
         options = settings.explicit("prune")
         return cls(settings.draft, draft_inputs=settings.draft_inputs, **options)
-
-    @property
-    def needs_whole_target(self) -> bool:
-        return True
-
-    @property
-    def needs_whole_prompt(self) -> bool:
-        return True
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         depth = context.target.layers

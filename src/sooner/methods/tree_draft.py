@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from ..engine.attention.block import MAX_ENTRIES, pack_ancestors
 from ..engine.interface import AdapterLike, Outcome
-from ..engine.noise import Purpose, RowNoise
+from ..engine.noise import Purpose
 from ..engine.tree import ROOT, Paths, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
@@ -97,22 +97,6 @@ def check_branching(config: Any, branching: Branching) -> None:
                 f"of 1 to {above} nodes of the level above, not all of them 0"
             )
         above = sum(counts)
-
-
-@dataclass(frozen=True)
-class _Growth:
-    """A tree that is being drafted.
-
-    Attributes:
-        tokens: `[rows, nodes]`.
-        legal: nodes that can be said at all, `[rows, nodes]` bool: a node with no chance under
-            the processed distribution, and all below it, is never shown to the target.
-        probs: what the children of each level's sources were drawn from, `[rows, sources, vocab]`.
-    """
-
-    tokens: Tensor
-    legal: Tensor
-    probs: tuple[Tensor, ...] = ()
 
 
 class LevelTensors:
@@ -251,17 +235,16 @@ class TreeDrafter(ChainDrafter):
         start, began = stats.mark(), stats.work_mark()
         forward, missing = self._catch_up(outcome, cached)
         logits, rows = forward.logits, len(outcome.budget)  # [rows, 1, vocab]
-        none = torch.empty(rows, 0, dtype=torch.long, device=logits.device)
-        growth = _Growth(none, none.bool())
-        for depth in range(self.grown):
-            level = self._levels[depth]
+        tokens = torch.empty(rows, 0, dtype=torch.long, device=logits.device)
+        legal, probs = tokens.bool(), list[Tensor]()
+        for depth, level in enumerate(self._levels[: self.grown]):
             if depth:
-                tokens = readable(growth.tokens.index_select(1, level.sources), self.adapter)
-                logits = self.runner.forward_level(tokens, level.depths, level.seen).logits
-            scores = self._scores(growth, depth, logits, outcome)
-            growth = self._extend(growth, depth, scores, outcome.noise.to(scores.device))
-        self.written = len(self._levels[self.grown - 1].depths)
-        tree = self._tree(growth, outcome.hidden.device)
+                sources = readable(tokens.index_select(1, level.sources), self.adapter)
+                logits = self.runner.forward_level(sources, level.depths, level.seen).logits
+            tokens, legal, p = self._extend(depth, logits, outcome, tokens, legal)
+            probs += p
+        self.written = len(level.depths)
+        tree = self._tree(tokens, legal, probs, outcome.hidden.device)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         block = 1 + self.shape.sizes[self.grown]
         self.round = RoundCost(rows, block, forwards=self.grown, missed=missed)
@@ -269,49 +252,58 @@ class TreeDrafter(ChainDrafter):
         stats.record_drafting(self.grown, stats.between(start, stats.mark()))
         return tree
 
-    def _scores(self, growth: _Growth, depth: int, logits: Tensor, outcome: Outcome) -> Tensor:
-        """Returns processed scores behind the sources of a level, `[rows, sources, vocab]`."""
-        sources = self._levels[depth].sources
-
-        def drafted() -> Paths:
-            above = self._reach[sources + 1, 1 : 1 + growth.tokens.shape[1]]
-            # A processor may have no answer behind a token that it forbade: it is not asked.
-            return Paths(growth.tokens, above & growth.legal[:, sources, None])
-
-        logits = match_vocabulary(logits, self.context.target.vocab_size)
-        prefix = outcome.rows.prefix
-        return self.context.processing.scores(logits, drafted if depth else None, prefix)
-
-    def _extend(self, growth: _Growth, depth: int, scores: Tensor, noise: RowNoise) -> _Growth:
+    def _extend(
+        self, depth: int, logits: Tensor, outcome: Outcome, tokens: Tensor, legal: Tensor
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Add the children of one level.
 
         When they are drawn, all nodes of a level share the noise of their place: only one of them
         can be on the path that is accepted.
-        """
-        keys, probs, level = scores, growth.probs, self._levels[depth]
-        if self.draws and self.context.processing.do_sample:
-            p = self.context.processing.probabilities(scores)
-            waits = noise.waiting(Purpose.DRAFT, depth, p.shape[-1])  # [rows, 1, vocab]
-            keys, probs = race(p, waits).log(), (*probs, p)
-        keys, best = keys.topk(level.most)  # [rows, sources, most]
-        tokens = best.flatten(1).index_select(1, level.picks)
-        legal = keys.flatten(1).index_select(1, level.picks) > -torch.inf
-        if depth:
-            legal = legal & growth.legal.index_select(1, level.parents)
-        return _Growth(
-            torch.cat([growth.tokens, tokens], 1),
-            torch.cat([growth.legal, legal], 1),
-            probs,
-        )
 
-    def _tree(self, growth: _Growth, device: torch.device) -> Tree:
-        """Returns the tree to verify: the nodes within each row's budget that can be said."""
-        sizes = [self.shape.sizes[levels] for levels in self.drafted]
-        parents = self._above[: growth.tokens.shape[1]].expand_as(growth.tokens)
-        tree = Tree.of(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
+        Args:
+            logits: behind the sources of the level, `[rows, sources, vocab]`.
+            tokens: drafted so far, `[rows, nodes]`.
+            legal: nodes that have a chance under the processed distribution, `[rows, nodes]` bool:
+                the others, and all below them, are never shown to the target.
+
+        Returns:
+            Tokens and legal nodes with those of the level, and what its nodes were drawn from.
+        """
+        level, processing, probs = self._levels[depth], self.context.processing, list[Tensor]()
+
+        def drafted() -> Paths:
+            above = self._reach[level.sources + 1, 1 : 1 + tokens.shape[1]]
+            # A processor may have no answer behind a token that it forbade: it is not asked.
+            return Paths(tokens, above & legal[:, level.sources, None])
+
+        logits = match_vocabulary(logits, self.context.target.vocab_size)
+        keys = processing.scores(logits, drafted if depth else None, outcome.rows.prefix)
+        if self.draws and processing.do_sample:
+            p = processing.probabilities(keys)
+            noise = outcome.noise.to(p.device)
+            keys = race(p, noise.waiting(Purpose.DRAFT, depth, p.shape[-1])).log()
+            probs = [p]
+        keys, best = keys.topk(level.most)  # [rows, sources, most]
+        new = best.flatten(1).index_select(1, level.picks)
+        has_chance = keys.flatten(1).index_select(1, level.picks) > -torch.inf
+        if depth:
+            has_chance &= legal.index_select(1, level.parents)
+        return torch.cat([tokens, new], 1), torch.cat([legal, has_chance], 1), probs
+
+    def _tree(
+        self, tokens: Tensor, legal: Tensor, levels: list[Tensor], device: torch.device
+    ) -> Tree:
+        """Returns the tree to verify: the legal nodes within each row's budget."""
+        sizes, probs = [self.shape.sizes[depth] for depth in self.drafted], None
+        if levels:  # what the children of every block entry were drawn from
+            drawn = torch.cat(levels, 1)
+            probs = drawn.new_zeros(len(drawn), 1 + tokens.shape[1], drawn.shape[2])
+            probs.index_copy_(1, self._sources[: drawn.shape[1]] + 1, drawn)
+        parents = self._above[: tokens.shape[1]].expand_as(tokens)
+        tree = Tree.of(tokens, parents, sizes, probs, self.shape.is_chain)
         self.moved = None
         if self.context.processing.do_sample or self.context.processing.changes_scores:
-            tree = self._without_illegal(tree, growth.legal & tree.valid())
+            tree = self._without_illegal(tree, legal & tree.valid())
         return replace(
             tree,
             tokens=tree.tokens.to(device),
@@ -319,16 +311,6 @@ class TreeDrafter(ChainDrafter):
             sizes=tree.sizes.to(device),
             probs=None if tree.probs is None else tree.probs.to(device),
         )
-
-    def _probs(self, growth: _Growth) -> Tensor | None:
-        """Returns what the children of every block entry were drawn from, `[rows, 1 + nodes,
-        vocab]`.
-        """
-        if not growth.probs:
-            return None
-        levels = torch.cat(growth.probs, 1)
-        probs = levels.new_zeros(levels.shape[0], 1 + growth.tokens.shape[1], levels.shape[2])
-        return probs.index_copy_(1, self._sources[: levels.shape[1]] + 1, levels)
 
     def _without_illegal(self, tree: Tree, fine: Tensor) -> Tree:
         """Move the nodes that are `fine`, `[rows, nodes]`, to the front, in their order."""

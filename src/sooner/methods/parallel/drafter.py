@@ -102,6 +102,7 @@ class ParallelDrafter(Drafter):
         acceptance: ChainAcceptance,
     ) -> None:
         self.context, self.worker, self.board = context, worker, worker.board
+        self.forward_spans = worker.board.forward_spans
         context.stats.draft_is_hidden = True
         self.rank, self.listen = rank, listen
         self.schedule, self.acceptance = schedule, acceptance
@@ -115,10 +116,6 @@ class ParallelDrafter(Drafter):
         self._update = 0  # number of the last one
         self._changed: dict[int, int] = {}  # original row -> update to be acknowledged
         self._warned = False
-
-    def forward_spans(self) -> list[tuple[float, float]]:
-        """When the worker's newest forwards began and ended, seconds on `time.perf_counter`."""
-        return self.board.forward_spans()
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = list(pending.host_sizes or pending.sizes.tolist())
@@ -141,17 +138,14 @@ class ParallelDrafter(Drafter):
 
         Args:
             first, last: states before the decoder and after layer L, `[rows, width, hidden]`.
-            visual, frames: mask and frame numbers, `[rows, width]` each.
-            lengths: of the target's prompts.
+            visual, frames: mask and frame numbers, `[rows, width]`; `lengths`: of the prompts.
         """
         assert self.rank is not None
         with self.context.stats.ranking():
             for row, length in enumerate(lengths):
                 # A sharded target may have layer L on another device.
-                mask = visual[row, :length].to(last.device)
-                begin = first[row, :length].to(last.device)
-                row_frames = frames[row, :length].to(last.device)
-                indices = self.rank(begin, last[row, :length], mask, row_frames)
+                parts = (part[row, :length] for part in (first, last, visual, frames))
+                indices = self.rank(*(part.to(last.device) for part in parts))
                 self.token_indices.append(indices.tolist())
             self._prefill(self.token_indices)
 
@@ -199,12 +193,11 @@ class ParallelDrafter(Drafter):
         if any(self.pending):
             return
         # A plain round verifies a draft by the way, so that one that gets better is noticed.
-        drafted, right = [], []
-        for row, new in enumerate(outcome.new):
-            token = self._drafted(outcome.rows, row, 1, -len(new))
-            drafted.append(len(token))
-            right.append(int(bool(token) and token == new[:1]))
-        self.acceptance.observe(drafted, right)
+        tokens = [
+            self._drafted(outcome.rows, row, 1, -len(new)) for row, new in enumerate(outcome.new)
+        ]
+        right = [int(token == new[:1]) for token, new in zip(tokens, outcome.new, strict=True)]
+        self.acceptance.observe(list(map(len, tokens)), right)
 
     def _commit(self, outcome: Outcome) -> list[bool]:
         """Posts what was committed.
@@ -260,43 +253,37 @@ class ParallelDrafter(Drafter):
         tokens = torch.tensor([draft + [0] * (nodes - len(draft)) for draft in drafts])
         probs = None
         if self.context.processing.do_sample:
-            rows = outcome.rows
-            probs = torch.stack(
-                [
-                    self.board.draft_probs(rows.active[row], len(rows.output(row)), nodes + 1)
-                    for row in range(len(sizes))
-                ]
-            ).to(device)
+            probs = self._probs(outcome.rows, [0] * len(sizes), nodes + 1).to(device)
         return Tree.chain(tokens.to(device), sizes, probs)
+
+    def _probs(self, rows: Rows, offsets: list[int], count: int) -> Tensor:
+        """Returns what `count` tokens of each row from an offset behind its text were drawn from,
+        `[rows, count, vocab]`."""
+        starts = [len(rows.output(row)) + offset for row, offset in enumerate(offsets)]
+        places = zip(rows.active, starts, strict=True)
+        return torch.stack([self.board.draft_probs(*place, count) for place in places])
 
     def guess(self, rows: Rows, device: torch.device) -> Guess | None:
         """Returns what the worker drew, meanwhile, for the place behind each row's chain."""
         tokens = [self._drafted(rows, row, 1, size) for row, size in enumerate(self.pending)]
         if not any(tokens):
             return None
-        q = [
-            self.board.draft_probs(rows.active[row], len(rows.output(row)) + size, 1)[0]
-            for row, size in enumerate(self.pending)
-        ]
         return Guess(
             torch.tensor([token[0] if token else 0 for token in tokens], device=device),
-            torch.stack(q).to(device),
+            self._probs(rows, self.pending, 1)[:, 0].to(device),
             torch.tensor([bool(token) for token in tokens], device=device),
         )
 
     def verify(
-        self,
-        tree: Tree,
-        scores: Tensor,
-        processing: Processing,
-        noise: RowNoise,
+        self, tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
     ) -> VerifyResult:
         """Rejection sampling whose bonus token is coupled with the worker's next draft token."""
         if not processing.do_sample:
             return follow_choices(tree, scores, processing, noise)
         p = processing.probabilities(scores)
-        usable = self.worker.is_usable
-        guess = self.guess(self.context.rows, tree.tokens.device) if usable else None
+        guess = None
+        if self.worker.is_usable:
+            guess = self.guess(self.context.rows, tree.tokens.device)
         if tree.probs is None:
             empty = torch.zeros(tree.rows, 1, p.shape[-1], device=p.device)
             tree = replace(tree, probs=empty)

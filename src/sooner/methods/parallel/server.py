@@ -30,11 +30,9 @@ class DraftJob:
         processing: of the distribution that drafts are drawn from.
         prompt_ids: the target's padded prompt rows, which processors see as prefixes.
         vocab: size of the target's vocabulary.
-        limit: most new tokens of a row.
-        max_ahead: most tokens that a row may be ahead.
-        seeds: of each row, see `RowNoise`.
+        limit, max_ahead: most new tokens of a row, and most that it may be ahead.
+        seeds, purpose: of the random numbers that drafts are drawn with, see `RowNoise`.
         chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
-        purpose: of the random numbers that drafts are drawn with.
         views: what each row shows the target, if the draft is pruned.
     """
 
@@ -75,12 +73,16 @@ class DraftRow:
     """Holds one row of the stream.
 
     Attributes:
+        original: its number on the board.
+        prompt: tokens of its prompt in the draft's cache.
         tokens: generated tokens, committed ones first, then drafted ones.
         committed: how many of them the target has committed.
         fed: how many are in the draft's cache.
     """
 
-    tokens: list[int]
+    original: int
+    prompt: int
+    tokens: list[int] = field(default_factory=list)
     committed: int = 0
     fed: int = 0
 
@@ -119,7 +121,6 @@ class DraftServer:
         self.adapter, self.processing = job.adapter, job.processing
         self.max_ahead = job.max_ahead
         self.rows: list[DraftRow] = []  # none until the prompt is prefilled
-        self.originals: list[int] = []
 
     @torch.inference_mode()
     def serve(self, wait: Callable[[], object]) -> None:
@@ -155,32 +156,25 @@ class DraftServer:
         self.runner = ModelRunner(job.adapter, prompt.width + job.limit + 2 * job.max_ahead + 2)
         # The draft's own idea of the first token comes from its prompt, before the target speaks.
         self.opening = self.runner.prefill(prompt, job.chunk).logits
-        self.prompt_lengths = list(self.runner.lengths)
-        self.rows = [DraftRow([]) for _ in range(prompt.rows)]
-        self.originals = list(range(prompt.rows))
+        self.rows = [DraftRow(row, length) for row, length in enumerate(self.runner.lengths)]
 
     def _update(self, number: int, ahead: int) -> None:
         """Commits; rows whose draft was wrong are shown anew before the update is acknowledged."""
         self.max_ahead = min(self.job.max_ahead, ahead) if number else self.job.max_ahead
         dropped = self.board.dropped.tolist()
-        stay = [row for row, original in enumerate(self.originals) if not dropped[original]]
+        stay = [index for index, row in enumerate(self.rows) if not dropped[row.original]]
         if not stay:
             return  # the run ends
-        if len(stay) < len(self.originals):
-            self._select_rows(stay)
-        for original, row in zip(self.originals, self.rows, strict=True):
-            is_rollback = row.commit(self.board.committed(original, row.committed))
-            self.board.show(original, row.tokens, is_rollback)
+        if len(stay) < len(self.rows):
+            self.runner.select_rows(stay)
+            self.processing.select_rows(stay)
+            self.rows = [self.rows[row] for row in stay]
+            index = torch.tensor(stay, device=self.opening.device)
+            self.opening, self.noise = self.opening[index], self.noise.select_rows(index)
+        for row in self.rows:
+            is_rollback = row.commit(self.board.committed(row.original, row.committed))
+            self.board.show(row.original, row.tokens, is_rollback)
         self.board.counters[ACKNOWLEDGED] = number
-
-    def _select_rows(self, rows: list[int]) -> None:
-        self.runner.select_rows(rows)
-        self.processing.select_rows(rows)
-        self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
-        self.rows = [self.rows[row] for row in rows]
-        self.originals = [self.originals[row] for row in rows]
-        index = torch.tensor(rows, device=self.opening.device)
-        self.opening, self.noise = self.opening[index], self.noise.select_rows(index)
 
     def _is_hungry(self, row: DraftRow) -> bool:
         """Returns whether a row may still run ahead."""
@@ -189,16 +183,14 @@ class DraftServer:
     def _step(self) -> None:
         """Drafts one token further and shows it."""
         start = time.perf_counter_ns()
-        hungry = list(map(self._is_hungry, self.rows))
         tokens, p = self.draft()
-        for row, token in enumerate(tokens):
-            if not hungry[row]:
+        for index, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
+            if not self._is_hungry(row):
                 continue
-            text, original = self.rows[row].tokens, self.originals[row]
             if p is not None:  # before the token, so that whoever sees the token finds it
-                self.board.show_probs(original, len(text), p[row])
-            text.append(token)
-            self.board.show(original, text)
+                self.board.show_probs(row.original, len(row.tokens), p[index])
+            row.tokens.append(token)
+            self.board.show(row.original, row.tokens)
         self.board.count(start, time.perf_counter_ns())
 
     def draft(self) -> tuple[list[int], Tensor | None]:
@@ -216,7 +208,7 @@ class DraftServer:
         return pick(p, self.noise.uniforms(self.job.purpose, lengths)[:, 0]).tolist(), p
 
     def _prefix(self, row: int) -> list[int]:
-        return self.job.prompt_ids[self.originals[row]] + self.rows[row].tokens
+        return self.job.prompt_ids[self.rows[row].original] + self.rows[row].tokens
 
     def _logits(self) -> Tensor:
         """Feeds each row what its cache lacks; returns logits of its next token, `[rows, 1,
@@ -225,19 +217,18 @@ class DraftServer:
             return self.opening  # rows open together: none has a token before the first update
         # A row that may not run ahead is fed its last token again, at the same position.
         backlog = [row.tokens[row.fed :] or row.tokens[-1:] for row in self.rows]
-        starts = [len(row.tokens) - len(tail) for row, tail in zip(self.rows, backlog, strict=True)]
-        self._rewind(starts)
+        for row, tail in zip(self.rows, backlog, strict=True):
+            row.fed = len(row.tokens) - len(tail)
+        self._rewind()
         width = max(len(tail) for tail in backlog)
         padded = [tail + [0] * (width - len(tail)) for tail in backlog]
         tokens = readable(torch.tensor(padded, device=self.adapter.device), self.adapter)
         forward = self.runner.forward_chain(tokens)
         for row in self.rows:
             row.fed = len(row.tokens)
-        self._rewind([row.fed for row in self.rows])
+        self._rewind()
         last = torch.tensor([len(tail) - 1 for tail in backlog], device=tokens.device)
         return forward.logits[torch.arange(len(backlog), device=tokens.device), last][:, None]
 
-    def _rewind(self, generated: list[int]) -> None:
-        self.runner.rewind(
-            [prompt + count for prompt, count in zip(self.prompt_lengths, generated, strict=True)]
-        )
+    def _rewind(self) -> None:
+        self.runner.rewind([row.prompt + row.fed for row in self.rows])
