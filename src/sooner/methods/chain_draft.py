@@ -29,16 +29,16 @@ class PromptMemory(Protocol):
     """What an engine's memory does for the prompt of a draft (`sooner.engine.memory`)."""
 
     def place(self, cache: SlotCache, rows: int) -> bool:
-        """Has its rows prefilled in slots that are there; returns whether slots outlive drafts."""
+        """Has rows prefilled in slots that are there; returns whether slots outlive drafts."""
 
     def embedding(self) -> AbstractContextManager[None]:
-        """While it is embedded, only what is not known is encoded."""
+        """Lets only what is not known be encoded meanwhile."""
 
     def takes(self, prompt: Prompt) -> bool:
-        """Returns whether it may do without what is known; if not, it is embedded again."""
+        """Returns whether the prompt may do without what is known; else it is embedded again."""
 
     def fill(self, cache: SlotCache) -> None:
-        """Put what is known into its slots."""
+        """Puts what is known into its slots."""
 
 
 class ChainDrafter(Drafter):
@@ -205,7 +205,7 @@ class ChainDrafter(Drafter):
             graphs.count(runner.graphs)
 
     def _index_of_members(self) -> Tensor | None:
-        """`members` where the draft is, or `None` if they are all rows."""
+        """Returns `members` where the draft is, or `None` if they are all rows."""
         if len(self.members) == len(self.began):
             return None
         return torch.tensor(self.members, device=self.adapter.device)
@@ -394,15 +394,13 @@ def draw_next(
     processing: Processing,
     purpose: Purpose = Purpose.DRAFT,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the next token of each row's draft `[rows, 1]`, and what it was drawn from, first.
+    """Returns what the next token of each row's draft is drawn from, `[rows, 1, vocab]`
+    probabilities, or scores where nothing is drawn; and the token `[rows, 1]`.
 
     Args:
         logits: of the draft model, `[rows, 1, vocab]`.
         chain: what was drafted before it in this round, each `[rows, 1]`.
         purpose: of the random numbers.
-
-    Returns:
-        probabilities `[rows, 1, vocab]`, or scores where nothing is drawn, and the token.
     """
 
     def drafted() -> Paths:

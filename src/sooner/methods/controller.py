@@ -1,15 +1,14 @@
 """One controller of draft lengths: it measures what rounds cost and picks the draft that pays most.
 
 A method lists its candidates: lengths of a chain, trees of some nodes and levels, what a draft
-beside the target has ready. Of each it says how many tokens a row may expect and how long drafting
-takes. With `T(rows, block)` the time of a target forward, the controller takes the candidate with
-the most
+beside the target has ready. With `T(rows, block)` the time of a target forward, the controller
+takes the candidate with the most
 
     tokens * T(rows, 1) / (drafting + T(rows, block))
 
 which is its *gain*, the speed over plain decoding's. Plain decoding is always a candidate. Where
-nothing else pays, rounds are plain, and a small draft is tried again after a while: seldom enough
-that trials lose at most `TRIAL_SHARE` of the time.
+nothing else pays, rounds are plain, and a small draft is tried again now and then: trials lose at
+most `TRIAL_SHARE` of the time.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class RoundCost:
         missed: tokens that the first of them had to catch up with, where that took time.
         seconds: from when the draft was handed over until it was verified.
         members: rows of the draft forwards; `None` is all of them.
-        is_ragged: rows are of several lengths, as behind a draft, so that a forward takes longer.
+        is_ragged: rows are of several lengths, so that a forward takes longer.
     """
 
     rows: int = 1
@@ -85,11 +84,10 @@ class RoundCost:
 
     @property
     def drafting_rows(self) -> int:
-        """Rows of the draft forwards."""
         return self.rows if self.members is None else self.members
 
     def add_drafting(self, seconds: float) -> None:
-        """Drafting took this long; known before the time of the round is."""
+        """Records how long drafting took; known before the time of the round is."""
         self.drafting += seconds
 
 
@@ -98,12 +96,8 @@ class Times:
 
     Prices are fitted by least squares over recent relative errors, and are never negative. Where
     the same counts but for the last were timed, these move the estimate, in proportion between two.
-
-    Args:
-        usual: prices in proportion to each other, for what the times so far do not tell apart.
-
-    Attributes:
-        count: of times so far.
+    `usual` are prices in proportion to each other, for what the times so far do not tell apart, and
+    `count` is that of the times.
     """
 
     def __init__(self, usual: Sequence[float]) -> None:
@@ -190,15 +184,11 @@ def _typical(times: Collection[float]) -> float:
 
 
 class StepTimes:
-    """Holds seconds of a round by its rows and block, and of a draft forward by its rows.
-
-    Attributes:
-        plain_rounds: timed rounds without a draft.
-    """
+    """Holds seconds of a round by its rows and block, and of a draft forward by its rows."""
 
     def __init__(self) -> None:
         self.rounds, self.drafts = Times(ROUND_PRICES), Times(DRAFT_PRICES)
-        self.plain_rounds = 0
+        self.plain_rounds = 0  # timed ones
 
     def add(self, done: RoundCost) -> None:
         """A round was timed; a draft that had long to catch up says nothing about one step."""
@@ -421,7 +411,7 @@ class Quickest:
 
     Each is run a few times for every number of rows; then the quickest is, and the others once in
     a while, since what is requested changes. The wait doubles each time that one of them loses
-    again. One thread may add while another picks, as in a server: what is read is copied first.
+    again. One thread may add while another picks.
 
     Args:
         ways: their names; the first needs no margin to be preferred.
@@ -488,8 +478,7 @@ class Quickest:
 
     def expected(self, way: str, rows: int = 1) -> float | None:
         """Returns seconds that a call will take, by the median of the last few; else by those of
-        the next larger batch, or of the largest in proportion. `None`: never timed.
-        """
+        the next larger batch, or of the largest in proportion. `None`: never timed."""
         sizes = sorted(size for name, size in list(self._times) if name == way)
         if not sizes:
             return None

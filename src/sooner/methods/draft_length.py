@@ -117,14 +117,14 @@ class DraftLength:
         left: Sequence[int] | None = None,
         is_ragged: bool | None = None,
     ) -> list[int]:
-        """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
+        """Returns draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
 
         Args:
             may_draft: those that the draft model can draft for; `None` is all of them.
             began: what chose the drafts of each when it was prefilled; `None` is this one.
             available: those that have a draft without a forward of the draft model.
-            left: tokens that each has yet to say, if that is known: unless requests come and go
-                (`Requests.expect`), what counts is then when the last of them ends.
+            left: tokens that each has yet to generate, if that is known: unless requests come and
+                go (`Requests.expect`), what counts is then when the last of them ends.
             is_ragged: the rows are of several lengths; `None`: that is not known.
         """
         return [self.largest] * len(rows)
@@ -179,14 +179,8 @@ def plan_round(
 
 @dataclass
 class RowState:
-    """A row that decodes.
-
-    Attributes:
-        known: acceptance of its kind, and of where its drafts are from.
-        kind: of its prompt.
-        accepted, refused: of its own recent draft tokens.
-        output: tokens, and `last`: those of the last round.
-    """
+    """A row that decodes: acceptance of its `kind` of prompt and of where its drafts are from,
+    counts of its own recent draft tokens, and tokens of its output and of its last round."""
 
     known: Acceptance
     kind: Hashable = None
@@ -222,8 +216,8 @@ class AdaptiveDraftLength(DraftLength):
         largest: upper limit of the draft length.
         note: called with each change of mind in one line.
         experience: the acceptance and times of earlier runs, and where more of them go.
-        may_pay: the draft model's step can be faster than the target's; otherwise rows that begin
-            are not drafted for.
+        may_pay: the draft model's step can be faster than the target's; otherwise no row is drafted
+            for.
     """
 
     def __init__(
@@ -306,7 +300,7 @@ class AdaptiveDraftLength(DraftLength):
         self, rows: Sequence[RowState], has: Sequence[bool], left: Sequence[int] | None
     ) -> np.ndarray:
         """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
-        batch with `left`, what plain decoding would have to give to end as soon."""
+        batch, what plain decoding would have to give to end as soon."""
         chances = self.acceptance.chances(self.largest)
         if not self._had_peers:  # by the depth of its drafts
             return chain_tokens(chances)

@@ -40,11 +40,6 @@ class Growth:
     nodes of highest value of a level are continued, each by its `top_k` most likely tokens.
     *Re-ranking*: of all candidates the best are kept. A value never exceeds the parent's, and ties
     go to the upper level, so ancestors of what is kept are kept.
-
-    Args:
-        top_k: continuations of a node, and nodes continued on a level.
-        rows: of the batch.
-        device: of the candidates.
     """
 
     def __init__(self, top_k: int, rows: int, device: torch.device) -> None:
@@ -67,19 +62,19 @@ class Growth:
     def total(self) -> int:
         return sum(self.counts)
 
+    # Of all candidates, upper levels first, `[rows, candidates]` each: logs of values, tokens, and
+    # indices of parents or `ROOT`.
+
     @property
     def scores(self) -> Tensor:
-        """Log of the value of each candidate, `[rows, candidates]`."""
         return torch.cat(self._scores, 1)
 
     @property
     def tokens(self) -> Tensor:
-        """Returns the tokens of all candidates, upper levels first, `[rows, candidates]`."""
         return torch.cat(self._tokens, 1)
 
     @property
     def parents(self) -> Tensor:
-        """Returns index of each candidate's parent, or `ROOT`, `[rows, candidates]`."""
         return torch.cat(self._parents, 1)
 
     def extend(self, values: Tensor, tokens: Tensor, subset: Tensor | None = None) -> None:
@@ -160,10 +155,10 @@ class Growth:
 class MarginalTrees:
     """Makes the trees of most probable prefixes under a product of marginals (DDTree).
 
-    A prefix of `d` tokens has the probability `q_1(x_1) ... q_d(x_d)`. A prefix is at least as
-    probable as what continues it, so the best ones are closed under parents, which makes a tree;
-    none of as many nodes has a higher expected number of accepted tokens while the marginals hold
-    and are independent (Ringel and Romano 2026: a heap over rank vectors).
+    A prefix of `d` tokens has the probability `q_1(x_1) ... q_d(x_d)`, and is at least as probable
+    as what continues it, so the best ones are closed under parents, which makes a tree. None of as
+    many nodes has a higher expected number of accepted tokens while the marginals hold and are
+    independent (Ringel and Romano 2026: a heap over rank vectors).
 
     With the prefixes of a level in order, the `i`-th continued by the `j`-th best token of the next
     place (both from 1) is beaten by `i * j - 1` others at least, so only pairs with `i * j <=

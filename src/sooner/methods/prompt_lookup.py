@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import ClassVar, Literal, Protocol, Self
 
 import torch
@@ -120,21 +121,14 @@ class NgramIndex:
                     self._last[gram] = end
 
     def continuation(self, limit: int) -> list[int]:
-        """`limit` tokens that follow the latest earlier match of the longest n-gram, or none.
-
-        A match that reaches the end of the text is read on into the draft itself, so a text that
-        repeats with any period is drafted to the full length.
-        """
+        """Returns `limit` tokens that follow the latest earlier match of the longest n-gram; a match
+        that reaches the end of the text is read on into the draft itself."""
         for size in self.sizes:
             if size > len(self.tokens):
                 continue
             gram = tuple(self.tokens[len(self.tokens) - size :])
             if (start := self._before.get(gram)) is not None:
-                known = self.tokens[start : start + max(limit, 0)]
-                period = len(self.tokens) - start
-                while len(known) < limit:
-                    known.append(known[len(known) - period])
-                return known
+                return list(islice(cycle(self.tokens[start:]), max(limit, 0)))
         return []
 
 
@@ -154,8 +148,8 @@ def allowed_nodes(
 ) -> list[int]:
     """Returns nodes of a draft of active row `row` that are worth verifying; parents among them.
 
-    All, unless a processor of the row `KnowsTrees`. What such a one raises ends the row: nothing is
-    drafted for it any more, and the next round tells (`RowParams.failed`).
+    All, unless a processor of the row `KnowsTrees`. What such a one raises ends the row in the next
+    round (`RowParams.failed`), and nothing is drafted for it any more.
     """
     nodes = list(range(len(tokens)))
     params: RowParams = processing.params_of(row)
@@ -181,11 +175,11 @@ class LookupDrafts:
 
     Args:
         prompts: of each row; `None` is a row that has other drafts.
-        prediction: what those rows are expected to say.
+        prediction: what those rows are expected to generate.
         sizes: of the shortest and of the longest n-gram that may match.
 
     Attributes:
-        drafts: of each row, as they were found last.
+        drafts: of each row, of the last round.
     """
 
     def __init__(
@@ -216,11 +210,7 @@ class LookupDrafts:
         self._texts += other._texts
 
     def look_up(self, outcome: Outcome, largest: int, processing: Processing) -> list[int]:
-        """Find the next draft of each row, at most `largest` tokens; once a round.
-
-        Returns:
-            how many tokens were found for each.
-        """
+        """Find the next draft of each row, at most `largest` tokens; returns how many each has."""
         self.drafts = []
         lines = zip(self._texts, outcome.new, outcome.budget, strict=True)
         for row, (text, new, budget) in enumerate(lines):
@@ -234,10 +224,8 @@ class LookupDrafts:
         return [len(draft) for draft in self.drafts]
 
     def merge_into(self, tree: Tree, sizes: Sequence[int]) -> Tree:
-        """Returns a model's chains, and the found ones of the other rows; `sizes` of all rows.
-
-        Their probabilities are not kept: a rule that asks for them has no place for found drafts.
-        """
+        """Returns a model's chains, and those that were looked up of other rows, without
+        probabilities; `sizes` are of all rows."""
         width = max(sizes)
         tokens = pad(tree.tokens, (0, width - tree.nodes))  # [rows, nodes]
         lines = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import torch
@@ -63,14 +63,11 @@ class SizedDrafter(Drafter):
         if not outcome.is_first:
             self.sizing.observe_round(self.size, self.levels, self.pending, outcome)
         self.record(outcome)
-        room, rows = max(outcome.budget) - 1, len(outcome.budget)
-        self.size = self.sizing.choose(room, self.has_read, rows)
-        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.pending = max(self.levels), RoundCost(rows)
-        if not depth:
-            self.size = NOTHING
+        rows = len(outcome.budget)
+        self.size, self.levels = self.sizing.plan(outcome, self.has_read)
+        self.pending = RoundCost(rows)
+        if not self.size.depth:
             return Tree.empty(rows, outcome.hidden.device)
-        self.size = replace(self.size, depth=depth)
         self.read()
         stats = self.context.stats
         start = stats.mark()

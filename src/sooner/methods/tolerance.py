@@ -174,10 +174,8 @@ class Tolerance:
         """Returns the nearest of the longest acceptable paths of each row; a pure function.
 
         Args:
-            tree: draft of `rows` rows and `nodes` nodes.
             choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
-            generated: tokens that each row had said before, which tells the dimension of the next,
-                `[rows]`.
+            generated: earlier tokens of each row, which tell the next dimension, `[rows]`.
             radii: `self.radii` on the device, `[dims]`.
         """
         above = choices.gather(1, tree.parents + 1)  # [rows, nodes]

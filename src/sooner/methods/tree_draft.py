@@ -162,7 +162,6 @@ class TreeDrafter(ChainDrafter):
         self.sizing, self.size = sizing, NOTHING
         self.draws = draws
         self.moved: Tensor | None = None  # slot of each pending node, if some were left out
-        self.grown = 0  # levels of the pending tree
         device = adapter.device
         self._above = torch.tensor(shape.parents, device=device)
         whole = Tree.of(self._above[None], self._above[None], [shape.nodes])
@@ -176,15 +175,10 @@ class TreeDrafter(ChainDrafter):
         if not outcome.is_first:
             self.sizing.observe_round(self.size, self.drafted, self.round, outcome)
         cached, self.written = self._keep(outcome), None
-        rows, room = len(outcome.budget), max(outcome.budget) - 1
-        self.size = self.sizing.choose(room, self.runner is not None, rows)
-        # For each row, how many levels it may still use; the last token is always the target's.
-        self.drafted = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        self.grown, self.round = max(self.drafted), RoundCost(rows)
-        if not self.grown:
-            self.size = NOTHING
-            return Tree.empty(rows, outcome.hidden.device)
-        self.size = replace(self.size, depth=self.grown)
+        self.size, self.drafted = self.sizing.plan(outcome, self.runner is not None)
+        self.round = RoundCost(len(self.drafted))
+        if not self.size.depth:
+            return Tree.empty(len(self.drafted), outcome.hidden.device)
         return self._draft(outcome, cached)
 
     def select_rows(self, rows: list[int]) -> None:
@@ -237,7 +231,7 @@ class TreeDrafter(ChainDrafter):
         logits, rows = forward.logits, len(outcome.budget)  # [rows, 1, vocab]
         tokens = torch.empty(rows, 0, dtype=torch.long, device=logits.device)
         legal, probs = tokens.bool(), list[Tensor]()
-        for depth, level in enumerate(self._levels[: self.grown]):
+        for depth, level in enumerate(self._levels[: self.size.depth]):
             if depth:
                 sources = readable(tokens.index_select(1, level.sources), self.adapter)
                 logits = self.runner.forward_level(sources, level.depths, level.seen).logits
@@ -246,10 +240,10 @@ class TreeDrafter(ChainDrafter):
         self.written = len(level.depths)
         tree = self._tree(tokens, legal, probs, outcome.hidden.device)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
-        block = 1 + self.shape.sizes[self.grown]
-        self.round = RoundCost(rows, block, forwards=self.grown, missed=missed)
+        block = 1 + self.shape.sizes[self.size.depth]
+        self.round = RoundCost(rows, block, forwards=self.size.depth, missed=missed)
         stats.between(began, stats.work_mark()).then(self.round.add_drafting)
-        stats.record_drafting(self.grown, stats.between(start, stats.mark()))
+        stats.record_drafting(self.size.depth, stats.between(start, stats.mark()))
         return tree
 
     def _extend(

@@ -62,6 +62,14 @@ class TreeSize:
     def observe_call(self, tokens: float) -> None:
         """Records that a call ended after `tokens` tokens a row."""
 
+    def plan(self, outcome: Outcome, is_open: bool) -> tuple[Size, list[int]]:
+        """Returns the tree of the next round, and how many levels of it each row may use: the last
+        token of a row is always the target's."""
+        size = self.choose(max(outcome.budget) - 1, is_open, len(outcome.budget))
+        levels = [max(min(size.depth, budget - 1), 0) for budget in outcome.budget]
+        depth = max(levels)
+        return replace(size, depth=depth) if depth else NOTHING, levels
+
     def observe_round(
         self, size: Size, levels: Sequence[int], done: RoundCost, outcome: Outcome
     ) -> None:

@@ -33,16 +33,11 @@ class VisualGrids:
 
 
 def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
-    """Returns what each prompt of a batch shows a model.
+    """Returns what each prompt of a batch shows a model, `copies` times each.
 
-    Grids are those that the processor tells of (`image_grid_thw`, `video_grid_thw`). Where it tells
-    none, a square number of tokens is a square; LLaVA-OneVision's pooled frames are. Everything
-    else, such as tiles with a newline behind each line, stands in one line.
-
-    Args:
-        adapter: the model's.
-        inputs: what its processor returned.
-        copies: how often each prompt is repeated.
+    Grids are those of the processor (`image_grid_thw`, `video_grid_thw`). Without them, a square
+    number of tokens is a square; LLaVA-OneVision's pooled frames are. Everything else, such as
+    tiles with a newline behind each line, stands in one line.
     """
     visual, frames = adapter.visual_tokens(inputs), adapter.packed_frames(inputs)
     by_kind = {True: _grids(adapter, inputs, "video"), False: _grids(adapter, inputs, "image")}

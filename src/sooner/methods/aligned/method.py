@@ -80,8 +80,8 @@ def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) ->
 
 
 def _best_child(tree: Tree, value: Tensor, passes: Tensor) -> Tensor:
-    """The first best one among the children of each entry that pass, `[rows, entries]`; the number
-    of nodes where there is none."""
+    """Returns the first best child of each entry that passes, `[rows, entries]`; the number of
+    nodes where there is none."""
     above, nodes = tree.parents + 1, tree.nodes
     best = value.new_full((tree.rows, 1 + nodes), -torch.inf)
     best = best.scatter_reduce(1, above, value, "amax")

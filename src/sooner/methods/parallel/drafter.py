@@ -234,7 +234,7 @@ class ParallelDrafter(Drafter):
                 rows.active[row]: len(rows.output(row)) + size for row, size in enumerate(sizes)
             }
             update = max(self._changed.get(row, 0) for row in counts)
-            self.worker.wait(counts, update, seconds)
+            self.worker.wait(counts, update, max(sizes) + 1, seconds)
         return [self._drafted(rows, row, size) for row, size in enumerate(sizes)]
 
     def _drafted(self, rows: Rows, row: int, limit: int, offset: int = 0) -> list[int]:

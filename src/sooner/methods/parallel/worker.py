@@ -261,8 +261,9 @@ class Worker:
         opening = 0.0 if any(signs) else self.opening
         return max(max(IN_VAIN, PATIENCE * (forward or FIRST), opening) - self._spent, 0.0)
 
-    def wait(self, needed: Mapping[int, int], update: int, forward: float) -> None:
-        """Waits until each original row has so many tokens, or no longer than `patience`.
+    def wait(self, needed: Mapping[int, int], update: int, forwards: int, forward: float) -> None:
+        """Waits until each original row has so many tokens, which should take so many forwards; no
+        longer than `patience`, nor than these may take.
 
         What is on the board counts once `update` is acknowledged; before, it may be a draft that
         the update throws away.
@@ -273,7 +274,8 @@ class Worker:
                 int(self.board.lengths[row]) >= count for row, count in needed.items()
             )
 
-        self._spent += self._nap(is_there, self.patience(forward))
+        longest = PATIENCE * (forward or FIRST) * forwards
+        self._spent += self._nap(is_there, min(longest, self.patience(forward)))
 
     def _nap(self, is_done: Callable[[], bool], seconds: float) -> float:
         """Waits for a condition while the worker lives; returns the seconds, 0 where it came."""
