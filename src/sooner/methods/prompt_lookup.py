@@ -121,14 +121,15 @@ class NgramIndex:
                     self._last[gram] = end
 
     def continuation(self, limit: int) -> list[int]:
-        """Returns `limit` tokens that follow the latest earlier match of the longest n-gram; a match
-        that reaches the end of the text is read on into the draft itself."""
+        """Returns what follows the latest earlier match of the longest n-gram, `limit` tokens: a
+        match that reaches the end of the text is read on into the draft itself."""
         for size in self.sizes:
             if size > len(self.tokens):
                 continue
             gram = tuple(self.tokens[len(self.tokens) - size :])
             if (start := self._before.get(gram)) is not None:
-                return list(islice(cycle(self.tokens[start:]), max(limit, 0)))
+                limit = max(limit, 0)
+                return list(islice(cycle(self.tokens[start : start + limit]), limit))
         return []
 
 
