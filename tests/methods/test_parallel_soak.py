@@ -3,6 +3,7 @@ thread."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -23,7 +24,10 @@ FAMILY, NEW = "llama", 24
 PLACES = ("forked", "standing", "spawned", "thread")
 ENDS = ("done", "sampled", "unpicklable", "interrupted", "killed", "stopped")
 STRUCK = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
-"""Signals to the draft's process; a spawned one takes seconds to start anew, and gets none."""
+"""Signals to the draft's process at a random moment; a spawned one, which takes seconds to start
+anew, gets none."""
+WITHIN = 0.08
+"""Seconds in which most of a run's moments are, from the fork on."""
 
 
 class Unpicklable(LogitsProcessor):
@@ -46,15 +50,24 @@ def resources() -> dict[str, int]:
     }
 
 
+def own_processes() -> set[int]:
+    """Process ids of this process's children; reaps none, so that any thread may look."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for path in lists for pid in path.read_text().split()}
+
+
 class Runs:
     """Draws how runs go; `standing` and `spawned` are drafts for all of them."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.draft = random.Random(seed), tiny.noisy(FAMILY)
-        self.standing = sooner.StandingDraft(self.draft)
         self.spawned = sooner.StandingDraft(self.draft, spawn=True)
+        assert self.spawned.start() is None
+        self.spared = own_processes()
+        self.standing = sooner.StandingDraft(self.draft)
         self.inputs = tiny.inputs(FAMILY, "text", 2)
         self.plain = self.decode(None).sequences
+        self.reports = 0  # of runs whose worker was struck
 
     def decode(self, method: sooner.Method | None, **options: Any) -> sooner.Generation:
         options = {"do_sample": False, **options}
@@ -71,34 +84,36 @@ class Runs:
             options["standing"] = self.standing
         return sooner.ParallelVLM(self.draft, prune=0, **options)
 
-    def processes(self) -> list[int]:
-        """Draft processes that may be struck."""
-        spawned = {task.runner.pid for task in self.spawned.tasks}
-        return [child.pid for child in children() if child.pid not in spawned]
+    def strike(self, how: int) -> None:
+        for pid in own_processes() - self.spared:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
 
     def run(self, place: str, end: str) -> None:
-        moment, generated = self.random.randrange(1, 2 * NEW), 0
-
-        def strike(row: int, tokens: list[int], drafted: int) -> None:
-            nonlocal generated
-            before, generated = generated, generated + len(tokens)
-            if not before < moment <= generated:
-                return
-            if end == "interrupted":
+        def interrupt(row: int, tokens: list[int], drafted: int) -> None:
+            if self.random.random() < 0.1:
                 raise KeyboardInterrupt
-            for pid in self.processes() if end in STRUCK else ():
-                os.kill(pid, STRUCK[end])
 
-        options: dict[str, Any] = {"on_tokens": strike}
+        options: dict[str, Any] = {}
         if end == "sampled":
-            options |= {"do_sample": True, "seed": self.random.randrange(100)}
-        if end == "unpicklable":
-            options["logits_processor"] = [Unpicklable()]
-        if end == "interrupted":
-            with pytest.raises(KeyboardInterrupt):
-                self.decode(self.method(place), **options)
+            options = {"do_sample": True, "seed": self.random.randrange(100)}
+        elif end == "unpicklable":
+            options = {"logits_processor": [Unpicklable()]}
+        elif end == "interrupted":
+            options = {"on_tokens": interrupt}
+        moment = self.random.uniform(0, WITHIN)
+        timer = threading.Timer(moment, self.strike, [STRUCK.get(end, signal.SIGCONT)])
+        timer.start()
+        try:
+            made = self.decode(self.method(place), **options)
+        except KeyboardInterrupt:
+            assert end == "interrupted"
             return
-        made = self.decode(self.method(place), **options)
+        finally:
+            timer.cancel()
+            timer.join()
+        self.reports += bool(made.stats.notes)
+        assert len(made.stats.notes) <= 1, (place, end)
         if end != "sampled":
             assert torch.equal(made.sequences, self.plain), (place, end)
 
@@ -113,7 +128,6 @@ class Runs:
 )
 def test_no_run_leaves_anything(count: int) -> None:
     runs = Runs(seed=count)
-    assert runs.spawned.start() is None
     for place in PLACES:  # what torch and multiprocessing hold from the first run on
         runs.run(place, "sampled")
     runs.standing.close()
@@ -124,5 +138,6 @@ def test_no_run_leaves_anything(count: int) -> None:
         if number % 10 == 9 or count < 100:
             runs.standing.close()
             assert resources() == before, (number, place)
+    assert runs.reports >= count / 50, "the moments missed the runs"
     runs.close()
     assert not children()

@@ -157,9 +157,8 @@ class Method(KnowsOldNames):
         """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
 
         Args:
-            generator, on_tokens, graphs, compile: see `session`; `functools.partial` sets them.
-            tokenizer: of stop strings, which `generate` has made criteria of. The other arguments
-                are what `generate` has prepared.
+            generator, on_tokens, graphs, compile: see `session`; `functools.partial` sets them. The
+                other arguments are what `generate` has prepared.
 
         Returns:
             Sequences `[rows, width]`, or a `SoonerOutput` under `return_dict_in_generate`.
@@ -362,8 +361,7 @@ def as_method(value: Any) -> Method:
     `None`.
 
     Raises:
-        SoonerError: an unknown name, something else than a method, or one that needs a draft, a
-            head or the like; says how to make it.
+        SoonerError: an unknown name, no method, or one that needs a draft, a head or the like.
     """
     if value is None:
         return Autoregressive()

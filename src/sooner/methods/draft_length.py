@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -49,11 +49,8 @@ class ChainAcceptance:
         accepted: Sequence[int],
         known: Sequence[Acceptance] | None = None,
     ) -> None:
-        """Records that a round verified `drafted` tokens of each row and accepted `accepted`.
-
-        Args:
-            known: acceptance of the kind of each row; `None` is `experience`.
-        """
+        """Records that a round verified `drafted` tokens of each row and accepted `accepted`;
+        `known` is the acceptance of the kind of each row, and `None` is `experience`."""
         if not any(drafted):
             return
         self.forget(MEMORY)
@@ -179,11 +176,11 @@ def plan_round(
 
 @dataclass
 class RowState:
-    """A row that decodes: acceptance of its `kind` of prompt and of where its drafts are from,
+    """A row that decodes: acceptance of drafts from where its own are, and of its kind of prompts,
     counts of its own recent draft tokens, and tokens of its output and of its last round."""
 
     known: Acceptance
-    kind: Hashable = None
+    prompts: Acceptance
     accepted: float = 0.0
     refused: float = 0.0
     output: int = 1
@@ -193,7 +190,7 @@ class RowState:
     def beginning(known: Acceptance, is_drafted: bool) -> RowState:
         """Returns a row of a kind; drafts that are looked up are accepted as often as in other
         texts."""
-        return RowState(known if is_drafted else known.of((LOOKUP, known.kind)), known.kind)
+        return RowState(known if is_drafted else known.of((LOOKUP, known.kind)), known)
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Records that a round verified `drafted` tokens and accepted `accepted` of them."""
@@ -241,13 +238,11 @@ class AdaptiveDraftLength(DraftLength):
         self._is_whole = False  # the last round accepted whole drafts of that size
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
-        known = self.acceptance.experience
-        return self.may_pay and self.requests.pays(
-            known.kind, known.rate, prompt, limit, self.largest, self._closed(left)
-        )
+        known, closed = self.acceptance.experience, self._closed(left)
+        return self.may_pay and known.pays(prompt, limit, self.largest, closed)
 
     def prefilled(self, prompt: int, seconds: float) -> None:
-        self.requests.prefilled(self.acceptance.experience.kind, prompt, seconds)
+        self.acceptance.experience.prefilled(prompt, seconds)
 
     def close(self) -> None:
         for row in list(self._rows):
@@ -349,4 +344,4 @@ class AdaptiveDraftLength(DraftLength):
     def _end(self, row: int) -> None:
         """A row has gone; what its last round gave is not known."""
         state = self._rows.pop(row)
-        self.requests.end(state.kind, state.output + state.last)
+        state.prompts.end(state.output + state.last)

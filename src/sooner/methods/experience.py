@@ -27,6 +27,33 @@ LOOKUP = "lookup"
 """In the kind of drafts that are looked up in a row's own text: `(LOOKUP, kind of its prompt)`."""
 
 
+@dataclass
+class Requests:
+    """How many requests there are, and the controller of all their batches.
+
+    Attributes:
+        rows, waiting, max_rows: requests that decode or are prefilled, that wait, and most rows.
+    """
+
+    rows: int = 0
+    waiting: int = 0
+    max_rows: int = 1
+    controller: Controller[int] = field(default_factory=lambda: Controller("num_draft_tokens"))
+
+    @property
+    def times(self) -> StepTimes:
+        return self.controller.times
+
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
+        """Records the counts as a step of the engine begins."""
+        self.rows, self.waiting, self.max_rows = rows, waiting, max_rows
+
+    def of_half(self, rows: int) -> float:
+        """Returns time of a round of half of `rows`, over that of all."""
+        whole = self.times.round(rows, 1)
+        return self.times.round((rows + 1) // 2, 1) / whole if whole else 1.0
+
+
 class Acceptance:
     """How often draft tokens are accepted, kept from run to run if it is handed on.
 
@@ -37,7 +64,7 @@ class Acceptance:
 
     Attributes:
         accepted, refused: draft tokens, those of old rounds with less weight.
-        requests: what is known of requests of all kinds, and of the times of their rounds.
+        requests: of all kinds that there are, and the times of their rounds.
     """
 
     def __init__(self, whole: Acceptance | None = None, kind: Hashable = None) -> None:
@@ -45,6 +72,10 @@ class Acceptance:
         self.whole, self.kind = whole, kind
         self.requests: Requests = Requests() if whole is None else whole.requests
         self._kinds: dict[Hashable, Acceptance] = {}
+        # Requests of this kind: how many have ended with how many tokens, old ones count less;
+        # seconds of a draft's prefill a token; and how many were not drafted for since one was.
+        self.ended = self.output = self.prefill = 0.0
+        self.left_out = 0
 
     def of(self, kind: Hashable) -> Acceptance:
         """Returns that of prompts of one kind: a draft that is right about pictures may be wrong
@@ -79,6 +110,46 @@ class Acceptance:
         """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
         expected = PRIOR if (whole := self._model_drafts) is None else whole.rate
         return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
+
+    def prefilled(self, tokens: int, seconds: float) -> None:
+        """Records that a draft's prefill of so many tokens took so long."""
+        self.prefill += (seconds / tokens - self.prefill) * (0.2 if self.prefill else 1.0)
+
+    def end(self, tokens: int) -> None:
+        """Records that a request has generated `tokens`."""
+        self.ended, self.output = FORGET * self.ended + 1, FORGET * self.output + tokens
+
+    def pays(
+        self, prompt: int, limit: int | None, largest: int, left: Sequence[int] | None = None
+    ) -> bool:
+        """Returns whether requests of this kind that begin should be drafted for.
+
+        *Machine time of a request* is what it takes of the rounds that it shares: with `n` rows and
+        `C` seconds a round, `rounds / n * C`. A draft's prefill is worth it where drafts save more.
+
+        Args:
+            prompt: tokens of a prompt, and `limit`: new tokens that it may generate.
+            largest: draft length.
+            left: what each of them will generate, if they are a closed batch.
+        """
+        now, times = self.requests, self.requests.times
+        if not (self.prefill and self.ended and times.drafts.count):
+            return True
+        rows = max(min(now.rows + now.waiting, now.max_rows), 1)
+        chances, sizes = np.full(largest, self.rate), np.arange(1, largest + 1)
+        tokens = chain_tokens(chances)
+        if left is not None:
+            rows = len(left)
+            rounds = rounds_to_the_end(left, chances, now.of_half(rows))
+            tokens = rounds[0] / rounds
+        plain, draft = times.round(rows, 1), times.draft(rows)
+        steps = sizes * draft + times.round_line(rows, 1 + sizes, rows > 1)
+        seconds = float((steps / tokens[1:]).min())
+        length = min(self.output / self.ended, limit or math.inf)
+        saved = length * (plain * (1 - MIN_SAVED) - seconds) / rows
+        is_worth = saved > self.prefill * prompt or self.left_out >= EXPLORE_EVERY
+        self.left_out = 0 if is_worth else self.left_out + 1
+        return is_worth
 
 
 def chain_tokens(chances: np.ndarray, rates: Sequence[float] | None = None) -> np.ndarray:
@@ -125,108 +196,3 @@ def rounds_to_the_end(left: Sequence[int], chances: np.ndarray, fewer: float) ->
     scatter = largest * np.sqrt(variance * typical)
     rounds: np.ndarray = typical + fewer * np.hypot(longest - mean, scatter) / tokens
     return rounds
-
-
-@dataclass
-class Traffic:
-    """Holds what requests of one kind were like; old ones count less.
-
-    Attributes:
-        ended: how many, and `output`: their tokens.
-        prefill: seconds of a draft's prefill a token of the prompt, an average; 0: not known.
-        left_out: that were not drafted for since one was.
-    """
-
-    ended: float = 0.0
-    output: float = 0.0
-    prefill: float = 0.0
-    left_out: int = 0
-
-    @property
-    def tokens(self) -> float:
-        """Tokens that such a request generates."""
-        return self.output / self.ended if self.ended else 1.0
-
-
-@dataclass
-class Requests:
-    """How many requests there are, of which kinds, and what their rounds cost.
-
-    *Machine time of a request* is what it takes of the rounds that it shares: with `n` rows and `C`
-    seconds a round, `rounds / n * C`. A draft's prefill is worth it where drafts save more of that.
-
-    Attributes:
-        rows, waiting, max_rows: requests that decode or are prefilled, that wait, and most rows.
-        kinds: requests by kind, whatever tells them apart.
-        controller: of all batches of these requests.
-    """
-
-    rows: int = 0
-    waiting: int = 0
-    max_rows: int = 1
-    kinds: dict[Hashable, Traffic] = field(default_factory=dict)
-    controller: Controller[int] = field(default_factory=lambda: Controller("num_draft_tokens"))
-
-    @property
-    def times(self) -> StepTimes:
-        """Seconds of rounds and of draft forwards."""
-        return self.controller.times
-
-    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
-        """A step of the engine begins."""
-        self.rows, self.waiting, self.max_rows = rows, waiting, max_rows
-
-    def of(self, kind: Hashable) -> Traffic:
-        """Returns the requests of a kind."""
-        return self.kinds.setdefault(kind, Traffic())
-
-    def end(self, kind: Hashable, tokens: int) -> None:
-        """One has generated `tokens`."""
-        traffic = self.of(kind)
-        traffic.ended, traffic.output = FORGET * traffic.ended + 1, FORGET * traffic.output + tokens
-
-    def prefilled(self, kind: Hashable, tokens: int, seconds: float) -> None:
-        """Records that a draft's prefill of so many tokens took so long."""
-        traffic, each = self.of(kind), seconds / tokens
-        traffic.prefill += (each - traffic.prefill) * (0.2 if traffic.prefill else 1.0)
-
-    def pays(
-        self,
-        kind: Hashable,
-        rate: float,
-        prompt: int,
-        limit: int | None,
-        largest: int,
-        left: Sequence[int] | None = None,
-    ) -> bool:
-        """Returns whether requests of a kind that begin should be drafted for.
-
-        Args:
-            rate: acceptance of this kind.
-            prompt: tokens of a prompt, and `limit`: new tokens that it may generate.
-            largest: draft length.
-            left: what each of them will generate, if they are a closed batch.
-        """
-        traffic, times = self.of(kind), self.times
-        if not (traffic.prefill and traffic.ended and times.drafts.count):
-            return True
-        rows = max(min(self.rows + self.waiting, self.max_rows), 1)
-        chances, sizes = np.full(largest, rate), np.arange(1, largest + 1)
-        tokens = chain_tokens(chances)
-        if left is not None:
-            rows = len(left)
-            rounds = rounds_to_the_end(left, chances, self.of_half(rows))
-            tokens = rounds[0] / rounds
-        plain, draft = times.round(rows, 1), times.draft(rows)
-        steps = sizes * draft + times.round_line(rows, 1 + sizes, rows > 1)
-        seconds = float((steps / tokens[1:]).min())
-        length = min(traffic.tokens, limit or math.inf)
-        saved = length * (plain * (1 - MIN_SAVED) - seconds) / rows
-        is_worth = saved > traffic.prefill * prompt or traffic.left_out >= EXPLORE_EVERY
-        traffic.left_out = 0 if is_worth else traffic.left_out + 1
-        return is_worth
-
-    def of_half(self, rows: int) -> float:
-        """Returns time of a round of half of `rows`, over that of all."""
-        whole = self.times.round(rows, 1)
-        return self.times.round((rows + 1) // 2, 1) / whole if whole else 1.0

@@ -171,19 +171,12 @@ class DraftRunner:
 
 @dataclass(frozen=True)
 class CommittedTokens:
-    """Tokens that were committed one after the other, with the target's state before each.
+    """Tokens that were committed one after the other, with the target's state before each."""
 
-    Attributes:
-        states: `[rows, entries, hidden]`.
-        tokens: `[rows, entries]`.
-        sizes: real entries of each row, the first ones, `[rows]`.
-        counts: the same on the host.
-    """
-
-    states: Tensor
-    tokens: Tensor
-    sizes: Tensor
-    counts: list[int]
+    states: Tensor  # [rows, entries, hidden]
+    tokens: Tensor  # [rows, entries]
+    sizes: Tensor  # [rows], real entries of each row, the first ones
+    counts: list[int]  # the same on the host
 
     @staticmethod
     def of(outcome: Outcome) -> CommittedTokens:
@@ -316,9 +309,7 @@ Runner = TypeVar("Runner", bound=DraftRunner)
 
 class ReadingDrafter(SizedDrafter, Generic[Runner]):
     """A drafter with a cache that holds an entry for each committed token, made from the target's
-    own states of it.
-
-    Prompts are read with the first draft, so that a run that stays plain pays nothing for them.
+    states of it. Prompts are read with the first draft: a plain run pays nothing for them.
 
     Attributes:
         runner: from the first draft on; `prompt` until then.

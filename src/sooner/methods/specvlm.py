@@ -124,10 +124,10 @@ class _PrunedDrafter(TreeDrafter):
 
 
 def staged(scores: Tensor, ratio: float, focus: float) -> Tensor:
-    """Returns SpecVLM's two stages over one prompt: kept indices, ascending.
+    """Returns indices that SpecVLM's two stages keep of one prompt, ascending.
 
     Args:
-        scores: attention to each visual token, `[visual tokens]`.
+        scores: attention to each visual token, `[tokens]`.
         ratio: share that is pruned (alpha).
         focus: share of the attention that the first stage covers.
     """

@@ -19,15 +19,10 @@ from ...engine.sampling import pick
 
 @dataclass(frozen=True)
 class Draws:
-    """Where the randomness of one round comes from.
+    """Where the randomness of one round comes from."""
 
-    Attributes:
-        noise: of the rows, at the first place of the window.
-        ahead: places of the window, counted from there, `[places]`.
-    """
-
-    noise: RowNoise
-    ahead: Tensor
+    noise: RowNoise  # of the rows, at the first place of the window
+    ahead: Tensor  # [places] of the window, counted from there
 
     @property
     def places(self) -> Tensor:

@@ -1,9 +1,8 @@
 """Memory that the decoder of a run and its draft worker share, and what each of them writes there.
 
-Nobody sends orders: a queue fills while its reader stands still, and then its writer stands still,
-too. Each side replaces what counts now, and a worker that did not look for a thousand rounds finds
-the newest text. The memory has no name in any file system, so nothing is left however the
-processes end, and a container with a small /dev/shm does not limit it.
+Each side replaces what counts now, so that nobody waits as for a full queue, and a worker that did
+not look for a thousand rounds finds the newest text. The memory has no name in any file system, so
+nothing is left however the processes end, and a container with a small /dev/shm does not limit it.
 """
 
 from __future__ import annotations
@@ -70,9 +69,9 @@ class Board:
     """Holds the text of a run as the decoder commits it, and as the worker drafts it further.
 
     Tokens are written before the length that covers them, and everything before the count of
-    changes, so that a reader that takes the count first never sees an unwritten token. The length
-    of a draft shrinks only while the worker handles an update, and the decoder trusts a row that
-    the update changed only once it is acknowledged. All rows are original ones.
+    changes, so that a reader that takes the count first never sees an unwritten token. A draft
+    shrinks only while the worker handles an update, and the decoder trusts a row that the update
+    changed only once it is acknowledged. All rows are original ones.
 
     Args:
         rows: of the run.
@@ -126,12 +125,8 @@ class Board:
         self._post()
 
     def commit(self, number: int, new: Mapping[int, tuple[int, list[int]]], ahead: int) -> None:
-        """Writes update `number`.
-
-        Args:
-            new: of each row, where its new tokens stand, and those tokens.
-            ahead: tokens that a row may be ahead from now on.
-        """
+        """Writes update `number`: of each row where its new tokens stand, and those tokens; and how
+        many tokens a row may be `ahead` from now on."""
         for row, (position, tokens) in new.items():
             end = min(position + len(tokens), self.output.shape[1])
             if end > position:
@@ -176,8 +171,7 @@ class Board:
         return self.probs[row, (start + torch.arange(count)) % self.probs.shape[1]]
 
     def forward_spans(self) -> list[tuple[float, float]]:
-        """Returns when the newest draft forwards began and ended, seconds on
-        `time.perf_counter`, which processes of one machine share."""
+        """Returns when the newest draft forwards began and ended, as `time.perf_counter` says."""
         count, _ = self.forwards()
         indices = torch.arange(max(count - SPANS, 0), count) % SPANS
         return [(begin / 1e9, end / 1e9) for begin, end in self.spans[indices].tolist()]

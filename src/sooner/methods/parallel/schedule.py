@@ -91,8 +91,7 @@ class PaperSchedule:
 
     A row is in *post-verify* if its last chain was accepted whole and the worker's tokens behind it
     still stand: the target then verifies a window of `gamma` tokens. Otherwise it is in
-    *pre-verify*: the target verifies the first token of the new draft alone, while the worker goes
-    on with the rest of the window.
+    *pre-verify*: the target verifies the first token of the new draft alone.
 
     Args:
         window: `gamma`; `None` is `T_p / T_q`, what a target forward takes in draft forwards (eq.
