@@ -110,7 +110,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "eagle-chain": _eagle(top_k=1, depth=4),
     "eagle-auto": _eagle(nodes="auto", top_k=24),
     "hsd": aligned(nodes=10),
-    "hsd-wide": aligned(nodes=40, width=16, reference_window=1, repeats=True),
+    "hsd-wide": aligned(nodes=40, width=16, reference_window=1),
     "hsd-auto": aligned(),
     "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, num_draft_tokens=4),
     "dflash": _dflash(num_draft_tokens=4),

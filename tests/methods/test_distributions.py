@@ -78,7 +78,7 @@ METHODS = {
         for siblings in ("drawn", "top")
     },
     **{
-        f"hsd-{name}": SameDrafts([drafts], reference_window=2, nodes=8, repeats=name == "several")
+        f"hsd-{name}": SameDrafts([drafts], reference_window=2, nodes=8)
         for name, drafts in DRAFTS.items()
     },
     "eagle": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=5, depth=3, top_k=2),

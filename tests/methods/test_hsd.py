@@ -65,7 +65,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"nodes": 12},
     {"nodes": 48, "width": 3, "depth": 7},
     {"reference_window": 1, "nodes": 1},
-    {"repeats": True, "separator": (3, 4), "nodes": 24},
+    {"separator": (3, 4), "nodes": 24},
     {},
 ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from ..prompt_lookup import NgramIndex
 from .index import END, DraftIndex
 from .prior import (
     BESIDES,
@@ -18,7 +17,6 @@ from .prior import (
     NOWHERE,
     OPENING,
     REJOINED,
-    REPEATED,
     SHORTER,
     Prior,
 )
@@ -31,8 +29,6 @@ FOLLOWED = {*range(1, LONGEST + 1), REJOINED}
 """Kinds whose last token is a draft's."""
 OPENINGS, CONTINUATIONS = 16, 24
 """Most unused drafts that may begin at one place, and most continuations of a text."""
-REPEAT_AHEAD = 24
-"""Tokens that are taken from the text's own past."""
 STOP = -2
 """Ends a continuation behind which nothing is known; a lower token `t` stands for the openings
 behind place `STOP - 1 - t`."""
@@ -54,7 +50,6 @@ class Alignment:
       they go on with the openings of those not used yet, so a continuation may span two drafts;
     - matches of the last `reference_window` tokens, or of fewer where nothing matches (eq. 4, 5);
     - the draft that was followed, from around the place where the target said something else;
-    - the text itself, if `repeats` is given;
     - the openings of unused drafts: at the start, and where there is nothing else.
 
     Args:
@@ -62,7 +57,6 @@ class Alignment:
         trust: told how each continuation fared.
         joint: tokens that are expected between two drafts; what the target really writes there
             replaces them.
-        repeats: index of the row's own text, which this keeps up to date.
 
     Attributes:
         text: the row's tokens.
@@ -74,10 +68,8 @@ class Alignment:
         index: DraftIndex,
         prior: Prior,
         joint: Sequence[int] = (),
-        repeats: NgramIndex | None = None,
     ) -> None:
-        self.index, self.prior, self.repeats = index, prior, repeats
-        self.joint = list(joint)
+        self.index, self.prior, self.joint = index, prior, list(joint)
         self.text: list[int] = []
         self.near = len(index.tokens)  # place where the text was last seen; now none
         self.anchor: tuple[int, int] | None = None  # last sure place, and tokens said since
@@ -96,8 +88,6 @@ class Alignment:
             elif self.anchor is not None:
                 self.anchor = (self.anchor[0], self.anchor[1] + 1)
             self.text.append(token)
-        if self.repeats is not None:
-            self.repeats.extend(list(new))
         self._retire(seen)
         self.cursors = self._ranked(self._matches())
 
@@ -141,7 +131,7 @@ class Alignment:
     def _matches(self) -> Iterator[Cursor]:
         """Continuations of the text, some of them more than once."""
         index = self.index
-        yield from (cursor for cursor in self.cursors if cursor[2] != REPEATED)
+        yield from self.cursors
         for place in index.matches(self.text, self.near):
             yield index.tokens, place, index.agreement(self.text, place, LONGEST)
         if self.anchor is not None and 0 < self.anchor[1] <= LOST:
@@ -152,8 +142,6 @@ class Alignment:
                 # One token that matches tells little, but for just where it would be expected.
                 is_match = at > place and index.agreement(self.text, at, 1)
                 yield index.tokens, at, REJOINED if is_match else kind
-        if self.repeats is not None and (again := self.repeats.continuation(REPEAT_AHEAD)):
-            yield [*again, STOP], 0, REPEATED
 
     def _ranked(self, cursors: Iterator[Cursor]) -> list[Cursor]:
         """Returns the best ones, each once; openings where there are none."""

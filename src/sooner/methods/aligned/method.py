@@ -22,7 +22,6 @@ from ...errors import SoonerError
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
-from ..prompt_lookup import NgramIndex
 from .alignment import Alignment
 from .drafter import AlignedDrafter, NodeCount
 from .index import DraftIndex, Drafts, read_drafts
@@ -121,7 +120,6 @@ class HSD(Method):
         width: most branches of a tree.
         separator: token ids that the target is expected to write between two drafts, until it is
             seen what it does write there.
-        repeats: take continuations from the row's own text, too, which may repeat itself.
         tokenizer: turns drafts that are texts into ids.
         experience: what earlier pages taught about drafts and costs, and where more of it goes;
             for one model on one device.
@@ -142,7 +140,6 @@ class HSD(Method):
     depth: int = 64
     width: int = 8
     separator: tuple[int, ...] = ()
-    repeats: bool = False
     tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Experience | None = field(default=None, repr=False, compare=False)
     drafter: str | Callable[[], str] = field(default="", repr=False, compare=False)
@@ -185,14 +182,12 @@ class HSD(Method):
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         """Returns each row's drafts, indexed; copies of a prompt share theirs."""
         self._check(drafts, context)
-        rows, size = [], self.reference_window
+        rows, size = list[Alignment](), self.reference_window
         prior = experience.of(self.drafter() if callable(self.drafter) else self.drafter)
         for row in drafts:
             groups = [number for number, draft in enumerate(row) for _ in draft]
             index = DraftIndex([tokens for draft in row for tokens in draft], size, groups)
-            for _ in range(context.copies):
-                repeats = NgramIndex(size, size, []) if self.repeats else None
-                rows.append(Alignment(index, prior, self.separator, repeats))
+            rows += [Alignment(index, prior, self.separator) for _ in range(context.copies)]
         return rows
 
     def _check(self, drafts: Drafts, context: Context) -> None:

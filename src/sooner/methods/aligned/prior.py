@@ -9,25 +9,23 @@ LONGEST = 6
 OPENING = 0
 """First token of an unused draft, where one ends or a text begins; 1 to `LONGEST` are the tokens
 that match in front of a continuation."""
-REPEATED = LONGEST + 1
-"""What followed earlier in the text itself."""
-NOWHERE = LONGEST + 2
+NOWHERE = LONGEST + 1
 """First token of an unused draft, for want of anything better."""
-JOINED = LONGEST + 3
+JOINED = LONGEST + 2
 """What stood between two drafts before, where one ends."""
-GLUED = LONGEST + 4
+GLUED = LONGEST + 3
 """First token of an unused draft, where one ended and the target has generated something else."""
-INSTEAD, BESIDES, LEFT_OUT, SHORTER = range(LONGEST + 5, LONGEST + 9)
+INSTEAD, BESIDES, LEFT_OUT, SHORTER = range(LONGEST + 4, LONGEST + 8)
 """Behind a token that the draft did not expect: it stood for as many of the draft's as were said
 since, for none, for one more, or for one less."""
-REJOINED = LONGEST + 9
+REJOINED = LONGEST + 8
 """Where one of those four was right, or an opening where one was due."""
-KINDS = LONGEST + 10
-NEXT = (REJOINED, *range(2, LONGEST + 1), LONGEST, REPEATED, 1, JOINED, 2, *[REJOINED] * 4, 5)
+KINDS = LONGEST + 9
+NEXT = (REJOINED, *range(2, LONGEST + 1), LONGEST, 1, JOINED, 2, *[REJOINED] * 4, 5)
 """Kind of a continuation after one more of its tokens turned out right."""
 FIRST_GUESS = {
     **{OPENING: 0.6, NOWHERE: 0.05, JOINED: 0.7, GLUED: 0.4},
-    **{1: 0.25, 2: 0.6, 3: 0.7, 4: 0.75, 5: 0.8, 6: 0.94, REPEATED: 0.3},
+    **{1: 0.25, 2: 0.6, 3: 0.7, 4: 0.75, 5: 0.8, 6: 0.94},
     **{INSTEAD: 0.35, BESIDES: 0.2, LEFT_OUT: 0.25, SHORTER: 0.08, REJOINED: 0.8},
 }
 """Chance that the best continuation of each kind goes on right, before anything was seen."""
