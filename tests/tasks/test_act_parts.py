@@ -133,7 +133,7 @@ def test_other_allowances_are_refused(text: str, error: str) -> None:
 
 
 def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:
-    pace = Quickest(("plain", "strict"), trials=3, again=50)
+    pace = Quickest(("plain", "strict"), trials=3)
     seconds = {"plain": 1.0, "strict": 0.5}
     picked = []
     for _ in range(150):

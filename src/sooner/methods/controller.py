@@ -50,6 +50,8 @@ FORGET, PULL = 0.98, 0.5
 """Weight that the prices of `Times` keep with each time, and times' worth of belief in them."""
 KEPT = 64
 """Counts that `Times` knows medians of, the last seen ones."""
+AGAIN, RARELY = 50, 400
+"""Calls of the quickest way after which another one is tried: at first, and at most."""
 REFIT_EVERY = 8
 """Times between two fits of the prices, but for the first ones."""
 ROUND_PRICES, DRAFT_PRICES = (1.0, 0.15, 0.01, 0.05), (1.0, 0.3)
@@ -417,7 +419,6 @@ class Quickest:
         ways: their names; the first needs no margin to be preferred.
         trials: timed calls of each way before they are compared.
         margin: factor by which the first way must be slower than another.
-        again, rarely: calls of the quickest after which another is tried: at first, and at most.
         cold: untimed calls of each way before those.
     """
 
@@ -427,12 +428,10 @@ class Quickest:
         *,
         trials: int = 3,
         margin: float = 1.02,
-        again: int = 50,
-        rarely: int = 400,
         cold: int = 0,
     ) -> None:
         self.ways, self.margin = tuple(ways), margin
-        self._tries, self._cold, self._again, self._rarely = cold + trials, cold, again, rarely
+        self._tries, self._cold = cold + trials, cold
         self._times: dict[tuple[str, int], deque[float]] = {}
         self._counts = Counter[tuple[str, int]]()
         self._since = Counter[int]()  # calls of the quickest since another one's
@@ -446,7 +445,7 @@ class Quickest:
                 return way
         best = self.best(rows)
         rest = [way for way in self.ways if way != best]
-        if not rest or self._since[rows] < self._wait.get(rows, self._again):
+        if not rest or self._since[rows] < self._wait.get(rows, AGAIN):
             return best
         return rest[self._turn % len(rest)]
 
@@ -468,9 +467,9 @@ class Quickest:
             self._since[rows] += 1
         else:
             self._since[rows], self._turn = 0, self._turn + 1
-            self._wait[rows] = min(2 * self._wait.get(rows, self._again), self._rarely)
+            self._wait[rows] = min(2 * self._wait.get(rows, AGAIN), RARELY)
         if self.best(rows) != before:
-            self._wait[rows] = self._again
+            self._wait[rows] = AGAIN
 
     def is_known(self, rows: int = 1) -> bool:
         """Returns whether each way has been tried often enough."""

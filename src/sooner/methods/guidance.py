@@ -39,7 +39,9 @@ class GuidedRunner(ModelRunner):
             yield None if forward is None else self._mix(forward)
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
-        return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))
+        both = torch.arange(tree.rows, device=roots.device).repeat(2)
+        twice = replace(tree, probs=None).select_rows(both)
+        return self._mix(super().forward_tree(roots.repeat(2), twice))
 
     def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
         # `forward_tree` comes through here too, with rows that are doubled already.
@@ -71,14 +73,3 @@ class GuidedRunner(ModelRunner):
         # What both forbid stays forbidden; the difference of two infinities is not a number.
         mixed = torch.where(cond == uncond, cond, mixed)
         return Forward(mixed, forward.hidden.chunk(2)[0])
-
-
-def _twice(tree: Tree) -> Tree:
-    return replace(
-        tree,
-        tokens=tree.tokens.repeat(2, 1),
-        parents=tree.parents.repeat(2, 1),
-        sizes=tree.sizes.repeat(2),
-        probs=None,
-        host_sizes=None,
-    )
