@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import sooner
 from methods.children import snapshot_children
 from methods.doors import methods
+from sooner.methods.parallel.worker import Worker
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -16,3 +19,17 @@ def _ignore_existing_children() -> None:
 def method(request: pytest.FixtureRequest) -> sooner.Method:
     """Methods that go through both doors."""
     return methods()[request.param]
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
+    """Every worker of one run that a test starts."""
+    workers: list[Worker] = []
+    start = Worker.start
+
+    def recorded(*options: Any) -> Worker:
+        workers.append(start(*options))
+        return workers[-1]
+
+    monkeypatch.setattr(Worker, "start", recorded)
+    return workers

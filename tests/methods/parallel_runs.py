@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from transformers import LogitsProcessor
+
 import sooner
 import tiny
 
@@ -18,3 +21,13 @@ def generate(family: str, kind: str, rows: int, **options: Any) -> sooner.Genera
     return sooner.generate(
         tiny.model(family), inputs, method, max_new_tokens=NEW, eos_token_id=None, do_sample=False
     )
+
+
+class Unpicklable(LogitsProcessor):
+    """Changes nothing, and can't be handed to another process."""
+
+    def __init__(self) -> None:
+        self.scale = lambda scores: scores * 1.0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return self.scale(scores)

@@ -158,20 +158,6 @@ def test_a_worker_that_goes_on_finds_the_newest_text(launched: list[Worker]) -> 
     assert made.stats.acceptance_rate == 1.0
 
 
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
-    """Every worker that a test starts."""
-    workers: list[Worker] = []
-    start = Worker.start
-
-    def recorded(*options: Any) -> Worker:
-        workers.append(start(*options))
-        return workers[-1]
-
-    monkeypatch.setattr(Worker, "start", recorded)
-    return workers
-
-
 def test_waking_never_waits_and_is_never_lost() -> None:
     ours, peer = socket.socketpair()
     task = Task(threading.Thread(target=int), ours, peer)

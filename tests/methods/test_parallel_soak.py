@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor
 
 import sooner
 import tiny
 from methods.children import children
+from methods.parallel_runs import Unpicklable
 
 FAMILY, NEW = "llama", 24
 PLACES = ("forked", "standing", "spawned", "thread")
@@ -28,14 +28,6 @@ STRUCK = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 anew, gets none."""
 WITHIN = 0.08
 """Seconds in which most of a run's moments are, from the fork on."""
-
-
-class Unpicklable(LogitsProcessor):
-    def __init__(self) -> None:
-        self.scale = lambda scores: scores * 1.0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return self.scale(scores)
 
 
 def resources() -> dict[str, int]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import threading
 import time
 from typing import Any
 
@@ -20,50 +16,6 @@ from methods.parallel_runs import NEW, generate
 from sooner.methods.parallel.worker import Worker
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
-    """Every worker that a test starts."""
-    workers: list[Worker] = []
-    start = Worker.start
-
-    def recorded(*options: Any) -> Worker:
-        workers.append(start(*options))
-        return workers[-1]
-
-    monkeypatch.setattr(Worker, "start", recorded)
-    return workers
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments(launched: list[Worker]) -> None:
-    """kill -9 of the worker: same ids, no orphan."""
-    family, kind = "llava_onevision", "video"
-    reference = matrix.reference(family, kind, 1, NEW)
-    moments = random.Random(0)
-    struck = 0
-    for _ in range(100):
-        delay = moments.uniform(0, 0.08)
-        killer = threading.Timer(delay, lambda: _kill(launched[-1:]))
-        killer.start()
-        made = generate(family, kind, 1, placement="process", prune=0.5)
-        killer.cancel()
-        killer.join()
-        struck += bool(made.stats.notes)
-        assert torch.equal(made.sequences, reference)
-        assert sum("worker is gone" in note for note in made.stats.notes) <= 1
-    assert struck >= 10  # otherwise the moments missed the run
-    assert not children()
-
-
-def _kill(workers: list[Worker]) -> None:
-    for worker in workers:
-        try:
-            assert worker.task is not None
-            os.kill(worker.task.runner.pid, signal.SIGKILL)
-        except (ValueError, ProcessLookupError):
-            pass
 
 
 @pytest.mark.parametrize("placement", ["thread", "process"])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import random
 import signal
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessorList
 
 import fake_models
 import method_matrix as matrix
@@ -22,6 +20,7 @@ import tiny
 from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square
 from methods.children import children
+from methods.parallel_runs import Unpicklable
 from sooner.methods import base
 from sooner.methods.parallel import standing as standing_module
 from sooner.methods.parallel.board import pack, unpack
@@ -74,23 +73,6 @@ def test_every_run_equals_hf_in_the_same_process(family: str) -> None:
     assert not children()
 
 
-def test_killed_at_random_moments(standing: sooner.StandingDraft) -> None:
-    """kill -9: same ids, and the next run has a process again."""
-    reference = matrix.reference(FAMILY, "video", 1, NEW)
-    moments, struck = random.Random(1), 0
-    for _ in range(40):
-        killer = threading.Timer(moments.uniform(0, 0.06), kill, [standing, signal.SIGKILL])
-        killer.start()
-        made = generate(standing, FAMILY, "video", 1)
-        killer.cancel()
-        killer.join()
-        struck += bool(made.stats.notes)
-        assert torch.equal(made.sequences, reference)
-    assert struck >= 4  # otherwise the moments missed the runs
-    made = generate(standing, FAMILY, "video", 1)
-    assert not made.stats.notes
-
-
 def kill(standing_draft: sooner.StandingDraft, how: int) -> None:
     for task in list(standing_draft.tasks):
         with contextlib.suppress(ValueError, ProcessLookupError, TypeError):
@@ -120,14 +102,6 @@ def test_a_crash_is_reported_and_the_process_replaced(
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert any("no room for the draft" in note for note in made.stats.notes)
     assert not generate(standing, FAMILY, "video", 1).stats.notes
-
-
-class Unpicklable(LogitsProcessor):
-    def __init__(self) -> None:
-        self.scale = lambda scores: scores * 1.0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return self.scale(scores)
 
 
 def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> None:
