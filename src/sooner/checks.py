@@ -197,9 +197,11 @@ def check_fields(settings: Any, owner: str = "") -> None:
     kind: type = type(settings)
     for field in dataclasses.fields(settings):
         value, limits = getattr(settings, field.name), field.metadata.get("range")
+        if limits is None:
+            continue
         parts, name = field_types(kind)[field.name], owner + field.name
         words = [part for part in parts if isinstance(part, str)]
-        if limits is None or (value is None and types.NoneType in parts):
+        if value is None and types.NoneType in parts:
             continue
         if limits.known:
             check_choice(field.name, value, limits.known)

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..checks import KnowsOldNames, check_choice, check_model, check_prompts
+from ..checks import KnowsOldNames, check_choice, check_fields, check_model, check_prompts
 from ..engine.acceptance import follow_choices, follow_shared_noise
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
@@ -86,6 +86,9 @@ class Method(KnowsOldNames):
     draft_model: ClassVar[DraftModel] = "none"
 
     __signature__ = CallSignature()
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{type(self).__name__}: ")
 
     @property
     def mode(self) -> str:

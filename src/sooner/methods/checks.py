@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..checks import check_share, check_whole, check_whole_or
+from ..checks import check_whole, check_whole_or
 from ..errors import SoonerError
 
 HUB_SECONDS = 5.0
@@ -22,12 +22,6 @@ def positive(config: Any, *names: str, minimum: int = 1) -> None:
 def positive_or_auto(config: Any, name: str) -> None:
     """Require the named field of `config` to be `"auto"`, or an integer of 1 or more."""
     check_whole_or(f"{type(config).__name__}: {name}", getattr(config, name))
-
-
-def share(config: Any, *names: str) -> None:
-    """Require the named fields of `config` to lie in 0 to 1."""
-    for name in names:
-        check_share(f"{type(config).__name__}: {name}", getattr(config, name))
 
 
 def hub_problem() -> str | None:

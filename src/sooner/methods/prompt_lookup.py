@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, Protocol, Self
 import torch
 from torch.nn.functional import pad
 
+from ..checks import check_whole, option
 from ..engine.acceptance import follow_choices
 from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Rule
@@ -17,7 +18,6 @@ from ..engine.row_sampling import RowParams
 from ..engine.sampling import Processing
 from ..engine.tree import Tree
 from .base import Method
-from .checks import positive, positive_or_auto
 from .context import Context
 from .controller import RoundCost
 from .draft_length import AdaptiveDraftLength, DraftLength, plan_round
@@ -39,17 +39,16 @@ class PromptLookup(Method):
         SoonerError: a value below 1, or `min_ngram` above `max_ngram`.
     """
 
-    num_draft_tokens: int | Literal["auto"] = "auto"
-    max_draft_tokens: int = 16
-    max_ngram: int = 3
-    min_ngram: int = 1
+    num_draft_tokens: int | Literal["auto"] = option("auto", 1)
+    max_draft_tokens: int = option(16, 1)
+    max_ngram: int = option(3, 1)
+    min_ngram: int = option(1, 1)
     name: ClassVar[str] = "prompt-lookup"
     drafts_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive_or_auto(self, "num_draft_tokens")
-        positive(self, "max_draft_tokens", "max_ngram", "min_ngram")
-        positive(self, "max_ngram", minimum=self.min_ngram)
+        super().__post_init__()
+        check_whole("PromptLookup: max_ngram", self.max_ngram, self.min_ngram)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:

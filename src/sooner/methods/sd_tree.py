@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import option
 from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_tree
 from ..engine.interface import Drafter
 from ..engine.loop import Rule
@@ -53,7 +53,7 @@ class SDTree(Method):
 
     draft: Any
     branching: Branching | Literal["auto"] = "auto"
-    siblings: Literal["drawn", "top"] = "drawn"
+    siblings: Literal["drawn", "top"] = option("drawn", known=SIBLINGS)
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
@@ -63,8 +63,8 @@ class SDTree(Method):
     name: ClassVar[str] = "sd-tree"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_branching(self, self._largest)
-        check_choice("siblings", self.siblings, SIBLINGS)
         same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from ..checks import option
 from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Rule
 from ..engine.rows import Rows
@@ -17,7 +18,6 @@ from ..engine.tree import Tree
 from .attention_tap import AttentionTap, listen
 from .base import Method
 from .chain_draft import ChainDrafter
-from .checks import positive, positive_or_auto, share
 from .context import Context
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .pruning import keep_count
@@ -45,18 +45,13 @@ class SparseToDense(Method):
         SoonerError: a value out of range.
     """
 
-    num_draft_tokens: int | Literal["auto"] = "auto"
-    max_draft_tokens: int = 16
-    prune: float = 0.9
-    queries: int = 64
+    num_draft_tokens: int | Literal["auto"] = option("auto", 1)
+    max_draft_tokens: int = option(16, 1)
+    prune: float = option(0.9, 0, 1)
+    queries: int = option(64, 1)
     name: ClassVar[str] = "sparse-to-dense"
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        positive_or_auto(self, "num_draft_tokens")
-        positive(self, "max_draft_tokens", "queries")
-        share(self, "prune")
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
+from ..checks import option
 from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_chain
 from ..engine.interface import AdapterLike, Drafter
 from ..engine.loop import Rule
@@ -17,7 +18,7 @@ from ..engine.tree import Tree
 from ..models import adapt
 from .base import Method, draft_of
 from .chain_draft import ChainDrafter
-from .checks import positive, positive_or_auto, same_tokenizer
+from .checks import same_tokenizer
 from .context import Context, words_only
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .experience import Acceptance
@@ -47,8 +48,8 @@ class Speculative(Method):
     """
 
     draft: Any
-    num_draft_tokens: int | Literal["auto"] = "auto"
-    max_draft_tokens: int = 16
+    num_draft_tokens: int | Literal["auto"] = option("auto", 1)
+    max_draft_tokens: int = option(16, 1)
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
@@ -57,8 +58,7 @@ class Speculative(Method):
     drafts_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive(self, "max_draft_tokens")
-        positive_or_auto(self, "num_draft_tokens")
+        super().__post_init__()
         same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod

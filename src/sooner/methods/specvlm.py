@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from ..checks import option
 from ..engine.interface import Drafter, Outcome, Prompt
 from ..engine.loop import Rule
 from ..engine.rows import Rows
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from .attention_tap import AttentionTap, listen
-from .checks import positive, share
 from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
@@ -44,20 +44,13 @@ class SpecVLM(SDTree):
         SoonerError: a value out of range, or what `SDTree` raises.
     """
 
-    prune: float = 0.9
-    focus: float = 0.4
-    layers: int | None = None
-    queries: int = 64
+    prune: float = option(0.9, 0, 1)
+    focus: float = option(0.4, 0, 1)
+    layers: int | None = option(None, 1)
+    queries: int = option(64, 1)
     name: ClassVar[str] = "specvlm"
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        share(self, "prune", "focus")
-        positive(self, "queries")
-        if self.layers is not None:
-            positive(self, "layers")
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:

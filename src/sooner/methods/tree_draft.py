@@ -105,7 +105,7 @@ class LevelTensors:
     Attributes:
         sources: nodes above with children here, `[sources]`; of the first level none is drafted.
         parents: node above each node, `[nodes]`.
-        most: children of a source at most.
+        branching: children of a source at most.
         picks: position of each node among the best of all sources, `[nodes]`.
         depths: of every source so far, `[sources so far]`; 0 is right behind the root.
         seen: what each source sees of them, itself included, as bits where there are enough.
@@ -117,9 +117,9 @@ class LevelTensors:
         sources = list(dict.fromkeys(parents))
         self.sources = torch.tensor(sources, device=device)
         self.parents = torch.tensor(parents, device=device)
-        self.most = max(ranks) + 1
+        self.branching = max(ranks) + 1
         pairs = zip(parents, ranks, strict=True)
-        picks = [self.most * sources.index(parent) + rank for parent, rank in pairs]
+        picks = [self.branching * sources.index(parent) + rank for parent, rank in pairs]
         self.picks = torch.tensor(picks, device=device)
         forwarded = [source for source in shape.slots if source < level.start]
         paths = {source: shape.path(source) for source in forwarded}
@@ -277,7 +277,7 @@ class TreeDrafter(ChainDrafter):
             noise = outcome.noise.to(p.device)
             keys = race(p, noise.waiting(Purpose.DRAFT, depth, p.shape[-1])).log()
             probs = [p]
-        keys, best = keys.topk(level.most)  # [rows, sources, most]
+        keys, best = keys.topk(level.branching)  # [rows, sources, most]
         new = best.flatten(1).index_select(1, level.picks)
         has_chance = keys.flatten(1).index_select(1, level.picks) > -torch.inf
         if depth:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import option
 from ...engine.acceptance import VerifyResult, follow, follow_choices, pure
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
@@ -20,7 +20,6 @@ from ...engine.stats.run import EXACT, RELAXED
 from ...engine.tree import Tree
 from ...errors import SoonerError
 from ..base import Method
-from ..checks import positive, positive_or_auto
 from ..context import Context
 from .alignment import Alignment
 from .drafter import AlignedDrafter, NodeCount
@@ -133,12 +132,12 @@ class HSD(Method):
     """
 
     drafts: Any = field(repr=False, compare=False)
-    reference_window: int = 3
-    acceptance_threshold: float = 1.0
-    nodes: int | Literal["auto"] = "auto"
-    max_nodes: int = 64
-    depth: int = 64
-    width: int = 8
+    reference_window: int = option(3, 1)
+    acceptance_threshold: float = option(1.0, 0, 1, above=True, hint=" (exact)")
+    nodes: int | Literal["auto"] = option("auto", 1)
+    max_nodes: int = option(64, 1)
+    depth: int = option(64, 1)
+    width: int = option(8, 1)
     separator: tuple[int, ...] = ()
     tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Experience | None = field(default=None, repr=False, compare=False)
@@ -146,10 +145,7 @@ class HSD(Method):
     name: ClassVar[str] = "hsd"
 
     def __post_init__(self) -> None:
-        positive(self, "reference_window", "max_nodes", "depth", "width")
-        positive_or_auto(self, "nodes")
-        name, value = "HSD: acceptance_threshold", self.acceptance_threshold
-        check_number(name, value, 0, 1, above=True, hint=" (exact)")
+        super().__post_init__()
         if not callable(self.drafts):
             object.__setattr__(self, "drafts", read_drafts(self.drafts, self.tokenizer))
         (((separator,),),) = read_drafts([[self.separator]], self.tokenizer)

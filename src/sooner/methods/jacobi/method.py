@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...checks import check_choice
+from ...checks import option
 from ...engine.acceptance import follow_shared_noise
 from ...engine.loop import Rule
 from ...errors import SoonerError
 from ..base import Method
-from ..checks import positive, share
 from ..context import Context
 from ..speculative import reject
 from .couplings import COUPLINGS, weakened
@@ -52,22 +51,13 @@ class CoupledJacobi(Method):
         SoonerError: jacobi_window below 1, a strength outside 0 to 1, an unknown name.
     """
 
-    jacobi_window: int = 64
-    coupling: str = "gumbel"
-    strength: float = 1.0
-    init: str | None = None
-    verify: str | None = None
+    jacobi_window: int = option(64, 1)
+    coupling: str = option("gumbel", known=COUPLINGS)
+    strength: float = option(1.0, 0, 1)
+    init: str | None = option(None, known=FILLINGS)
+    verify: str | None = option(None, known=VERIFY)
     name: ClassVar[str] = "jacobi"
     drafter: ClassVar[type[JacobiDrafter]] = JacobiDrafter
-
-    def __post_init__(self) -> None:
-        positive(self, "jacobi_window")
-        share(self, "strength")
-        check_choice("coupling", self.coupling, COUPLINGS)
-        if self.init is not None:
-            check_choice("init", self.init, FILLINGS)
-        if self.verify is not None:
-            check_choice("verify", self.verify, VERIFY)
 
     def largest_block(self) -> int:
         return 1 + self.jacobi_window

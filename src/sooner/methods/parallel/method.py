@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 
-from ...checks import check_choice
+from ...checks import option
 from ...engine.loop import Rule
 from ...engine.noise import Purpose, draw_seed
 from ...errors import SoonerError
 from ..attention_tap import listen_twice
 from ..base import Method, draft_of
-from ..checks import positive, positive_or_auto, same_tokenizer, share
+from ..checks import same_tokenizer
 from ..context import Context, to_device
 from ..draft_length import ChainAcceptance
 from ..experience import Acceptance
@@ -83,14 +83,16 @@ class ParallelVLM(Method):
     """
 
     draft: Any
-    prune: float = 0.9
-    min_visual: int = MIN_VISUAL
-    layer: int | None = None
-    criterion: Criterion = "uv-prune-by-frame"
-    num_draft_tokens: int | Literal["auto"] = "auto"
-    max_draft_tokens: int = 16
-    schedule: Literal["auto", "paper"] = "auto"
-    placement: Literal["auto", "process", "spawn", "thread"] = "auto"
+    prune: float = option(0.9, 0, 1)
+    min_visual: int = option(MIN_VISUAL, 0)
+    layer: int | None = option(None, 1)
+    criterion: Criterion = option("uv-prune-by-frame", known=CRITERIA)
+    num_draft_tokens: int | Literal["auto"] = option("auto", 1)
+    max_draft_tokens: int = option(16, 1)
+    schedule: Literal["auto", "paper"] = option("auto", known=("auto", "paper"))
+    placement: Literal["auto", "process", "spawn", "thread"] = option(
+        "auto", known=("auto", *PLACEMENTS)
+    )
     draft_device: str | None = None
     draws_as_target: bool = False
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
@@ -104,15 +106,7 @@ class ParallelVLM(Method):
     name: ClassVar[str] = "parallel"
 
     def __post_init__(self) -> None:
-        positive_or_auto(self, "num_draft_tokens")
-        positive(self, "max_draft_tokens")
-        share(self, "prune")
-        positive(self, "min_visual", minimum=0)
-        if self.layer is not None:
-            positive(self, "layer")
-        check_choice("criterion", self.criterion, CRITERIA)
-        check_choice("schedule", self.schedule, ("auto", "paper"))
-        check_choice("placement", self.placement, ("auto", *PLACEMENTS))
+        super().__post_init__()
         if self.draft_device is not None:
             draft_device(self.draft_device)
             if self.placement not in ("auto", "spawn"):
