@@ -32,10 +32,12 @@ def test_a_fork_is_refused() -> None:
     def serve(peer: Any) -> None:
         raise AssertionError("forked")
 
-    with pytest.raises(sooner.SoonerError, match="can't be forked from a process that uses CUDA"):
-        worker.start_process("fork", serve)
-    with pytest.raises(sooner.SoonerError, match="use 'spawn' or 'thread'"):
-        generate("llama", "text", 1, placement="process")
+    for start in (
+        lambda: worker.start_process("fork", serve),
+        lambda: generate("llama", "text", 1, placement="process"),
+    ):
+        with pytest.raises(sooner.SoonerError, match="can't be forked from a process that uses"):
+            start()
     assert not children()
 
 
