@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...engine.grid import GridConstraint
 from ...engine.interface import Drafter, Outcome
 from ...engine.tree import Tree
 from .couplings import Coupling, Draws, gumbel_draw
@@ -48,28 +47,23 @@ class Shift:
 class JacobiDrafter(Drafter):
     """Keeps a window of drafts in front of each row and resamples it every round.
 
+    Without a constraint all that is generated is one span.
+
     Args:
         context: of the run.
         jacobi_window: places of the window.
         coupling: how a place is drawn again.
         filling: how a place is drawn first.
         init: name of `filling`, for how far back it looks.
-        constraint: what each place allows; without one all that is generated is one span.
     """
 
     def __init__(
-        self,
-        context: Context,
-        jacobi_window: int,
-        coupling: Coupling,
-        filling: Filling,
-        init: str,
-        constraint: GridConstraint | None,
+        self, context: Context, jacobi_window: int, coupling: Coupling, filling: Filling, init: str
     ) -> None:
         self.context, self.jacobi_window = context, jacobi_window
         self.coupling, self.filling = coupling, filling
-        self.constraint = constraint
-        grid = None if constraint is None else constraint.grid
+        self.constraint = context.constraint
+        grid = None if self.constraint is None else self.constraint.grid
         self.reach = max(REACH[init](grid)) if init in REACH else 0
         self.pending = Tree.empty(context.rows.batch, context.target.device)
         self.sizes = [0] * context.rows.batch  # of the pending windows

@@ -70,14 +70,8 @@ class CoupledJacobi(Method):
             )
         frames = 0 if context.constraint is None else context.constraint.grid.frames
         init = self.init or {0: "last", 1: "above"}.get(frames, "previous-frame")
-        drafter = self.drafter(
-            context,
-            self.jacobi_window,
-            weakened(COUPLINGS[self.coupling], self.strength),
-            FILLINGS[init],
-            init,
-            context.constraint,
-        )
+        coupling = weakened(COUPLINGS[self.coupling], self.strength)
+        drafter = self.drafter(context, self.jacobi_window, coupling, FILLINGS[init], init)
         return drafter, follow_shared_noise if self.judges_by_noise else reject
 
     @property
