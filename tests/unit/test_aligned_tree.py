@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from sooner.engine.tree import ROOT
 from sooner.errors import SoonerError
-from sooner.methods.aligned.alignment import STOP, Alignment
+from sooner.methods.aligned.alignment import LONGEST, NAMES, STOP, Alignment, Experience, Prior
 from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import END, DraftIndex, read_drafts
-from sooner.methods.aligned.prior import LONGEST, NAMES, Experience, Prior
 
 TOKENS = st.integers(0, 3)
 DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)

@@ -10,10 +10,9 @@ import method_matrix as matrix
 import sooner
 import tiny
 from sooner.methods.aligned import Experience
-from sooner.methods.aligned.alignment import Alignment
+from sooner.methods.aligned.alignment import Alignment, Prior
 from sooner.methods.aligned.drafter import Limits, grow
 from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.prior import Prior
 from sooner.tasks.parse.settings import ParseSettings
 from sooner_lab.bench.hsd_arms import UNLIMITED, LiteralAlignment, LiteralHSD, page_arms
 

@@ -15,7 +15,7 @@ from .. import __version__
 from ..engine.memory import ON_CPUS, free_bytes, gpus_of, manager
 from ..errors import SoonerError
 from ..methods import HSD, Method, ParallelVLM
-from ..methods.aligned.prior import Experience
+from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair

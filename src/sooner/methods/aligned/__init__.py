@@ -1,7 +1,7 @@
 """Drafts that were made beforehand, aligned with what the target says (HSD)."""
 
+from .alignment import Experience
 from .index import DraftIndex
 from .method import HSD
-from .prior import Experience
 
 __all__ = ["HSD", "DraftIndex", "Experience"]

@@ -21,10 +21,9 @@ from ...engine.tree import Tree
 from ...errors import SoonerError
 from ..base import Method
 from ..context import Context
-from .alignment import Alignment
+from .alignment import Alignment, Experience
 from .drafter import AlignedDrafter, NodeCount
 from .index import DraftIndex, Drafts, read_drafts
-from .prior import Experience
 
 
 @cache  # one rule, one graph

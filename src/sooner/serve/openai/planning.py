@@ -20,7 +20,7 @@ from ...engine.request import RequestOptions
 from ...engine.row_sampling import SamplingParams
 from ...engine.stats.run import EXACT
 from ...methods import HSD, Autoregressive, Method, PromptLookup, Speculative
-from ...methods.aligned.prior import Experience
+from ...methods.aligned.alignment import Experience
 from ...methods.chain_draft import ChainDrafter
 from ...methods.prompt_lookup import LookupDrafter
 from ..engine_loop import ServedRequest, seed_of

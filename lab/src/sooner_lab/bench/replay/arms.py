@@ -22,7 +22,7 @@ from sooner.methods import (
     SDTree,
     Speculative,
 )
-from sooner.methods.aligned.prior import Experience
+from sooner.methods.aligned.alignment import Experience
 from sooner.methods.experience import Acceptance
 from sooner.methods.parallel.standing import StandingDraft
 from sooner.methods.parallel.worker import place
