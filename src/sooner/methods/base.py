@@ -11,7 +11,14 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..checks import KnowsOldNames, check_choice, check_fields, check_model, check_prompts
+from ..checks import (
+    KnowsOldNames,
+    check_choice,
+    check_fields,
+    check_model,
+    check_prompts,
+    field_names,
+)  # fmt: skip
 from ..engine.acceptance import follow_choices, follow_shared_noise
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
@@ -74,9 +81,8 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
 class Method(KnowsOldNames):
     """Holds a way to decode. Subclasses are frozen dataclasses that say how a draft is made.
 
-    `sooner.registry` lists those of this package. One that `--method` knows has a class method
-    `from_settings(settings: MethodSettings)`; of another distribution, `draft_model` says what it
-    drafts with.
+    `sooner.registry` lists those of this package; of one of another distribution, `draft_model`
+    says what it drafts with.
 
     `model.generate(**inputs, custom_generate=method)` runs it with the logits processors,
     stopping criteria, streamer and generation config that `generate` prepared.
@@ -89,6 +95,13 @@ class Method(KnowsOldNames):
 
     def __post_init__(self) -> None:
         check_fields(self, f"{type(self).__name__}: ")
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        """Makes it of what a command's settings have under the names of its options."""
+        names = set(field_names(cls))
+        options = settings.explicit(*names & {"draft_inputs", "num_draft_tokens", "prune"})
+        return cls(**options, **({"draft": settings.draft} if "draft" in names else {}))
 
     @property
     def mode(self) -> str:
@@ -409,10 +422,6 @@ class Autoregressive(Method):
     shared_noise: bool = False
     name: ClassVar[str] = "plain"
     drafts_chains: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls()
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         return Drafter(), follow_shared_noise if self.shared_noise else follow_choices

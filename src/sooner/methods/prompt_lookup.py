@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch.nn.functional import pad
@@ -21,7 +21,6 @@ from .base import Method
 from .context import Context
 from .controller import RoundCost
 from .draft_length import AdaptiveDraftLength, DraftLength, plan_round
-from .settings import MethodSettings
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,6 @@ class PromptLookup(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("PromptLookup: max_ngram", self.max_ngram, self.min_ngram)
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(**settings.explicit("num_draft_tokens"))
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         longest, note = self.largest_block() - 1, context.stats.note

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -19,7 +19,6 @@ from ..engine.tree import Tree
 from .base import Method, draft_of
 from .checks import same_tokenizer
 from .context import Context
-from .settings import MethodSettings
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 from .tree_size import MeasuredSize, Size, TreeSize
 
@@ -66,10 +65,6 @@ class SDTree(Method):
         super().__post_init__()
         check_branching(self, self._largest)
         same_tokenizer(self.tokenizer, self.draft_tokenizer)
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(settings.draft, draft_inputs=settings.draft_inputs)
 
     def largest_block(self) -> int:
         return 1 + TreeShape(self._largest).nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from .chain_draft import ChainDrafter
 from .context import Context
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .pruning import keep_count
-from .settings import MethodSettings
 from .speculative import reject
 
 
@@ -52,10 +51,6 @@ class SparseToDense(Method):
     name: ClassVar[str] = "sparse-to-dense"
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(**settings.explicit("prune", "num_draft_tokens"))
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         longest, note = self.largest_block() - 1, context.stats.note

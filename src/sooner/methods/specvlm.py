@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from .attention_tap import AttentionTap, listen
 from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
-from .settings import MethodSettings
 from .tree_draft import TreeDrafter
 from .visual_match import match, views
 
@@ -51,11 +50,6 @@ class SpecVLM(SDTree):
     name: ClassVar[str] = "specvlm"
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        options = settings.explicit("prune")
-        return cls(settings.draft, draft_inputs=settings.draft_inputs, **options)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         depth = context.target.layers
