@@ -18,7 +18,7 @@ from sooner.engine.tree import Tree
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.dflash.drafter import BlockDrafter
 from sooner.methods.dflash.runner import BlockRunner
-from sooner.methods.eagle.target_print import fingerprint
+from sooner.methods.target_print import fingerprint
 from sooner.methods.growth import MarginalTrees
 from sooner.models import adapt
 

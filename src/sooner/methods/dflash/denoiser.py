@@ -16,7 +16,7 @@ from transformers.models.qwen3.modeling_qwen3 import (
 
 from ...errors import SoonerError
 from ..eagle.base import DraftModule, Rotation, check_sizes, rotated, whole_vocabulary
-from ..eagle.target_print import check_target
+from ..target_print import check_target
 from ..published import Weights, write
 from .config import DFlashConfig
 

@@ -15,7 +15,7 @@ from transformers.models.llama.modeling_llama import rotate_half
 from ...engine.attention.block import Block
 from ...engine.attention.context import block_attention
 from ...errors import SoonerError
-from .target_print import check_target
+from ..target_print import check_target
 
 Rotation = tuple[Tensor, Tensor]
 

@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 from ...checks import check_keys, check_number
 from ...errors import SoonerError
 from ..published import CONFIG, layer_sizes, read_config, rope_theta
-from .target_print import fingerprint
+from ..target_print import fingerprint
 
 KIND = "eagle_head"
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")

@@ -12,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 from ..published import Weights, write
 from .base import DraftHead
 from .config import EagleConfig
-from .target_print import fingerprint
+from ..target_print import fingerprint
 
 
 class EagleHead(DraftHead):

@@ -16,7 +16,7 @@ from ...errors import SoonerError, UnsupportedError
 from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files, write
 from .base import DraftHead, Rotation, check_sizes
 from .published import FIELDS, sooner_fields
-from .target_print import fingerprint
+from ..target_print import fingerprint
 
 FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
 """Types of text models whose decoder layers are computed here, as `MtpHead.estimate` has it."""

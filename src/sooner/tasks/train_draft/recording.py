@@ -15,7 +15,7 @@ from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from ...generation import generate
 from ...methods.context import to_device
-from ...methods.eagle.target_print import differences, fingerprint
+from ...methods.target_print import differences, fingerprint
 from ...methods.target_layers import LayerStates, layer_states
 from ...models import adapt
 from ...models.base import Packing

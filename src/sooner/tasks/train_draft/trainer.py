@@ -18,7 +18,7 @@ from torch import nn
 from ... import __version__
 from ...errors import SoonerError
 from ...io import replacing
-from ...methods.eagle.target_print import check_target
+from ...methods.target_print import check_target
 from ...models import adapt
 from ...provenance import revision
 from .dataset import DataSet, Order, TrainingSample

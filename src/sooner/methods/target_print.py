@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...engine.interface import Prompt
-from ...engine.runner import ModelRunner
-from ...errors import SoonerError
+from ..engine.interface import Prompt
+from ..engine.runner import ModelRunner
+from ..errors import SoonerError
 
 LOGITS = 0.3
 """Root mean square by which probe logits may be off, in shares of their own: ten times what int8
