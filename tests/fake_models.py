@@ -126,10 +126,9 @@ class FakeHead(DraftHead):
     """
 
     device, dtype = torch.device("cpu"), torch.float32  # type: ignore[assignment]
-    temperature = 1.0  # type: ignore[assignment]
 
     def __init__(self, vocab: int, seed: int, drafted: tuple[int, ...] | None = None) -> None:
-        super().__init__()
+        super().__init__(SimpleNamespace(head_dim=1, temperature=1.0))
         generator = torch.Generator().manual_seed(seed)
         self.weights = torch.randn(vocab + 1, vocab, generator=generator)  # prompts say `vocab`
         self.drafted = drafted
@@ -197,6 +196,9 @@ class FakeBlockDrafter:
     def check(self, adapter: Any) -> None:
         """It fits every fake."""
 
+    def placed(self, target: Any) -> FakeBlockDrafter:
+        return self
+
     def context(self, states: Tensor) -> Tensor:
         return states
 
@@ -235,6 +237,9 @@ class FakeAssistant:
 
     def check(self, adapter: Any) -> None:
         """It fits every fake."""
+
+    def placed(self, target: Any) -> FakeAssistant:
+        return self
 
     def sources(self, adapter: Any) -> dict[str, int]:
         return {"full_attention": 0, "sliding_attention": 0}

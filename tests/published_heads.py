@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 VOCAB = 96
 """The vocabulary of the tiny targets."""
@@ -186,7 +187,7 @@ def run_head(head: Any, embeds: Tensor, states: Tensor, positions: Tensor | None
     lowest = torch.finfo(fused.dtype).min
     mask = fused.new_full((entries, entries), lowest).triu(1)[None, None]
     keys, values = head.keys_values(fused, rotation)
-    made: Tensor = head.estimate(
-        fused, head.attend(head.queries(fused, rotation), keys, values, mask)
-    )
+    queries = head.queries(fused, rotation)
+    attended = scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=True)
+    made: Tensor = head.estimate(fused, attended)
     return made

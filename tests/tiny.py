@@ -128,7 +128,7 @@ def eagle3_head(family: str, drafted: int = 64) -> Eagle3Head:
     torch.manual_seed(2)
     adapter = adapt(model(family))
     layers = (1, adapter.layers // 2, adapter.layers)
-    head = Eagle3Head(Eagle3Config.like(adapter, layers, drafted)).eval()
+    head = Eagle3Head(Eagle3Config.like(adapter, layer_ids=layers, draft_vocab_size=drafted)).eval()
     head.token_ids.copy_(torch.arange(drafted))
     for weights in head.parameters():
         if weights.ndim > 1:

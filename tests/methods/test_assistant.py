@@ -23,7 +23,7 @@ from sooner.engine.interface import Outcome
 from sooner.engine.row_sampling import SamplingParams
 from sooner.engine.tree import Tree
 from sooner.methods.assistant.drafter import AssistantDrafter
-from sooner.methods.assistant.sizes import FULL, read_config
+from sooner.methods.assistant.sizes import FULL, AssistantConfig
 from sooner.methods.trained import load_drafter, load_for, method_of
 from sooner.models import adapt, odd_ids
 from zoo.laws import ROWS
@@ -104,7 +104,7 @@ def test_what_transformers_writes_is_read(
     assistant.load_state_dict(weights_for(raw), strict=False)
     assistant.save_pretrained(tmp_path)
     loaded = load_for("assistant", tmp_path)
-    assert loaded.config == read_config(raw, "here")
+    assert loaded.config == AssistantConfig.of_layout(raw, "here")
     expected = {name.removeprefix("model."): tensor for name, tensor in weights_for(raw).items()}
     expected["lm_head.weight"] = expected.pop("embed_tokens.weight")
     assert loaded.state_dict().keys() == expected.keys()
@@ -278,7 +278,7 @@ def test_unknown_missing_or_misshapen_tensors_are_named(tmp_path: Path) -> None:
         ({}, {"hidden_activation": "snake"}, "hidden_activation 'snake'"),
         ({"num_centroids": 7, "use_ordered_embeddings": True}, {}, "do not fit a vocabulary of"),
         ({"text_config": None}, {}, "lacks text_config"),
-        ({"backbone_hidden_size": None}, {}, "lacks 'backbone_hidden_size'"),
+        ({"backbone_hidden_size": None}, {}, "has no backbone_hidden_size"),
     ],
 )
 def test_options_that_are_not_run_are_refused_by_name(
@@ -300,7 +300,7 @@ def test_a_target_that_it_was_not_trained_for_is_refused() -> None:
     with pytest.raises(sooner.SoonerError, match=r"keys of a sliding_attention layer, but .* only"):
         Assistant(drafter).drafter.check(adapt(tiny.model("llama")))
     wide = config_for(model, global_head_dim=16)
-    tall = AssistantModel(read_config(wide, "here"))
+    tall = AssistantModel(AssistantConfig.of_layout(wide, "here"))
     with pytest.raises(sooner.SoonerError, match=r"head_dim of full_attention layers 16, .* has 8"):
         tall.check(adapt(model))
 

@@ -18,8 +18,8 @@ from sooner.engine.tree import Tree
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.dflash.drafter import BlockDrafter
 from sooner.methods.dflash.runner import BlockRunner
-from sooner.methods.target_print import fingerprint
 from sooner.methods.growth import MarginalTrees
+from sooner.methods.target_print import fingerprint
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
@@ -86,8 +86,12 @@ def literal_logits(model: DFlashModel, target: Any, ids: Tensor) -> Tensor:
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "full": {},
-    "sliding": {"windows": (9, None), "causal": (True, False)},
-    "sliding-both-ways": {"windows": (9, 9)},
+    "sliding": {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 9},
+    "sliding-both-ways": {
+        "layer_types": ("sliding_attention",) * 2,
+        "sliding_window": 9,
+        "is_causal": False,
+    },
     "every-state": {"layers": (0, 1, 2, 3)},
 }
 
@@ -190,7 +194,7 @@ def test_another_target_is_refused_by_what_differs() -> None:
     inputs = tiny.inputs("llama", "text", 1)
     trained_for = fingerprint(adapt(tiny.model("llama", seed=5)))
     for more, message in (
-        ({"provenance": {"target": trained_for}}, r"another target \(.* are off by"),
+        ({"target": trained_for}, r"another target \(.* are off by"),
         ({"hidden_size": 32}, "hidden_size 32, but LlamaForCausalLM has 48"),
         ({"vocab_size": 99}, "vocab_size 99, but LlamaForCausalLM has 96"),
         ({"mask_token_id": 96}, r"mask_token_id 96, .* ends at 95"),

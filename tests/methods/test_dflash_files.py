@@ -15,7 +15,6 @@ import sooner
 import tiny
 from sooner import DFlashModel
 from sooner.methods.dflash.config import DFlashConfig
-from sooner.methods.dflash.config import read_dflash_config as read_config
 from sooner.methods.dflash.denoiser import FUSED
 from sooner.methods.published import WEIGHTS
 from sooner.methods.trained import load_drafter
@@ -29,6 +28,8 @@ ZLAB: dict[str, Any] = {
     "architectures": ["DFlashDraftModel"], "model_type": "qwen3", **SIZES, "block_size": 6,
     "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
 }  # fmt: skip
+
+read_config = DFlashConfig.of_layout
 
 
 def written(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
@@ -147,7 +148,7 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
     with pytest.raises(sooner.SoonerError, match="target_layer_ids"):
         read_config({**ZLAB, "dflash_config": {"mask_token_id": 95}}, "there")
     with pytest.raises(sooner.SoonerError, match="readable config"):
-        DFlashConfig.load(tmp_path / "nothing")
+        DFlashModel.from_pretrained(tmp_path / "nothing")
 
 
 def test_m_rope_of_a_drafter_is_refused() -> None:

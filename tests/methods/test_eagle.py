@@ -19,8 +19,7 @@ from methods.trees import literal_tree, paths_of, record_trees
 from published_heads import VOCAB, PublishedEagle3, draw, run_head, write_eagle3
 from recorders import StandIn
 from sooner import Eagle, EagleHead
-from sooner.methods.eagle.eagle3 import load_eagle3
-from sooner.methods.eagle.published import save_eagle3
+from sooner.methods.eagle import Eagle3Head
 
 # --- the head, with its cache and without
 
@@ -130,7 +129,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def read(folder: Path) -> Any:
-    return load_eagle3(folder, json.loads((folder / "config.json").read_text()))
+    return Eagle3Head.from_pretrained(folder)
 
 
 def positions_of(reference: PublishedEagle3, count: int) -> Tensor:
@@ -246,7 +245,7 @@ def test_steps_are_recorded_as_graphs_and_never_compiled(tmp_path: Path) -> None
 def test_a_saved_head_is_the_same_head(tmp_path: Path) -> None:
     """In SpecForge's layout, whatever it was read from."""
     head = read(write_eagle3(tmp_path / "a", "speculators", layers=(2, 1, 1), embeddings=True))
-    save_eagle3(head, tmp_path / "b")
+    head.save_pretrained(tmp_path / "b")
     raw = json.loads((tmp_path / "b" / "config.json").read_text())
     assert raw["architectures"] == ["LlamaForCausalLMEagle3"]
     assert raw["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 0, 0]

@@ -15,7 +15,6 @@ import tiny
 from published_heads import draw, run_head
 from published_mtp import GLM, QWEN, PublishedMtp, write_mtp
 from sooner.methods.eagle import MtpHead
-from sooner.methods.eagle.mtp import load_mtp
 from sooner.models import adapt
 from zoo import laws
 from zoo.species import model_of
@@ -27,8 +26,7 @@ def target(name: str) -> Any:
 
 
 def read(folder: Path) -> MtpHead:
-    head: MtpHead = load_mtp(folder, json.loads((folder / "config.json").read_text()))
-    return head
+    return MtpHead.from_pretrained(folder)
 
 
 TARGETS = [("glm_ocr", GLM), ("qwen3_5", QWEN), ("llava_onevision", QWEN)]

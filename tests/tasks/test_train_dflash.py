@@ -14,7 +14,6 @@ from sooner.tasks.train_draft.blocks import (
     collate_blocks,
     denoise_blocks,
     drafter_config,
-    layers_to_read,
 )
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.recording import record
@@ -81,6 +80,6 @@ def test_settings_of_blocks_are_read_by_their_format() -> None:
 
 
 def test_layers_are_spread_as_the_authors_spread_them() -> None:
-    assert layers_to_read(36, 5) == (2, 10, 18, 26, 34)
-    assert layers_to_read(4, 2) == (2, 3)
-    assert layers_to_read(4, 1) == (2,)
+    assert BlockTraining(layers=5).recorded_layers(36) == (2, 10, 18, 26, 34)
+    assert BlockTraining(layers=2).recorded_layers(4) == (2, 3)
+    assert BlockTraining(layers=1).recorded_layers(4) == (2,)

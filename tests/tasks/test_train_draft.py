@@ -18,10 +18,7 @@ from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
 from sooner.models import adapt
 from sooner.tasks.train_draft.dataset import DataSet, TrainingSample, collate
-from sooner.tasks.train_draft.losses import (
-    HeadLoss,
-    unroll,
-)
+from sooner.tasks.train_draft.heads import HeadTask, unroll
 from sooner.tasks.train_draft.prompts import read_questions
 from sooner.tasks.train_draft.recording import record
 from sooner.tasks.train_draft.settings import HeadTraining
@@ -166,7 +163,7 @@ def test_the_loss_is_that_of_the_paper(tmp_path: Path) -> None:
     batch = collate(list(data), adapter.embed_tokens, torch.device("cpu"), False)
     far, unlike, places = 0.0, 0.0, 0
     with torch.no_grad():
-        got = HeadLoss(head, adapter, settings)(batch)
+        got = HeadTask(head, adapter, settings)(batch)
         for sample in data:
             embeds, states = adapter.embed_tokens(sample.tokens[1:-1]), sample.states.float()
             made = run_head(head, embeds[None], states[None, :-1])[0]

@@ -15,13 +15,12 @@ import tiny
 from methods.doors import generate
 from published_heads import PublishedEagle3, write_eagle3
 from sooner.methods.eagle import Eagle3Head
-from sooner.methods.eagle.eagle3 import load_eagle3
 from sooner.models import adapt
 from sooner.tasks.train_draft.dataset import DataSet, collate
-from sooner.tasks.train_draft.losses import unroll
+from sooner.tasks.train_draft.heads import unroll
 from sooner.tasks.train_draft.recording import record
 from sooner.tasks.train_draft.settings import HeadTraining
-from sooner.tasks.train_draft.training import recorded_layers, train
+from sooner.tasks.train_draft.training import train
 
 NEW = 9
 LAYERS = (0, 1, 2)
@@ -35,7 +34,7 @@ SHORT = HeadTraining(
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     model = tiny.model("qwen2_5_vl")
     batches = (tiny.inputs("qwen2_5_vl", "uneven", 3, seed) for seed in range(4))
-    layers = recorded_layers(adapt(model), SHORT)
+    layers = SHORT.recorded_layers(adapt(model).layers)
     folder = tmp_path_factory.mktemp("recording")
     return record(model, batches, folder, NEW, layers=layers, eos_token_id=None)
 
@@ -44,7 +43,7 @@ def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_pa
     """Step s of every place: the head goes on s times from its own states."""
     model = tiny.model("qwen2_5_vl")
     write_eagle3(tmp_path)
-    head = load_eagle3(tmp_path, json.loads((tmp_path / "config.json").read_text()))
+    head = Eagle3Head.from_pretrained(tmp_path)
     reference, adapter = PublishedEagle3(tmp_path), adapt(model)
     samples = [data[0], data[4]]
     with torch.no_grad():
@@ -120,4 +119,4 @@ def test_a_recording_of_other_states_is_refused(data: DataSet, tmp_path: Path) -
     with pytest.raises(sooner.SoonerError, match=r"learns from \(3, 1, 1, 2\)"):
         train(model, data, tmp_path, other, progress=False)
     with pytest.raises(sooner.SoonerError, match="layers is not set, and the target has 3"):
-        recorded_layers(adapt(model), HeadTraining.of({**SHORT.as_dict(), "layers": None}))
+        HeadTraining.of({**SHORT.as_dict(), "layers": None}).recorded_layers(3)

@@ -45,7 +45,6 @@ class QueryTokens:
 
     @property
     def width(self) -> int:
-        """Returns tokens of the packed prompt."""
         return self.visual.shape[1]
 
 
@@ -56,15 +55,14 @@ def asking_tokens(visual: Tensor, lengths: list[int], limit: int) -> QueryTokens
         visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
         lengths: real tokens of each row.
     """
-    lines = []
-    for seen, length in zip(visual.tolist(), lengths, strict=True):
-        first = max((slot + 1 for slot in range(length) if seen[slot]), default=0)
-        # A prompt that ends with pixels asks with its last token.
-        lines.append(list(range(max(min(first, length - 1), length - limit), length)))
-    count = max(len(line) for line in lines)
-    slots = torch.tensor([line + [0] * (count - len(line)) for line in lines])
-    valid = torch.tensor([[True] * len(line) + [False] * (count - len(line)) for line in lines])
-    return QueryTokens(slots.to(visual.device), valid.to(visual.device), visual)
+    device = visual.device
+    ends = torch.tensor(lengths, device=device)
+    behind_pixels = (visual * torch.arange(1, visual.shape[1] + 1, device=device)).amax(1)
+    # A prompt that ends with pixels asks with its last token.
+    first = torch.maximum(torch.minimum(behind_pixels, ends - 1), ends - limit)
+    slots = first[:, None] + torch.arange(int((ends - first).max()), device=device)
+    valid = slots < ends[:, None]
+    return QueryTokens(slots.where(valid, 0), valid, visual)
 
 
 def listen(

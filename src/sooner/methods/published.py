@@ -1,11 +1,11 @@
-"""Reads and writes what trained drafters of all kinds are published as: sizes, names, tensors."""
+"""Reads and writes the files of trained drafters of all kinds: configs, names, tensors."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +25,6 @@ CONFIG_KEY = "sooner"
 
 DERIVED = re.compile(r"rotary_emb\.inv_freq$|^verifier_(norm|lm_head)\.weight$")
 """What some files hold though it follows from the config, or is the target's; it is not read."""
-
-LAYER_SIZES = (
-    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "rms_norm_eps",
-)  # fmt: skip
 
 Renames = Sequence[tuple[str, str]]
 """Pairs of what a published name begins with, and what the module has for it."""
@@ -64,37 +59,6 @@ def needed(raw: Mapping[str, Any], name: str, where: Any) -> Any:
     return raw[name]
 
 
-def layer_sizes(config: Any, where: Any) -> dict[str, Any]:
-    """Returns the sizes of a decoder layer, by the names that Llama's config has for them.
-
-    Args:
-        config: content of a config.json, or transformers' config of a text model.
-        where: the path of the config, for errors.
-
-    Raises:
-        SoonerError: one is missing.
-    """
-    raw = config
-    if not isinstance(config, Mapping):
-        raw = {name: getattr(config, name, None) for name in LAYER_SIZES}
-    heads, hidden = (
-        int(needed(raw, name, where)) for name in ("num_attention_heads", "hidden_size")
-    )
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": int(needed(raw, "intermediate_size", where)),
-        "num_attention_heads": heads,
-        "num_key_value_heads": int(raw.get("num_key_value_heads") or heads),
-        "head_dim": int(raw.get("head_dim") or hidden // heads),
-        "rms_norm_eps": float(raw.get("rms_norm_eps") or 1e-6),
-    }
-
-
-def rope_theta(text_config: Any) -> float:
-    """Returns the base of a target's positions."""
-    return float((getattr(text_config, "rope_parameters", None) or {}).get("rope_theta") or 1e4)
-
-
 def tensor_files(folder: Path) -> dict[str, Path]:
     """Returns the file of each tensor of a folder, by its index where there is one.
 
@@ -107,13 +71,9 @@ def tensor_files(folder: Path) -> dict[str, Path]:
             mapping = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             return {name: folder / path for name, path in mapping.items()}
     files: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with _readable(path), safe_open(str(path), framework="pt") as opened:
-            files |= dict.fromkeys(opened.keys(), path)
-    if not files and binary.is_file():
-        with _readable(binary):
-            state = torch.load(binary, map_location="meta", weights_only=True)
-            files = dict.fromkeys(state, binary)
+    for path in sorted(folder.glob("*.safetensors")) or [binary] * binary.is_file():
+        with _opened(path, "meta") as (names, _):
+            files |= dict.fromkeys(names, path)
     return files
 
 
@@ -126,13 +86,16 @@ def _readable(path: Path) -> Iterator[None]:
         raise SoonerError(f"'{path}' can't be read as weights: {reason_of(error)}") from error
 
 
-def _tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
+@contextmanager
+def _opened(path: Path, device: str = "cpu") -> Iterator[tuple[Any, Callable[[str], Tensor]]]:
+    """Opens a file of weights: the names of its tensors, and what reads one of them."""
     with _readable(path):
         if path.name == BINARY:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            return {name: state[name] for name in names}
-        with safe_open(str(path), framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in names}
+            state = torch.load(path, map_location=device, weights_only=True)
+            yield state.keys(), state.__getitem__
+        else:
+            with safe_open(str(path), framework="pt") as file:
+                yield file.keys(), file.get_tensor
 
 
 @dataclass
@@ -179,7 +142,9 @@ class Weights:
                 f"'{folder}' has no {WEIGHTS} and no {BINARY}; give the whole repository"
             )
         for path, sources in by_file.items():
-            for source, value in _tensors(path, sources).items():
+            with _opened(path) as (_, tensor):
+                values = {source: tensor(source) for source in sources}
+            for source, value in values.items():
                 name = re.sub(r"^(model|draft_model)\.", "", source.removeprefix(prefix))
                 name = renamed(name, renames)
                 if DERIVED.search(name):
@@ -217,9 +182,7 @@ class Weights:
                 f"'{self.folder}' lacks {', '.join(lacking[:3])}{more} of its {self.kind}; give "
                 "the whole repository"
             )
-        with torch.no_grad():
-            for name, tensor in expected.items():
-                tensor.copy_(self.tensors[name])
+        module.load_state_dict(self.tensors)
 
     def take_vocabulary(self, drafted: int, vocab: int | None) -> Tensor | None:
         """Take out which of the target's tokens are drafted: `target = draft + d2t[draft]`.

@@ -7,7 +7,8 @@ they return is broadcast; the others use what they receive, and need neither dra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,19 +26,11 @@ from ..errors import UnsupportedError
 from ..models.ranks import Decisions, Ranks
 from .context import Context
 
+if TYPE_CHECKING:
+    from .base import Method
+
 HEAD = 2
 """Numbers in front of a tree's: its nodes, and whether it is a chain."""
-
-
-class Buildable(Protocol):
-    """What a run of the loop asks a method for; see `sooner.methods.base.Method`."""
-
-    @property
-    def needs_whole_target(self) -> bool: ...
-
-    def largest_block(self) -> int: ...
-
-    def build(self, context: Context) -> tuple[Drafter, Rule]: ...
 
 
 class Sharded:
@@ -48,9 +41,8 @@ class Sharded:
         ranks: those of the target.
     """
 
-    def __init__(self, method: Buildable, ranks: Ranks) -> None:
+    def __init__(self, method: Method, ranks: Ranks) -> None:
         self.method, self.ranks = method, ranks
-        self.inner: tuple[Drafter, Rule | None] = Drafter(), None
         self.largest = 1
 
     def largest_block(self) -> int:
@@ -64,25 +56,39 @@ class Sharded:
             UnsupportedError: the drafts come out of the target, which no rank has as a whole.
             SoonerError: on the other ranks, where there is no drafter on the first.
         """
-        self.largest = int(Decisions(self.ranks, 1).decide(lambda: self._open(context))[0])
+        inner: tuple[Drafter, Rule | None] = Drafter(), None
+
+        def open_method() -> list[Tensor]:
+            nonlocal inner
+            if self.method.needs_whole_target:
+                raise UnsupportedError(
+                    f"{type(self.method).__name__} looks into the target to draft, and each rank "
+                    "holds a shard of it; use Speculative or ParallelVLM, or device_map instead of "
+                    "tp_plan"
+                )
+            inner = self.method.build(context)
+            return [torch.tensor([self.method.largest_block()])]
+
+        self.largest = int(Decisions(self.ranks, 1).decide(open_method)[0])
         decisions = Decisions(self.ranks, HEAD + 2 * context.rows.batch * self.largest)
         # Eos and length follow from the tokens; a clock, or code of the caller's, may not.
-        criteria = context.stopping.criteria
         context.stopping.criteria = [
-            _BroadcastCriterion(criterion, decisions) for criterion in criteria
+            partial(_done, criterion, decisions) for criterion in context.stopping.criteria
         ]
-        inner, verify = self.inner
-        drafter = BroadcastDrafter(inner, context.rows, decisions)
-        return drafter, _rule(drafter, verify)
+        drafter = BroadcastDrafter(inner[0], context.rows, decisions)
+        return drafter, _rule(drafter, inner[1])
 
-    def _open(self, context: Context) -> list[Tensor]:
-        if self.method.needs_whole_target:
-            raise UnsupportedError(
-                f"{type(self.method).__name__} looks into the target to draft, and each rank holds "
-                "a shard of it; use Speculative or ParallelVLM, or device_map instead of tp_plan"
-            )
-        self.inner = self.method.build(context)
-        return [torch.tensor([self.method.largest_block()])]
+
+def _done(
+    criterion: StoppingCriteria, decisions: Decisions, ids: Tensor, scores: Any, **kwargs: Any
+) -> Tensor:
+    """Returns what a criterion answers on rank 0, `[rows]` bool."""
+
+    def answer() -> list[Tensor]:
+        done = torch.as_tensor(criterion(ids, scores, **kwargs))
+        return [done.long().expand(len(ids))]
+
+    return decisions.decide(answer)[: len(ids)].bool().to(ids.device)
 
 
 def _rule(drafter: BroadcastDrafter, inner: Rule | None) -> Rule:
@@ -161,18 +167,3 @@ def _tree(packed: Tensor, rows: int, device: torch.device) -> Tree:
     nodes, is_chain, *sizes = packed[: HEAD + rows].tolist()
     body = packed[HEAD + rows :][: 2 * rows * nodes].to(device).view(2, rows, nodes)
     return Tree.of(body[0], body[1], sizes, is_chain=bool(is_chain))
-
-
-class _BroadcastCriterion(StoppingCriteria):
-    """A criterion that rank 0 evaluates and broadcasts."""
-
-    def __init__(self, inner: StoppingCriteria, decisions: Decisions) -> None:
-        self.inner, self.decisions = inner, decisions
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        def answered() -> list[Tensor]:
-            done = torch.as_tensor(self.inner(input_ids, scores, **kwargs))
-            return [done.long().expand(len(input_ids))]
-
-        answers = self.decisions.decide(answered)[: len(input_ids)]
-        return answers.bool().to(input_ids.device)

@@ -64,9 +64,16 @@ class LayerStates:
         Raises:
             UnsupportedError: a prefill context took tokens out between the layers.
         """
-        with _InputTap(self._modules) as tap:
+        inputs: dict[int, Tensor] = {}  # of layers, in this thread alone
+
+        def keep(layer: int, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+            inputs[layer] = args[0] if args else kwargs["hidden_states"]
+
+        with ForwardHooks() as hooks:
+            for layer, module in self._modules.items():
+                hooks.before(module, partial(keep, layer), first=True)
             hidden = self.adapter.decode(embeds, positions, **kwargs)
-        states = [tap.states.get(layer, hidden) for layer in self.tap_layers]
+        states = [inputs.get(layer, hidden) for layer in self.tap_layers]
         for layer, state in zip(self.tap_layers, states, strict=True):
             if state.shape[1] != hidden.shape[1]:
                 raise UnsupportedError(
@@ -77,7 +84,8 @@ class LayerStates:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns `[rows, entries, vocab]` of states with or without those of layers."""
-        return self.adapter.logits(last_states(hidden, len(self.tap_layers)))
+        width = hidden.shape[-1] // (1 + len(self.tap_layers))
+        return self.adapter.logits(hidden[..., :width])
 
 
 def read_layers(context: Context, layers: Sequence[int]) -> None:
@@ -96,31 +104,8 @@ def read_layers(context: Context, layers: Sequence[int]) -> None:
         context.stats.note("not compiled: the drafter reads states between the target's layers")
 
 
-def last_states(hidden: Tensor, layers: int) -> Tensor:
-    """Returns the decoder's output of states that carry `layers` more, `[rows, entries,
-    hidden]`.
-    """
-    return hidden[..., : hidden.shape[-1] // (1 + layers)]
-
-
 def layer_states(hidden: Tensor, layers: int) -> Tensor:
     """Returns the states of the `layers` asked ones, side by side, `[rows, entries, layers *
     hidden]`.
     """
     return hidden[..., hidden.shape[-1] // (1 + layers) :]
-
-
-class _InputTap(ForwardHooks):
-    """What enters layers while this lasts; taken in the thread that began it alone."""
-
-    def __init__(self, modules: dict[int, nn.Module]) -> None:
-        super().__init__()
-        self._by_layer = modules
-        self.states: dict[int, Tensor] = {}
-
-    def install(self) -> None:
-        for layer, module in self._by_layer.items():
-            self.before(module, partial(self._keep, layer), first=True)
-
-    def _keep(self, layer: int, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        self.states[layer] = args[0] if args else kwargs["hidden_states"]

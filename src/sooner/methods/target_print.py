@@ -26,8 +26,6 @@ PROBE = 32
 VOCABULARY = 16
 """Logits that are kept of each of its places."""
 
-SHAPES = ("model_type", "hidden_size", "layers", "vocab_size")
-
 
 def fingerprint(adapter: Any) -> dict[str, Any]:
     """Returns what a head depends on: the target's shapes, and logits of a probe.
@@ -57,14 +55,11 @@ def check_target(trained_for: dict[str, Any], adapter: Any) -> None:
 
 
 def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
-    """Returns in what a target differs from the one with this fingerprint; nothing where it is the
-    same.
-    """
-    shapes = _shapes(adapter)
+    """Returns in what a target differs from the one with this fingerprint."""
     apart = [
-        f"{name} {trained_for.get(name)}, not {shapes[name]}"
-        for name in SHAPES
-        if trained_for.get(name) != shapes[name]
+        f"{name} {trained_for.get(name)}, not {value}"
+        for name, value in _shapes(adapter).items()
+        if trained_for.get(name) != value
     ]
     # Formats of 4 bits move logits too far for a comparison.
     if apart or "logits" not in trained_for or getattr(adapter.model, "is_quantized", False):

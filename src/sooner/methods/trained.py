@@ -1,79 +1,40 @@
-"""Trained drafters as people publish them: what a folder holds, and the method that runs it."""
+"""Trained drafters as people publish them: what a folder holds, and the methods that run them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import SoonerError, UnsupportedError
 from ..registry import choices
 from .base import Method
-from .checks import hub_problem
+from .checks import hub_problem, positive_or_auto
+from .context import Context
 from .published import CONFIG, read_config, tensor_files
+from .settings import MethodSettings
+from .tree_size import MeasuredSize, Size, TreeSize
+
+if TYPE_CHECKING:
+    from .draft_module import DraftModule
 
 HEAD = "head"
-Predicate = Callable[[Mapping[str, Any], set[str]], bool]
-Loader = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Holds one kind of trained drafter.
-
-    Attributes:
-        name: what people call it.
-        method: the method that runs it, by its name.
-        fits: tells it by config.json and the names of its tensors.
-        load: what the method takes for its drafter, of folder and config.json; and of `layer_ids`
-            if it can read others than the config means.
-        also: further methods that run it.
-    """
-
-    name: str
-    method: str
-    fits: Predicate
-    load: Loader
-    also: tuple[str, ...] = ()
-
-
-def known_kinds() -> tuple[Kind, ...]:
-    """Returns the kinds that can be run, in the order in which they are told apart. Their modules
-    are for those who have a drafter."""
-    from .assistant.loader import load as load_assistant
-    from .assistant.sizes import is_assistant
-    from .dflash.config import is_dflash
+def known_kinds() -> tuple[type[DraftModule], ...]:
+    """Returns the kinds of drafters that can be run, in the order in which they are told apart.
+    Their modules are for those who have a drafter."""
+    from .assistant.query_layers import AssistantModel
     from .dflash.denoiser import DFlashModel
-    from .eagle.eagle3 import load_eagle3
+    from .eagle.eagle3 import Eagle3Head
     from .eagle.head import EagleHead
-    from .eagle.mtp import is_mtp, load_mtp
-    from .eagle.published import is_eagle3
+    from .eagle.mtp import MtpHead
 
-    return (
-        Kind(
-            "sooner's draft head",
-            "eagle",
-            lambda config, names: config.get("model_type") == "eagle_head",
-            lambda folder, config: EagleHead.from_pretrained(folder),
-        ),
-        Kind(
-            "DFlash",
-            "dflash",
-            lambda config, names: is_dflash(config),
-            lambda folder, config: DFlashModel.from_pretrained(folder),
-            also=("ddtree",),
-        ),
-        Kind("EAGLE-3", "eagle", is_eagle3, load_eagle3),
-        Kind("native MTP", "eagle", is_mtp, load_mtp),
-        Kind(
-            "Gemma 4's assistant",
-            "assistant",
-            lambda config, names: is_assistant(config),
-            load_assistant,
-        ),
-    )
+    return (EagleHead, DFlashModel, Eagle3Head, MtpHead, AssistantModel)
 
 
 REFUSED: Mapping[str, str] = {
@@ -98,20 +59,20 @@ def load_drafter(
         SoonerError: no such folder, files that don't fit together, or an unknown option.
         UnsupportedError: a drafter of another kind; says what it would take.
     """
-    folder = find_folder(path_or_name)
-    config = read_config(folder)
-    kind = kind_of(folder, config)
-    method = choices()[kind.method].load()
-    if layer_ids is None:
-        drafter = kind.load(folder, config)
-    elif "layer_ids" in inspect.signature(kind.load).parameters:
-        drafter = kind.load(folder, config, layer_ids=layer_ids)
-    else:
-        raise SoonerError(f"load_drafter: {kind.name} reads no layers by layer_ids; leave it out")
+    folder, config, kind = _recognised(path_or_name)
+    method = choices()[kind.methods[0]].load()
+    load: Any = kind.load
+    if layer_ids is not None:
+        if "layer_ids" not in inspect.signature(load).parameters:
+            raise SoonerError(
+                f"load_drafter: {kind.title} reads no layers by layer_ids; leave it out"
+            )
+        load = partial(load, layer_ids=layer_ids)
+    drafter = load(folder, config)
     try:
         made: Method = method(drafter, **options)
     except TypeError as error:
-        raise SoonerError(f"load_drafter: {kind.name} is run by {method.__name__}: {error}") from (
+        raise SoonerError(f"load_drafter: {kind.title} is run by {method.__name__}: {error}") from (
             error
         )
     return made
@@ -119,8 +80,7 @@ def load_drafter(
 
 def method_of(path_or_name: Path | str) -> str:
     """Returns the name of the method that runs a drafter."""
-    folder = find_folder(path_or_name)
-    return kind_of(folder, read_config(folder)).method
+    return _recognised(path_or_name)[2].methods[0]
 
 
 def load_for(method: str, path_or_name: Path | str) -> Any:
@@ -130,12 +90,11 @@ def load_for(method: str, path_or_name: Path | str) -> Any:
         SoonerError: the folder holds a drafter of another method.
         UnsupportedError: one that no method runs.
     """
-    folder = find_folder(path_or_name)
-    config = read_config(folder)
-    kind = kind_of(folder, config)
-    if method not in (kind.method, *kind.also):
+    folder, config, kind = _recognised(path_or_name)
+    if method not in kind.methods:
         raise SoonerError(
-            f"'{path_or_name}' is {kind.name}, which method '{kind.method}' runs, not '{method}'"
+            f"'{path_or_name}' is {kind.title}, which method '{kind.methods[0]}' runs, not "
+            f"'{method}'"
         )
     return kind.load(folder, config)
 
@@ -169,14 +128,17 @@ def find_folder(path_or_name: Path | str) -> Path:
         ) from error
 
 
-def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
-    """Returns what a drafter is.
+def _recognised(path_or_name: Path | str) -> tuple[Path, dict[str, Any], type[DraftModule]]:
+    """Returns a drafter's folder, its config.json, and what it is.
 
     Raises:
-        UnsupportedError: one that no method runs.
+        SoonerError: no such folder.
+        UnsupportedError: a drafter that no method runs.
     """
+    folder = find_folder(path_or_name)
+    config = read_config(folder)
     names, kinds = set(tensor_files(folder)), known_kinds()
-    known = ", ".join(kind.name for kind in kinds)
+    known = ", ".join(kind.title for kind in kinds)
     options = config.get("dflash_config") or {}
     values = [config.get(name) for name in ("speculators_model_type", "model_type")]
     values += [*(config.get("architectures") or []), config.get("projector_type")]
@@ -184,8 +146,8 @@ def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
     if refused := next((kind for word, kind in REFUSED.items() if word in text.lower()), None):
         raise UnsupportedError(f"'{folder}' is {refused}, which is not run; known: {known}")
     for kind in kinds:
-        if kind.fits(config, names):
-            return kind
+        if kind.matches(config, names):
+            return folder, config, kind
     if any(name.removeprefix("model.").startswith(("fc.", "layers.0.")) for name in names):
         raise UnsupportedError(
             f"'{folder}' is an EAGLE-1 or EAGLE-2 head as published, whose layout is not read; "
@@ -195,3 +157,90 @@ def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
         f"'{folder / CONFIG}' is of model_type {config.get('model_type')!r}, "
         f"no drafter that is known; known: {known}"
     )
+
+
+@dataclass
+class Placed:
+    """What a method keeps of a target that its drafter was checked against.
+
+    Attributes:
+        drafter: where the target is, and in its dtype.
+        measured: the size of drafts that pays, where that is measured.
+    """
+
+    drafter: Any
+    measured: MeasuredSize | None = None
+
+
+@dataclass(frozen=True)
+class TrainedMethod(Method):
+    """A method with a trained drafter, which stays as it is: a target on another device or in
+    another dtype is drafted for by a copy.
+
+    Attributes:
+        memory: of each target's model, where the drafter runs for it.
+    """
+
+    memory: weakref.WeakKeyDictionary[Any, Placed] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+    name: ClassVar[str] = ""
+    trained: ClassVar[str] = "drafter"
+    """The field that holds the drafter."""
+    size: ClassVar[str] = "num_draft_tokens"
+    """The field that is a number, or `"auto"`."""
+
+    def __post_init__(self) -> None:
+        positive_or_auto(self, self.size)
+        drafter = getattr(self, self.trained)
+        if isinstance(drafter, str | Path):
+            object.__setattr__(self, self.trained, load_for(self.name, drafter))
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        options: Any = {cls.trained: settings.head, cls.size: settings.num_draft_tokens}
+        return cls(**options)
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return True
+
+    def slot_bytes(self) -> int:
+        return int(getattr(self, self.trained).slot_bytes)
+
+    def largest_block(self) -> int:
+        return 1 + self.largest().nodes
+
+    def largest(self) -> Size:
+        """Returns the largest draft that may be made."""
+        raise NotImplementedError
+
+    def measured(self) -> MeasuredSize:
+        """Returns what chooses sizes by what they give and cost."""
+        return MeasuredSize(self.largest())
+
+    def placed(self, context: Context) -> tuple[Any, TreeSize]:
+        """Returns the drafter where a run's target is, and what chooses the sizes of drafts.
+
+        Raises:
+            SoonerError: a target that the drafter was not trained for.
+            UnsupportedError: guidance.
+        """
+        if context.guidance != 1.0:
+            raise UnsupportedError(
+                f"{type(self).__name__}: guidance {context.guidance} can't be honoured: the "
+                f"{self.trained} knows one prompt a row; use guidance=1, or another method"
+            )
+        module, target = getattr(self, self.trained), context.target
+        placed = self.memory.get(target.model)
+        if placed is None:
+            module.check(target)
+            placed = self.memory[target.model] = Placed(module.placed(target))
+        elif (placed.drafter.device, placed.drafter.dtype) != (target.device, target.dtype):
+            placed.drafter = module.placed(target)
+        if getattr(self, self.size) != "auto":
+            return placed.drafter, TreeSize(self.largest())
+        if placed.measured is None:
+            placed.measured = self.measured()
+        placed.measured.controller.begin(context.stats.note)
+        return placed.drafter, placed.measured

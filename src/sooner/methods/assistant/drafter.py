@@ -34,7 +34,7 @@ class AssistantDrafter(SizedDrafter):
         sizing: chooses the length of each draft.
     """
 
-    def __init__(self, model: Any, context: Context, sizing: TreeSize) -> None:
+    def __init__(self, model: Any, sizing: TreeSize, context: Context) -> None:
         super().__init__(context, sizing)
         self.model = model
         self.sources: dict[str, int] = model.sources(context.target)
@@ -48,10 +48,10 @@ class AssistantDrafter(SizedDrafter):
 
     def draft(self, outcome: Outcome) -> Tree:
         context, model = self.context, self.model
-        target, processing = context.target, context.processing
-        committed = outcome.committed
-        token = committed.last(1).to(target.device)  # [rows, 1]
-        states = self._last_states(outcome)
+        target, processing, committed = context.target, context.processing, outcome.committed
+        token, hidden = committed.last(1).to(target.device), outcome.hidden  # [rows, 1]
+        last = (committed.entries - 1).to(hidden.device)  # a chain's path is its entries
+        states = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))
         positions = context.runner.next_position
         if positions.ndim > 1:  # all axes say the same of what is no pixel
             positions = positions[0]
@@ -70,28 +70,9 @@ class AssistantDrafter(SizedDrafter):
             probs = torch.cat([*step_probs, torch.zeros_like(step_probs[0])], 1)
         return Tree.chain(torch.cat(chain, 1), self.levels, probs)
 
-    def _last_states(self, outcome: Outcome) -> Tensor:
-        """Returns the state that each row's last token was said from, `[rows, 1, target
-        hidden]`.
-        """
-        hidden = outcome.hidden
-        last = (outcome.committed.entries - 1).to(hidden.device)  # a chain's path is its entries
-        return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))
-
     def _attend(self, kind: str, queries: Tensor) -> Tensor:
         """Returns what queries `[rows, heads, 1, dim]` find in the target's keys and values of a
-        kind.
-        """
-        keys, values, cache = *self._stores(kind), self.context.runner.cache
-        # A block's entry sees the committed slots and its own, which is the last committed one.
-        block = Block(cache.lengths_on(keys.device) - 1, page_table=cache.page_table)
-        window = self.model.config.sliding_window + 1 if kind == SLIDING else None
-        local_queries = queries.to(keys.device)
-        output = block_attention(local_queries, keys, values, block, scaling=1.0, window=window)
-        return output.to(queries.device)
-
-    def _stores(self, kind: str) -> tuple[Tensor, Tensor]:
-        """Returns the target's keys and values of a kind of layer, as block attention takes them.
+        kind of layer.
 
         Raises:
             UnsupportedError: a prefill context took tokens out of them.
@@ -103,6 +84,13 @@ class AssistantDrafter(SizedDrafter):
                 f"the assistant reads the keys of all prompt tokens, but a prefill context left "
                 f"{layer.dropped} out of layer {self.sources[kind]}; leave the context"
             )
-        assert layer.keys is not None
-        assert layer.values is not None
-        return layer.keys, layer.values
+        keys, values = layer.keys, layer.values
+        assert keys is not None
+        assert values is not None
+        # A block's entry sees the committed slots and its own, which is the last committed one.
+        block = Block(cache.lengths_on(keys.device) - 1, page_table=cache.page_table)
+        window = self.model.config.sliding_window + 1 if kind == SLIDING else None
+        output = block_attention(
+            queries.to(keys.device), keys, values, block, scaling=1.0, window=window
+        )
+        return output.to(queries.device)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ..checks import positive, positive_or_auto
+from ..checks import positive
 from ..context import Context
-from ..settings import MethodSettings
 from ..speculative import reject
-from ..trained_method import TrainedMethod
-from ..tree_size import MeasuredSize, Size, TreeSize
+from ..trained import TrainedMethod
+from ..tree_size import MeasuredSize, Size
 from .drafter import AssistantDrafter
 
 
@@ -47,25 +46,16 @@ class Assistant(TrainedMethod):
 
     def __post_init__(self) -> None:
         positive(self, "max_draft_tokens")
-        positive_or_auto(self, "num_draft_tokens")
         super().__post_init__()
 
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(settings.head, num_draft_tokens=settings.num_draft_tokens)
-
-    def largest_block(self) -> int:
-        return 1 + self._longest
-
-    @property
-    def _longest(self) -> int:
+    def largest(self) -> Size:
         is_auto = self.num_draft_tokens == "auto"
-        return int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
+        longest = int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
+        return Size(longest, longest)
+
+    def measured(self) -> MeasuredSize:
+        lengths = range(1, self.max_draft_tokens + 1)
+        return MeasuredSize(self.largest(), [Size(length, length) for length in lengths])
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        placed = self.placed(context)
-        chains = [Size(length, length) for length in range(1, self._longest + 1)]
-        sizing = TreeSize(chains[-1])
-        if self.num_draft_tokens == "auto":
-            sizing = placed.sizing(lambda: MeasuredSize(chains[-1], chains), context)
-        return AssistantDrafter(placed.drafter, context, sizing), reject
+        return AssistantDrafter(*self.placed(context), context), reject

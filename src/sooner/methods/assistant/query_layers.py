@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
-from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm, rotate_half
+from transformers import LlamaConfig
+from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 from ...errors import SoonerError, UnsupportedError
-from .sizes import FULL, AssistantConfig
-
-Rotation = tuple[Tensor, Tensor]
+from ..draft_module import DraftModule, Rotation, rotated
+from ..published import CONFIG, Weights
+from .sizes import FULL, TYPES, AssistantConfig
 
 Attend = Callable[[str, Tensor], Tensor]
 """Told a kind of layer and queries `[rows, heads, 1, dim]`; gives what they found in the target's
@@ -24,42 +26,6 @@ NEVER = 1e4
 processor forbids all that were, something is left to say."""
 
 
-class QueryAttention(nn.Module):
-    """Queries of one kind of layer, and what is made of what they find."""
-
-    def __init__(self, config: AssistantConfig, kind: str) -> None:
-        super().__init__()
-        self.kind, self.head_dim = kind, config.head_dims[kind]
-        width = config.num_attention_heads * self.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
-        self.q_norm = Gemma4RMSNorm(self.head_dim, config.rms_norm_eps)
-        self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
-
-    def forward(self, states: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        queries = self.q_norm(self.q_proj(states).unflatten(-1, (-1, self.head_dim)))
-        queries = queries.transpose(1, 2)  # [rows, heads, 1, dim]
-        cos, sin = rotation
-        output = attend(self.kind, queries * cos + rotate_half(queries) * sin)
-        made: Tensor = self.o_proj(output.transpose(1, 2).flatten(2))
-        return made
-
-
-class GatedMLP(nn.Module):
-    def __init__(self, config: AssistantConfig) -> None:
-        super().__init__()
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_proj = nn.Linear(hidden, inner, bias=False)
-        self.up_proj = nn.Linear(hidden, inner, bias=False)
-        self.down_proj = nn.Linear(inner, hidden, bias=False)
-        self.activation = ACT2FN[config.hidden_activation]
-
-    def forward(self, states: Tensor) -> Tensor:
-        made: Tensor = self.down_proj(
-            self.activation(self.gate_proj(states)) * self.up_proj(states)
-        )
-        return made
-
-
 class QueryLayer(nn.Module):
     """Holds one layer, with norms before and behind each of its two parts."""
 
@@ -67,18 +33,35 @@ class QueryLayer(nn.Module):
 
     def __init__(self, config: AssistantConfig, kind: str) -> None:
         super().__init__()
-        self.self_attn = QueryAttention(config, kind)
-        self.mlp = GatedMLP(config)
-        width, eps = config.hidden_size, config.rms_norm_eps
-        self.input_layernorm = Gemma4RMSNorm(width, eps)
-        self.post_attention_layernorm = Gemma4RMSNorm(width, eps)
-        self.pre_feedforward_layernorm = Gemma4RMSNorm(width, eps)
-        self.post_feedforward_layernorm = Gemma4RMSNorm(width, eps)
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        self.kind, self.head_dim = kind, config.head_dims[kind]
+        queries = config.num_attention_heads * self.head_dim
+        self.self_attn = nn.ModuleDict(
+            {
+                "q_proj": nn.Linear(hidden, queries, bias=False),
+                "q_norm": Gemma4RMSNorm(self.head_dim, eps),
+                "o_proj": nn.Linear(queries, hidden, bias=False),
+            }
+        )
+        self.mlp = LlamaMLP(
+            LlamaConfig(
+                hidden_size=hidden, intermediate_size=config.intermediate_size,
+                num_attention_heads=1, hidden_act=config.hidden_activation,
+            )
+        )  # fmt: skip
+        self.input_layernorm = Gemma4RMSNorm(hidden, eps)
+        self.post_attention_layernorm = Gemma4RMSNorm(hidden, eps)
+        self.pre_feedforward_layernorm = Gemma4RMSNorm(hidden, eps)
+        self.post_feedforward_layernorm = Gemma4RMSNorm(hidden, eps)
         self.register_buffer("layer_scalar", torch.ones(1))
 
     def forward(self, states: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        output = self.self_attn(self.input_layernorm(states), rotation, attend)
-        states = states + self.post_attention_layernorm(output)
+        attention = self.self_attn
+        queries = attention["q_proj"](self.input_layernorm(states))
+        queries = attention["q_norm"](queries.unflatten(-1, (-1, self.head_dim))).transpose(1, 2)
+        output = attend(self.kind, rotated(queries, rotation))  # [rows, heads, 1, dim]
+        made = attention["o_proj"](output.transpose(1, 2).flatten(2))
+        states = states + self.post_attention_layernorm(made)
         made = self.mlp(self.pre_feedforward_layernorm(states))
         return (states + self.post_feedforward_layernorm(made)) * self.layer_scalar
 
@@ -111,7 +94,7 @@ class Centroids(nn.Module):
         return whole.scatter_(-1, tokens, scores)
 
 
-class AssistantModel(nn.Module):
+class AssistantModel(DraftModule):
     """Drafts a chain from the target's last state and its keys and values (Gemma 4's assistants).
 
     A step is given the embedding of the last token, as the target embeds it, and the state that the
@@ -126,9 +109,13 @@ class AssistantModel(nn.Module):
         config: sizes.
     """
 
+    kind, title = "assistant", "Gemma 4's assistant"
+    methods = ("assistant",)
+    config: AssistantConfig
+    lm_head: nn.Linear
+
     def __init__(self, config: AssistantConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         hidden, target = config.hidden_size, config.target_hidden_size
         self.pre_projection = nn.Linear(2 * target, hidden, bias=False)
         self.layers = nn.ModuleList(QueryLayer(config, kind) for kind in config.layer_types)
@@ -137,23 +124,35 @@ class AssistantModel(nn.Module):
         self.lm_head = nn.Linear(hidden, config.vocab_size, bias=False)
         self.masked_embedding = None if config.num_centroids is None else Centroids(config)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.pre_projection.weight.dtype
+    @staticmethod
+    def matches(config: Mapping[str, Any], names: set[str]) -> bool:
+        return config.get("model_type") in TYPES
 
-    @property
-    def device(self) -> torch.device:
-        return self.pre_projection.weight.device
+    @classmethod
+    def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
+        model = cls(AssistantConfig.of_layout(config, folder / CONFIG))
+        weights = Weights.read(folder, cls.kind)
+        # There is one LM head; an embedding beside it is ignored.
+        embedding = weights.tensors.pop("embed_tokens.weight", None)
+        if model.config.tie_word_embeddings and embedding is not None:
+            weights.tensors["lm_head.weight"] = embedding
+        weights.fill(model)
+        if (clusters := model.masked_embedding) is not None:
+            ids = clusters.token_ordering
+            if not torch.equal(ids.sort()[0], torch.arange(len(ids))):
+                raise SoonerError(
+                    f"tensor 'masked_embedding.token_ordering' of assistant '{folder}' does not "
+                    f"hold each of {len(ids)} tokens once; give the whole folder"
+                )
+        return model.eval()
 
     def rotations(self, positions: Tensor) -> dict[str, Rotation]:
         """Returns cosines and sines of `positions [rows]` by kind, each `[rows, 1, 1, dim]`."""
         made = {}
         for kind, dim in self.config.head_dims.items():
-            angles = positions.float()[:, None] * frequencies(self.config.ropes[kind], dim).to(
-                positions.device
-            )
-            whole = torch.cat([angles, angles], 1)[:, None, None]
-            made[kind] = (whole.cos().to(self.dtype), whole.sin().to(self.dtype))
+            speeds = frequencies(self.config.ropes[kind], dim).to(positions.device)
+            angles = (positions.float()[:, None] * speeds).repeat(1, 2)[:, None, None]
+            made[kind] = (angles.cos().to(self.dtype), angles.sin().to(self.dtype))
         return made
 
     def forward(
@@ -202,15 +201,9 @@ class AssistantModel(nn.Module):
             for kind in self.config.head_dims
         }
 
-    def check(self, adapter: Any) -> None:
-        """Refuse a target that this assistant was not trained for, as far as its config tells.
-
-        Raises:
-            SoonerError: names what differs.
-            UnsupportedError: a decoder whose layers can't be asked for the width of their heads.
-        """
-        config, name = self.config, type(adapter.model).__name__
-        wants = {
+    def target_sizes(self, adapter: Any) -> dict[str, tuple[Any, Any]]:
+        config = self.config
+        sizes = {
             "hidden_size": (config.target_hidden_size, int(adapter.text_config.hidden_size)),
             "vocab_size": (config.vocab_size, adapter.vocab_size),
         }
@@ -219,16 +212,11 @@ class AssistantModel(nn.Module):
             attention = None if modules is None else getattr(modules[layer], "self_attn", None)
             if (dim := getattr(attention, "head_dim", None)) is None:
                 raise UnsupportedError(
-                    f"assistant: layer {layer} of {name} does not tell the head_dim of its keys; "
-                    "use Gemma 4, or another drafter"
+                    f"assistant: layer {layer} of {type(adapter.model).__name__} does not tell the "
+                    "head_dim of its keys; use Gemma 4, or another drafter"
                 )
-            wants[f"head_dim of {kind} layers"] = (config.head_dims[kind], int(dim))
-        for what, (expected, have) in wants.items():
-            if expected != have:
-                raise SoonerError(
-                    f"assistant was trained for a target with {what} {expected}, but {name} has "
-                    f"{have}; give that target"
-                )
+            sizes[f"head_dim of {kind} layers"] = (config.head_dims[kind], int(dim))
+        return sizes
 
 
 def frequencies(rope: Mapping[str, Any], dim: int) -> Tensor:

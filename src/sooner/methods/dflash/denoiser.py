@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
+from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3DecoderLayer,
     Qwen3RMSNorm,
@@ -15,9 +15,8 @@ from transformers.models.qwen3.modeling_qwen3 import (
 )
 
 from ...errors import SoonerError
-from ..eagle.base import DraftModule, Rotation, check_sizes, rotated, whole_vocabulary
-from ..target_print import check_target
-from ..published import Weights, write
+from ..draft_module import DraftModule, Rotation, rotated, whole_vocabulary
+from ..published import CONFIG, Weights
 from .config import DFlashConfig
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -52,62 +51,49 @@ class DFlashModel(DraftModule):
         config: sizes.
     """
 
+    kind, title = "DFlash drafter", "DFlash"
+    methods = ("dflash", "ddtree")
+    config: DFlashConfig
+
     def __init__(self, config: DFlashConfig) -> None:
-        super().__init__()
-        self.config, self.head_dim = config, config.head_dim
-        qwen3 = config.qwen3()
+        super().__init__(config)
+        count = config.num_hidden_layers
+        qwen3 = config.as_transformers(
+            Qwen3Config, num_hidden_layers=count, attention_bias=config.attention_bias,
+            hidden_act=config.hidden_act,
+        )  # fmt: skip
         self.fc = nn.Linear(config.states_width, config.hidden_size, bias=False)
         self.hidden_norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
-        count = config.num_hidden_layers
         self.layers = nn.ModuleList(Qwen3DecoderLayer(qwen3, layer) for layer in range(count))
         self.norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary = Qwen3RotaryEmbedding(qwen3)
-        self.embed_tokens: nn.Embedding | None = None  # the target's unless a file brings one
-        self.lm_head: nn.Linear | None = None
-        self.token_ids: Tensor | None  # what the target calls each drafted token, [draft vocab]
-        self.register_buffer("token_ids", None, persistent=False)
 
     @staticmethod
-    def from_pretrained(
-        folder: Path | str,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> DFlashModel:
-        """Returns a drafter from a folder of `config.json` and safetensors.
+    def matches(config: Mapping[str, Any], names: set[str]) -> bool:
+        spec = config.get("speculative_config")
+        kinds = [
+            *(config.get("architectures") or ()),
+            config.get("speculators_model_type"),
+            config.get("model_type"),
+            spec.get("method") if isinstance(spec, Mapping) else None,
+        ]
+        return "dflash" in str(kinds).lower() or config.keys() >= {
+            "mask_token_id",
+            "target_layer_ids",
+        }
 
-        Raises:
-            SoonerError: files that can't be read; a tensor that is unknown, missing or of another
-                shape, by its name.
-            UnsupportedError: positions of several axes.
-        """
-        config = DFlashConfig.load(Path(folder))
-        model, weights = DFlashModel(config), Weights.read(Path(folder), "DFlash drafter", RENAMES)
-        _split(weights, config)
-        if (table := weights.tensors.get("embed_tokens.weight")) is not None:
-            model.embed_tokens = nn.Embedding(*table.shape)
-        drafted = config.draft_vocab_size or config.vocab_size
-        if (head := weights.tensors.get("lm_head.weight")) is not None:
-            drafted = len(head)
-            model.lm_head = nn.Linear(head.shape[1], drafted, bias=False)
-        if drafted is not None:
-            model.token_ids = weights.take_vocabulary(drafted, config.vocab_size)
+    @classmethod
+    def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
+        sizes = DFlashConfig.of_layout(config, folder / CONFIG)
+        model, weights = cls(sizes), Weights.read(folder, cls.kind, RENAMES)
+        _split(weights, sizes)
+        model.take_tables(weights)
         weights.fill(model)
-        return model.to(device, dtype).eval()
+        return model.eval()
 
-    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
-        """Write `config.json` and `model.safetensors` in z-lab's layout.
-
-        Args:
-            dtype: of the file; by default the drafter's own.
-        """
-        write(folder, self.config.published(), self.state_dict(), dtype)
-
-    @property
-    def slot_bytes(self) -> int:
-        """Returns bytes of a token's keys and values in all layers."""
-        config = self.config
-        width = 2 * config.num_key_value_heads * config.head_dim
-        return config.num_hidden_layers * width * self.dtype.itemsize
+    def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Returns the drafter in z-lab's layout."""
+        return self.config.published(), self.state_dict()
 
     def context(self, states: Tensor) -> Tensor:
         """Returns entries of the context, `[rows, entries, hidden]`.
@@ -177,28 +163,20 @@ class DFlashModel(DraftModule):
             return logits
         return whole_vocabulary(logits, self.token_ids, adapter.vocab_size)
 
-    def check(self, adapter: Any) -> None:
-        """Refuse a target that this drafter was not trained for, as far as its config tells.
+    def target_sizes(self, adapter: Any) -> dict[str, tuple[Any, Any]]:
+        vocab = adapter.vocab_size
+        sizes = {"vocab_size": (self.config.vocab_size or vocab, vocab)}
+        return {**super().target_sizes(adapter), **sizes}
 
-        Raises:
-            SoonerError: names what differs.
-        """
-        config, name = self.config, type(adapter.model).__name__
-        width, vocab = int(adapter.text_config.hidden_size), adapter.vocab_size
-        sizes = {
-            "hidden_size": (config.target_hidden_size or config.hidden_size, width),
-            "vocab_size": (config.vocab_size or vocab, vocab),
-        }
-        if self.embed_tokens is None or self.lm_head is None:
-            sizes["width of embedding and head"] = (config.hidden_size, width)
-        check_sizes("DFlash drafter", adapter, sizes)
-        if self.embed_tokens is None and config.mask_token_id >= vocab:
+    def check(self, adapter: Any) -> None:
+        mask, vocab = self.config.mask_token_id, adapter.vocab_size
+        super().check(adapter)
+        if self.embed_tokens is None and mask >= vocab:
             raise SoonerError(
-                f"DFlash drafter has mask_token_id {config.mask_token_id}, but the vocabulary of "
-                f"{name} ends at {vocab - 1}; resize the target's embedding as its card says"
+                f"DFlash drafter has mask_token_id {mask}, but the vocabulary of "
+                f"{type(adapter.model).__name__} ends at {vocab - 1}; resize the target's "
+                "embedding as its card says"
             )
-        if target := config.provenance.get("target"):
-            check_target(target, adapter)
 
 
 def _split(weights: Weights, config: DFlashConfig) -> None:

@@ -3,57 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ..checks import positive, positive_or_auto
+from ..checks import positive
 from ..context import Context
-from ..settings import MethodSettings
 from ..speculative import reject
 from ..target_layers import read_layers
-from ..trained_method import TrainedMethod
-from ..tree_size import NODES, MeasuredSize, Size, TreeSize
+from ..trained import TrainedMethod
+from ..tree_size import NODES, MeasuredSize, Size
 from .drafter import BlockDrafter
 
 
 @dataclass(frozen=True)
 class BlockMethod(TrainedMethod):
-    """What both methods share: a drafter of blocks."""
+    """What both methods share: a drafter of blocks, any size of which takes one forward."""
 
     drafter: Any
+    draws: ClassVar[bool] = False
+    """Sampled drafts are drawn, for rejection sampling."""
 
-    def slot_bytes(self) -> int:
-        return int(self.drafter.slot_bytes)
+    def measured(self) -> MeasuredSize:
+        return MeasuredSize(self.largest(), forwards=1)
 
-    def _largest(self) -> Size:
-        raise NotImplementedError
-
-    def largest_block(self) -> int:
-        return 1 + self._largest().nodes
-
-    def _measured(self, is_chain: bool) -> MeasuredSize:
-        """Returns what chooses sizes of which one forward drafts any."""
-        largest, chains = self._largest(), None
-        if is_chain:
-            lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
-            chains = [Size(n, n) for n in lengths]
-        return MeasuredSize(largest, chains, forwards=1)
-
-    def _drafter(self, context: Context, is_chain: bool, is_measured: bool) -> BlockDrafter:
-        """The drafter of one run; from here on its target tells the states of its layers.
-
-        Raises:
-            SoonerError: a target that the drafter was not trained for.
-            UnsupportedError: guidance.
-        """
-        placed = self.placed(context)
-        sizing = TreeSize(self._largest())
-        if is_measured:
-            sizing = placed.sizing(lambda: self._measured(is_chain), context)
-        read_layers(context, placed.drafter.config.layers)
-        return BlockDrafter(placed.drafter, context, sizing, draws=is_chain)
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        model, sizing = self.placed(context)
+        read_layers(context, model.config.layers)
+        drafter = BlockDrafter(model, context, sizing, self.draws)
+        return drafter, reject if self.draws else follow_choices
 
 
 @dataclass(frozen=True)
@@ -81,22 +60,17 @@ class DFlash(BlockMethod):
 
     num_draft_tokens: int | Literal["auto"] = "auto"
     name: ClassVar[str] = "dflash"
+    draws: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive_or_auto(self, "num_draft_tokens")
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(settings.head, num_draft_tokens=settings.num_draft_tokens)
-
-    def _largest(self) -> Size:
+    def largest(self) -> Size:
         limit, requested = self.drafter.config.drafts, self.num_draft_tokens
         length = limit if requested == "auto" else min(int(requested), limit)
         return Size(length, length)
 
-    def build(self, context: Context) -> tuple[Drafter, Rule]:
-        return self._drafter(context, True, self.num_draft_tokens == "auto"), reject
+    def measured(self) -> MeasuredSize:
+        largest = self.largest()
+        lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
+        return MeasuredSize(largest, [Size(n, n) for n in lengths], forwards=1)
 
 
 @dataclass(frozen=True)
@@ -121,19 +95,12 @@ class DDTree(BlockMethod):
     nodes: int | Literal["auto"] = "auto"
     max_nodes: int = 48
     name: ClassVar[str] = "ddtree"
+    size: ClassVar[str] = "nodes"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "max_nodes")
-        positive_or_auto(self, "nodes")
 
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(settings.head, nodes=settings.num_draft_tokens)
-
-    def _largest(self) -> Size:
+    def largest(self) -> Size:
         nodes = self.max_nodes if self.nodes == "auto" else int(self.nodes)
         return Size(nodes, min(nodes, self.drafter.config.drafts))
-
-    def build(self, context: Context) -> tuple[Drafter, Rule]:
-        return self._drafter(context, False, self.nodes == "auto"), follow_choices

@@ -1,6 +1,5 @@
 """Draft heads on a target's states (EAGLE, EAGLE-3, native MTP), and dynamic trees (EAGLE-2)."""
 
-from .config import EagleConfig
 from .eagle3 import Eagle3Config, Eagle3Head
 from .head import EagleHead
 from .method import Eagle
@@ -10,7 +9,6 @@ __all__ = [
     "Eagle",
     "Eagle3Config",
     "Eagle3Head",
-    "EagleConfig",
     "EagleHead",
     "MtpConfig",
     "MtpHead",

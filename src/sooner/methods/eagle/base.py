@@ -2,95 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
-from transformers.models.llama.modeling_llama import rotate_half
+from torch import Tensor
 
 from ...engine.attention.block import Block
 from ...engine.attention.context import block_attention
-from ...errors import SoonerError
-from ..target_print import check_target
-
-Rotation = tuple[Tensor, Tensor]
-
-
-class DraftModule(nn.Module):
-    """Holds what trained drafters have in common: rotary positions, heads, a vocabulary.
-
-    Attributes:
-        config: its sizes.
-        head_dim: width of a head of its attention.
-        fc: what enters it from the target.
-        rotary: transformers' module of its angles.
-    """
-
-    config: Any
-    head_dim: int
-    fc: nn.Linear
-    rotary: Any
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.fc.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.fc.weight.device
-
-    def rotation(self, positions: Tensor) -> Rotation:
-        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
-        entries, dim]`.
-        """
-        cos, sin = self.rotary(self.fc.weight, positions)
-        return cos[:, None], sin[:, None]
-
-    def _split(self, states: Tensor) -> Tensor:
-        """Returns `[rows, entries, heads * head_dim]` as `[rows, heads, entries, head_dim]`."""
-        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        frequencies = self.rotary.inv_freq
-        moved = super()._apply(fn, recurse)
-        # Angles of far positions need fp32, whatever the weights are in.
-        self.rotary.inv_freq = frequencies.to(moved.device)
-        return moved
-
-
-def rotated(states: Tensor, rotation: Rotation) -> Tensor:
-    """Returns queries or keys `[rows, heads, entries, head_dim]` turned by angles of positions."""
-    cos, sin = rotation
-    return states * cos + rotate_half(states) * sin
-
-
-def whole_vocabulary(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
-    """Returns logits `[..., vocab]` of those of the tokens `ids`; others have minus infinity."""
-    whole = logits.new_full((*logits.shape[:-1], vocab), -torch.inf)
-    return whole.index_copy(-1, ids.to(logits.device), logits)
-
-
-def check_sizes(kind: str, adapter: Any, sizes: Mapping[str, tuple[Any, Any]]) -> None:
-    """Refuse a target of other sizes than a drafter was trained for.
-
-    Args:
-        kind: what the drafter is called.
-        adapter: the target's.
-        sizes: what the drafter expects and what the target has, by name.
-
-    Raises:
-        SoonerError: names the first that differs.
-    """
-    for name, (expected, actual) in sizes.items():
-        if expected != actual:
-            raise SoonerError(
-                f"{kind} was trained for a target with {name} {expected}, but "
-                f"{type(adapter.model).__name__} has {actual}; give that target"
-            )
+from ..draft_module import DraftModule, Rotation, rotated
 
 
 class DraftHead(DraftModule):
@@ -104,39 +22,19 @@ class DraftHead(DraftModule):
     prompt, then cost their keys and values alone.
 
     Attributes:
-        heads, kv_heads: of its attention.
+        layer: with `self_attn`, `mlp` and norms.
         wants_positions: it takes the target's positions rather than counting tokens.
+        default_top_k: continuations of a node by default; 1 makes chains.
     """
 
-    heads: int
-    kv_heads: int
+    layer: Any
     wants_positions: bool = False
-
-    @property
-    def attention(self) -> Any:
-        """Returns the module with `q_proj`, `k_proj`, `v_proj` and `o_proj`."""
-        raise NotImplementedError
-
-    @property
-    def temperature(self) -> float:
-        """Returns the temperature of its confidences under greedy decoding."""
-        temperature: float = self.config.temperature
-        return temperature
+    default_top_k: int = 8
 
     @property
     def vocab_size(self) -> int | None:
         """Tokens that it can draft; `None` is all of the target's."""
         return None
-
-    @property
-    def needs_ids(self) -> bool:
-        """Whether `embed` has to know which words the prompt's embeddings are of."""
-        return False
-
-    @property
-    def default_top_k(self) -> int:
-        """Continuations of a node by default; 1 makes chains."""
-        return 8
 
     def layer_ids_for(self, adapter: Any) -> tuple[int, ...]:
         """`hidden_states` indices of a target that it reads; none is the last states alone.
@@ -145,26 +43,6 @@ class DraftHead(DraftModule):
             SoonerError: it does not know, for a target of so few layers.
         """
         return ()
-
-    def placed(self, target: Any) -> DraftHead:
-        """This head where a target is, and in its dtype; a copy if it has to move."""
-        if (self.device, self.dtype) == (target.device, target.dtype):
-            return self
-        return copy.deepcopy(self).to(target.device, target.dtype)
-
-    def check(self, adapter: Any) -> None:
-        """Refuse a target that this head was not made for.
-
-        Raises:
-            SoonerError: names what differs.
-        """
-        if self.config.target:
-            check_target(self.config.target, adapter)
-
-    def with_provenance(self, provenance: dict[str, Any], temperature: float) -> Self:
-        """Returns this head, whose config says how it came about, and how sure it may be."""
-        self.config = replace(self.config, provenance=provenance, temperature=temperature)
-        return self
 
     def read(self, states: Tensor) -> Tensor:
         """Returns the head's own states, `[rows, entries, hidden]`, of the target's."""
@@ -177,7 +55,7 @@ class DraftHead(DraftModule):
 
         Args:
             embeds: the target's.
-            ids: their tokens, `[rows, entries]`, where `needs_ids`.
+            ids: their tokens, `[rows, entries]`, where it has a table of its own.
             visual: which of them are pixels, `[rows, entries]` bool.
         """
         return embeds
@@ -190,11 +68,18 @@ class DraftHead(DraftModule):
         """The part of `fuse`'s entries that queries, keys and values are made of."""
         return fused
 
+    def residual(self, fused: Tensor) -> Tensor:
+        """The part of `fuse`'s entries that attention is added to, `[rows, entries, hidden]`."""
+        return fused
+
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         """Returns the next states, `[rows, entries, hidden]`, from the layer's input and its
         attention.
         """
-        raise NotImplementedError
+        layer, flat = self.layer, attended.transpose(1, 2).flatten(2)
+        states = self.residual(fused) + layer.self_attn.o_proj(flat)
+        made: Tensor = states + layer.mlp(layer.post_attention_layernorm(states))
+        return made
 
     def scores(self, states: Tensor, adapter: Any) -> Tensor:
         """Returns logits behind the head's own states, `[rows, entries, the target's
@@ -205,27 +90,18 @@ class DraftHead(DraftModule):
 
     def keys_values(self, fused: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
         """Returns keys and values of entries: `[rows, kv_heads, entries, head_dim]` each."""
-        inputs = self.attention_input(fused)
-        keys = self._normed(self._split(self.attention.k_proj(inputs)), "k_norm")
-        return self.turned(keys, rotation), self._split(self.attention.v_proj(inputs))
+        inputs, attention = self.attention_input(fused), self.layer.self_attn
+        keys = self._normed(self._split(attention.k_proj(inputs)), "k_norm")
+        return self.turned(keys, rotation), self._split(attention.v_proj(inputs))
 
     def queries(self, fused: Tensor, rotation: Rotation) -> Tensor:
         """Returns queries of entries: `[rows, heads, entries, head_dim]`."""
-        queries = self._split(self.attention.q_proj(self.attention_input(fused)))
+        queries = self._split(self.layer.self_attn.q_proj(self.attention_input(fused)))
         return self.turned(self._normed(queries, "q_norm"), rotation)
 
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
         """Returns queries or keys `[rows, heads, entries, head_dim]` at their positions."""
         return rotated(states, rotation)
-
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
-
-        Returns:
-            `[rows, heads, entries, head_dim]`.
-        """
-        grouped = self.kv_heads != self.heads
-        return scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
 
     def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Block) -> Tensor:
         """A block's queries over the stores of a cache, `[rows, kv_heads, slots, dim]`.
@@ -236,5 +112,5 @@ class DraftHead(DraftModule):
         return block_attention(queries, keys, values, block)
 
     def _normed(self, states: Tensor, name: str) -> Tensor:
-        norm = getattr(self.attention, name, None)
+        norm = getattr(self.layer.self_attn, name, None)
         return states if norm is None else norm(states)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -50,7 +49,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
 
     def _head_embeds(self, prompt: Prompt) -> Tensor | None:
         """The prompt's embeddings from the head's own table, if it has one."""
-        if not self.head.needs_ids:
+        if self.head.embed_tokens is None:
             return None
         inputs = self.context.inputs
         ids = Packing.of(inputs)(inputs["input_ids"]).repeat_interleave(self.context.copies, 0)
@@ -78,48 +77,42 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
         embeds = self.head.embed(self.context.target.embed_tokens(tokens), tokens)
         read = self.head.read(fed.states)
         states = runner.feed(embeds, read, fed.sizes, fed.counts)  # [rows, 1, hidden]
-        if runner.graphs is None or not self.context.processing.is_plain:
-            growth = self._grown(runner, outcome, runner.level, runner.logits, states)
-        else:  # choices and all, for the host has nothing to say
+        if self.context.processing.is_plain:  # choices and all, for the host has nothing to say
             depth, is_drawn = self.size.depth, self.context.processing.do_sample
-            parts = runner.launch_levels(
-                ("tree", depth, self.top_k, None if is_drawn else self.head.temperature),
-                (depth - 1) * self.top_k,
-                partial(self._tree, runner, outcome),
-                states,
-            )
+
+            def tree(states: Tensor) -> tuple[Tensor, ...]:
+                growth = self._grown(runner, outcome, states, is_part=True)
+                return growth.tokens, growth.parents, growth.scores
+
+            temperature = None if is_drawn else self.head.config.temperature
+            key, entries = ("tree", depth, self.top_k, temperature), (depth - 1) * self.top_k
+            parts = runner.launch_levels(key, entries, tree, states)
             growth = Growth.of(self.top_k, depth, *parts)
+        else:
+            growth = self._grown(runner, outcome, states)
         return growth.best(self.size.nodes, self.levels, self._is_open)
 
-    def _tree(self, runner: HeadRunner, outcome: Outcome, states: Tensor) -> tuple[Tensor, ...]:
-        """Candidates of a tree: tokens, parents and scores, `[rows, candidates]` each."""
-        growth = self._grown(runner, outcome, runner.forward_level, runner.forward_logits, states)
-        return growth.tokens, growth.parents, growth.scores
-
     def _grown(
-        self,
-        runner: HeadRunner,
-        outcome: Outcome,
-        level: Callable[..., tuple[Tensor, Tensor]],
-        logits: Callable[[Tensor], Tensor],
-        states: Tensor,
+        self, runner: HeadRunner, outcome: Outcome, states: Tensor, is_part: bool = False
     ) -> Growth:
         """All levels of a tree behind the estimates `[rows, 1, hidden]` of committed entries.
 
         Args:
-            level, logits: how the runner forwards a level, and scores its estimates.
+            is_part: it is within a part that is launched.
         """
         visible, written = runner.visible, 0
         growth = Growth(self.top_k, len(states), states.device)
-        growth.extend(*self._continuations(logits(states), growth, outcome, runner.legal))
+        logits = runner.logits(states, is_part)
+        growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
         for depth in range(self.size.depth - 1):
             front = growth.frontier
             above = front.parents[..., None]
             states = states.gather(1, above.expand(-1, -1, states.shape[2]))
             visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
-            states, visible = level(front.tokens, states, depth, visible, written)
+            states, visible = runner.level(front.tokens, states, depth, visible, written, is_part)
             written += front.tokens.shape[1]
-            growth.extend(*self._continuations(logits(states), growth, outcome, runner.legal))
+            logits = runner.logits(states, is_part)
+            growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
         return growth
 
     @property
@@ -135,13 +128,11 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
 
         Both are `[rows, frontier, top_k]`.
         """
-        rows = outcome.rows
-
         drafted = growth.frontier_paths if growth.counts else None
-        scores = self.context.processing.scores(logits, drafted, rows.prefix)
+        scores = self.context.processing.scores(logits, drafted, outcome.rows.prefix)
         if not self.context.processing.do_sample:
             # What counts is how likely a token is the mode, not how likely it is drawn.
-            scores = scores / self.head.temperature
+            scores = scores / self.head.config.temperature
         mass = scores.logsumexp(-1, keepdim=True)
         if legal is None:
             best, tokens = scores.topk(self.top_k)

@@ -1,55 +1,104 @@
-"""The draft head of EAGLE-3: one layer on low, middle and high states of the target."""
+"""The draft head of EAGLE-3: one layer on low, middle and high states of the target.
+
+It is read in the layouts of SafeAILab, SpecForge and speculators, and written in SpecForge's.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import (
-    LlamaMLP,
+    LlamaDecoderLayer,
     LlamaRMSNorm,
     LlamaRotaryEmbedding,
 )
 
 from ...errors import SoonerError
-from ..published import CONFIG, Weights
-from .base import DraftHead, Rotation, check_sizes, whole_vocabulary
-from .config import Eagle3Config
-from .published import RENAMES, read_eagle3_config, save_eagle3
+from ..draft_module import SIZES, DraftConfig, Rotation, refuse, saved_fields, whole_vocabulary
+from ..published import CONFIG, CONFIG_KEY, Weights, needed, renamed
+from .base import DraftHead
+
+ARCHITECTURE = "LlamaForCausalLMEagle3"
+RENAMES = (("midlayer.", "layer."), ("layers.0.", "layer."))
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+IDS = "eagle_aux_hidden_state_layer_ids"
 
 
-class Attention(nn.Module):
-    """The projections of the layer; it is `DraftHead` that attends."""
+@dataclass(frozen=True, kw_only=True)
+class Eagle3Config(DraftConfig):
+    """Holds what an EAGLE-3 head's config says beside sizes that its computation depends on.
 
-    def __init__(self, config: Eagle3Config) -> None:
-        super().__init__()
-        wide, bias = 2 * config.hidden_size, config.attention_bias
-        heads = config.num_attention_heads * config.head_dim
-        kv_heads = config.num_key_value_heads * config.head_dim
-        self.q_proj = nn.Linear(wide, heads, bias=bias)
-        self.k_proj = nn.Linear(wide, kv_heads, bias=bias)
-        self.v_proj = nn.Linear(wide, kv_heads, bias=bias)
-        self.o_proj = nn.Linear(heads, config.hidden_size, bias=bias)
-        if config.qk_norm:
-            self.q_norm = LlamaRMSNorm(config.head_dim, config.rms_norm_eps)
-            self.k_norm = LlamaRMSNorm(config.head_dim, config.rms_norm_eps)
+    With `mrope_section` in `rope_parameters`, positions are the target's.
 
+    Attributes:
+        layer_ids: `hidden_states` indices that it reads; `None` is EAGLE-3's own choice,
+            2, n/2 and n - 3 of n layers.
+        norm_before_residual: the residual is the normalised state.
+        norm_before_fc: the target's states are normalised before `fc`.
+    """
 
-class Layer(nn.Module):
-    """Holds the weights of the one layer, under their published names."""
+    vocab_size: int
+    layer_ids: tuple[int, ...] | None = None
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
 
-    def __init__(self, config: Eagle3Config) -> None:
-        super().__init__()
-        self.input_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.hidden_norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config)
-        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = LlamaMLP(config.llama())
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (kind := self.rope_parameters["rope_type"]) not in ROPE_TYPES:
+            raise SoonerError(
+                f"EAGLE-3 head: rope_type is '{kind}', whose angles depend on the length; known: "
+                f"{', '.join(ROPE_TYPES)}"
+            )
+        section = self.rope_parameters.get("mrope_section")
+        if section is not None and 2 * sum(section) != self.head_dim:
+            raise SoonerError(
+                f"EAGLE-3 head: mrope_section {list(section)} adds up to {sum(section)}, half of "
+                f"head_dim is {self.head_dim // 2}; give the config that was published"
+            )
+
+    @classmethod
+    def of_layout(cls, config: Mapping[str, Any], where: Path) -> Self:
+        """Returns what a config.json of any layout means.
+
+        Raises:
+            SoonerError: a key is missing.
+            UnsupportedError: an option that can't be run.
+        """
+        is_speculators = "speculators_model_type" in config
+        layer = config["transformer_layer_config"] if is_speculators else config
+        eagle = config.get("eagle_config") or {}
+        layers = layer.get("num_hidden_layers", 1)
+        kinds = set(layer.get("layer_types") or ()) - {"full_attention"}
+        ids = config.get(IDS) or eagle.get(IDS)
+        refuse("EAGLE-3 head", {
+            f"num_hidden_layers {layers}; one layer is run": layers != 1,
+            f"hidden_act '{layer.get('hidden_act')}'; SiLU is run":
+                layer.get("hidden_act", "silu") != "silu",
+            "use_aux_hidden_state false, a head on the last states alone":
+                not eagle.get("use_aux_hidden_state", True),
+            f"logit_scale {config.get('logit_scale')}": config.get("logit_scale", 1.0) != 1.0,
+            f"{'/'.join(sorted(kinds))} layers; full attention is run":
+                kinds or layer.get("use_sliding_window"),
+            "quantised weights; publish them as floats": config.get("quantization_config"),
+            "a partial rotation (partial_rotary_factor)":
+                layer.get("partial_rotary_factor", 1.0) != 1,
+            f"{IDS} {ids}; it must name three layers, as `fc` reads three":
+                ids is not None and len(ids) != 3,
+        })  # fmt: skip
+        needed(layer, "vocab_size", where)
+        # Speculators' k is hidden_states[k]; SpecForge's and SGLang's i is what layer i gives,
+        # hidden_states[i + 1]. Their default is not shifted.
+        shift = 0 if is_speculators else 1
+        given = None if ids is None else [int(number) + shift for number in ids]
+        raw = {"max_position_embeddings": 2048, **config, **layer, "layer_ids": given}
+        return cls.read(raw, where)
 
 
 class Eagle3Head(DraftHead):
@@ -62,47 +111,102 @@ class Eagle3Head(DraftHead):
     `lm_head` make logits of it, over all of the target's tokens or a reduced vocabulary.
 
     Args:
-        config: sizes and options.
-        has_embeddings: it has an embedding table of its own; else it uses the target's.
-        has_lm_head: it has an LM head; else it uses the target's.
+        config: sizes and options; without `draft_vocab_size`, the LM head is the target's.
     """
 
-    def __init__(
-        self, config: Eagle3Config, has_embeddings: bool = False, has_lm_head: bool = True
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim = config.head_dim
-        hidden, eps = config.hidden_size, config.rms_norm_eps
-        read = 3 * (config.target_hidden_size or hidden)
-        self.input_norm = LlamaRMSNorm(read, eps) if config.norm_before_fc else None
-        self.fc: nn.Linear = nn.Linear(read, hidden, bias=config.fc_bias)
-        self.layer = Layer(config)
-        self.norm = LlamaRMSNorm(hidden, eps)
-        drafted = config.draft_vocab_size or config.vocab_size
-        self.lm_head = nn.Linear(hidden, drafted, bias=False) if has_lm_head else None
-        self.embed_tokens = nn.Embedding(config.vocab_size, hidden) if has_embeddings else None
-        self.rotary = LlamaRotaryEmbedding(config.llama())
-        self.wants_positions = "mrope_section" in config.rope
-        # What the target calls each token that is drafted, `[draft_vocab_size]`.
-        self.register_buffer("token_ids", torch.arange(drafted), persistent=False)
-        self.register_buffer("axes", _axes(config), persistent=False)
-
+    title = "EAGLE-3"
+    config: Eagle3Config
     token_ids: Tensor
     axes: Tensor | None
 
-    @property
-    def attention(self) -> Any:
-        return self.layer.self_attn
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__(config)
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        llama = config.as_transformers(LlamaConfig, num_hidden_layers=1)
+        read = 3 * (config.target_hidden_size or hidden)
+        self.input_norm = LlamaRMSNorm(read, eps) if config.norm_before_fc else None
+        self.fc = nn.Linear(read, hidden, bias=False)
+        self.layer = LlamaDecoderLayer(llama, 0)
+        self.layer.hidden_norm = LlamaRMSNorm(hidden, eps)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            width = getattr(self.layer.self_attn, name).out_features
+            setattr(self.layer.self_attn, name, nn.Linear(2 * hidden, width, bias=False))
+        self.norm = LlamaRMSNorm(hidden, eps)
+        if config.draft_vocab_size is not None:
+            self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
+        self.rotary = LlamaRotaryEmbedding(llama)
+        self.token_ids = torch.arange(config.draft_vocab_size or config.vocab_size)
+        self.register_buffer("axes", _axes(config), persistent=False)
+        self.wants_positions = self.axes is not None
+
+    @staticmethod
+    def matches(config: Mapping[str, Any], names: set[str]) -> bool:
+        kinds = [config.get("speculators_model_type"), *(config.get("architectures") or ())]
+        if any("eagle3" in str(kind).lower() for kind in kinds):
+            return True
+        # SafeAILab's first heads name plain Llama; the layer on twice the width tells them.
+        return "draft_vocab_size" in config and names >= {"midlayer.hidden_norm.weight", "d2t"}
+
+    @classmethod
+    def load(
+        cls, folder: Path, config: Mapping[str, Any], layer_ids: Iterable[int] | None = None
+    ) -> Self:
+        """Returns the head of a folder, which may read other `hidden_states` than the config
+        means."""
+        weights = Weights.read(folder, "EAGLE-3 head", RENAMES)
+        sizes = Eagle3Config.of_layout(config, folder / CONFIG)
+        if layer_ids is not None:
+            sizes = replace(sizes, layer_ids=tuple(layer_ids))
+        tensors = weights.tensors
+        if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
+            tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"])
+        head = cls(sizes)
+        head.take_tables(weights)
+        attention, eps = head.layer.self_attn, sizes.rms_norm_eps
+        for name in ("q_norm", "k_norm"):
+            if f"layer.self_attn.{name}.weight" in tensors:
+                setattr(attention, name, LlamaRMSNorm(sizes.head_dim, eps))
+        for name, module in head.named_modules():
+            if isinstance(module, nn.Linear) and f"{name}.bias" in tensors:
+                module.bias = nn.Parameter(torch.empty(module.out_features))
+        weights.fill(head)
+        return head.eval()
+
+    def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Returns the head in SpecForge's layout, as SGLang and vLLM read it."""
+        config, ids = self.config, self.token_ids.cpu()
+        state = self.state_dict()
+        tensors = {renamed(name, [("layer.", "midlayer.")]): state[name] for name in state}
+        tensors["d2t"] = ids - torch.arange(len(ids))
+        tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+        rope = dict(config.rope_parameters)
+        theta = rope.pop("rope_theta")
+        content: dict[str, Any] = {
+            "architectures": [ARCHITECTURE],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "num_hidden_layers": 1,
+            **{name: getattr(config, name) for name in (*SIZES, "vocab_size")},
+            "attention_bias": "layer.self_attn.q_proj.bias" in state,
+            "mlp_bias": "layer.mlp.up_proj.bias" in state,
+            "rope_theta": theta,
+            "rope_scaling": None if rope == {"rope_type": "default"} else rope,
+            "max_position_embeddings": config.max_position_embeddings,
+            "tie_word_embeddings": False,
+            "draft_vocab_size": len(ids),
+            "target_hidden_size": config.target_hidden_size or config.hidden_size,
+            "torch_dtype": str(self.dtype).removeprefix("torch."),
+            "use_cache": True,
+            CONFIG_KEY: saved_fields(config),
+        }
+        if config.layer_ids is not None:  # layer i gives hidden_states[i + 1]
+            below = [number - 1 for number in config.layer_ids]
+            content["eagle_config"] = {IDS: below, "use_aux_hidden_state": True}
+        return content, tensors
 
     @property
     def vocab_size(self) -> int | None:
         return None if self.lm_head is None else len(self.token_ids)
-
-    @property
-    def needs_ids(self) -> bool:
-        return self.embed_tokens is not None
 
     def layer_ids_for(self, adapter: Any) -> tuple[int, ...]:
         if self.config.layer_ids is not None:
@@ -117,11 +221,6 @@ class Eagle3Head(DraftHead):
 
     def check(self, adapter: Any) -> None:
         super().check(adapter)
-        config, width = self.config, int(adapter.text_config.hidden_size)
-        sizes = {"hidden_size": (config.target_hidden_size or config.hidden_size, width)}
-        if self.embed_tokens is None or self.lm_head is None:
-            sizes["width of embedding and head"] = (config.hidden_size, width)
-        check_sizes("draft head", adapter, sizes)
         highest = int(self.token_ids.max())
         if self.lm_head is not None and highest >= adapter.vocab_size:
             raise SoonerError(
@@ -129,11 +228,7 @@ class Eagle3Head(DraftHead):
                 f"{adapter.vocab_size - 1}; give the target that it was trained for"
             )
 
-    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
-        """Write `config.json` and `model.safetensors` in SpecForge's layout."""
-        save_eagle3(self, folder, dtype)
-
-    def placed(self, target: Any) -> DraftHead:
+    def placed(self, target: Any) -> Self:
         head = super().placed(target)
         table, weight = getattr(target.embedding, "weight", None), self.embed_tokens
         if weight is None or not isinstance(table, Tensor) or weight.weight.shape != table.shape:
@@ -184,11 +279,8 @@ class Eagle3Head(DraftHead):
     def attention_input(self, fused: Tensor) -> Tensor:
         return fused[..., : 2 * self.config.hidden_size]
 
-    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
-        layer = self.layer
-        residual = fused[..., 2 * self.config.hidden_size :]
-        states = residual + layer.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
-        return states + layer.mlp(layer.post_attention_layernorm(states))
+    def residual(self, fused: Tensor) -> Tensor:
+        return fused[..., 2 * self.config.hidden_size :]
 
     def drafted_logits(self, states: Tensor) -> Tensor:
         """Returns logits of the reduced vocabulary, `[rows, entries, draft_vocab_size]`."""
@@ -206,42 +298,12 @@ class Eagle3Head(DraftHead):
 
 def _axes(config: Eagle3Config) -> Tensor | None:
     """Axis of the position that turns each frequency, `[head_dim / 2]`, as in Qwen's M-RoPE."""
-    section = config.rope.get("mrope_section")
+    section = config.rope_parameters.get("mrope_section")
     if section is None:
         return None
-    if not config.rope.get("mrope_interleaved"):
+    if not config.rope_parameters.get("mrope_interleaved"):
         return torch.tensor([axis for axis, size in enumerate(section) for _ in range(size)])
     axes: Tensor = torch.zeros(config.head_dim // 2, dtype=torch.long)
     for axis in range(1, len(section)):
         axes[axis : len(section) * section[axis] : len(section)] = axis
     return axes
-
-
-def load_eagle3(
-    folder: Path, config: Mapping[str, Any], layer_ids: Iterable[int] | None = None
-) -> Eagle3Head:
-    """Returns an EAGLE-3 head in eval mode, fp32.
-
-    Args:
-        folder: with its weights.
-        config: its config.json.
-        layer_ids: `hidden_states` indices that it reads, in place of those that the config means.
-
-    Raises:
-        SoonerError: unknown, missing or misshapen tensors, or values out of range, by name.
-        UnsupportedError: an option of the layout that can't be run.
-    """
-    weights = Weights.read(folder, "EAGLE-3 head", RENAMES)
-    tensors = weights.tensors
-    sizes = read_eagle3_config(config, set(tensors), folder / CONFIG)
-    if layer_ids is not None:
-        sizes = replace(sizes, layer_ids=tuple(layer_ids))
-    if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
-        tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"])
-    has_lm_head = "lm_head.weight" in tensors or sizes.draft_vocab_size is not None
-    head = Eagle3Head(sizes, "embed_tokens.weight" in tensors, has_lm_head)
-    ids = weights.take_vocabulary(len(head.token_ids), sizes.vocab_size)
-    weights.fill(head)
-    if ids is not None:
-        head.token_ids.copy_(ids)
-    return head.eval()

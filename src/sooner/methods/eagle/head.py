@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from ..published import Weights, write
+from ...checks import check_keys
+from ...errors import SoonerError
+from ..draft_module import SIZES, DraftConfig
+from ..published import CONFIG, Weights
 from .base import DraftHead
-from .config import EagleConfig
-from ..target_print import fingerprint
+
+KIND = "eagle_head"
+KEYS = ("model_type", *SIZES, "rope_theta", "temperature", "target", "provenance")
+"""Keys of its config.json."""
 
 
 class EagleHead(DraftHead):
@@ -32,16 +40,15 @@ class EagleHead(DraftHead):
         config: sizes.
     """
 
-    def __init__(self, config: EagleConfig) -> None:
-        super().__init__()
-        self.config = config
-        llama = config.llama()
+    title = "sooner's draft head"
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__(config)
+        llama = config.as_transformers(LlamaConfig, num_hidden_layers=1)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
         self.layer = LlamaDecoderLayer(llama, 0)
-        self.layer.input_layernorm = nn.Identity()  # type: ignore[assignment]
+        self.layer.input_layernorm = nn.Identity()
         self.rotary = LlamaRotaryEmbedding(llama)
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim = config.head_dim
 
     @staticmethod
     def for_target(model: Any) -> EagleHead:
@@ -49,44 +56,30 @@ class EagleHead(DraftHead):
         from ...models import Adapter, adapt
 
         adapter = model if isinstance(model, Adapter) else adapt(model)
-        config = EagleConfig.like(adapter.text_config, fingerprint(adapter))
-        return EagleHead(config).to(adapter.device)
+        return EagleHead(DraftConfig.like(adapter)).to(adapter.device)
 
-    @property
-    def attention(self) -> Any:
-        return self.layer.self_attn
+    @staticmethod
+    def matches(config: Mapping[str, Any], names: set[str]) -> bool:
+        return config.get("model_type") == KIND
+
+    @classmethod
+    def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
+        path = folder / CONFIG
+        if (kind := config.get("model_type")) != KIND:
+            raise SoonerError(
+                f"'{path}' is of model_type {kind!r}, a draft head is of '{KIND}'; give a folder "
+                "that `sooner train draft` wrote"
+            )
+        check_keys(f"key of '{path}'", config, KEYS)
+        head = cls(DraftConfig.read(config, path))
+        Weights.read(folder, cls.kind).fill(head)
+        return head.eval()
+
+    def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        fields = asdict(self.config)
+        fields |= {"model_type": KIND, "rope_theta": self.config.rope_parameters["rope_theta"]}
+        return {name: fields[name] for name in KEYS}, self.state_dict()
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
         return self.fc(torch.cat([embeds.to(self.dtype), states.to(self.dtype)], -1))
-
-    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
-        """Returns the next states, `[rows, entries, hidden]`, from the layer's input and its
-        attention.
-        """
-        flat = attended.transpose(1, 2).flatten(2)
-        states = fused + self.layer.self_attn.o_proj(flat)
-        return states + self.layer.mlp(self.layer.post_attention_layernorm(states))
-
-    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
-        """Write `config.json` and `model.safetensors`, each whole or not at all.
-
-        Args:
-            dtype: of the file; by default the head's own.
-        """
-        write(folder, self.config.as_dict(), self.state_dict(), dtype)
-
-    @staticmethod
-    def from_pretrained(
-        folder: Path | str,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> EagleHead:
-        """Read a head.
-
-        Raises:
-            SoonerError: no head in this folder, or its files do not fit together.
-        """
-        head = EagleHead(EagleConfig.load(Path(folder)))
-        Weights.read(Path(folder), "draft head").fill(head)
-        return head.to(device, dtype).eval()

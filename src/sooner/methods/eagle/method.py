@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.stats.run import EXACT, RELAXED
 from ...errors import SoonerError
-from ..checks import positive, positive_or_auto
+from ..checks import positive
 from ..context import Context
-from ..settings import MethodSettings
 from ..target_layers import read_layers
-from ..trained_method import Placed, TrainedMethod
-from ..tree_size import MeasuredSize, Size, TreeSize
+from ..trained import TrainedMethod
+from ..tree_size import Size
 from .drafter import EagleDrafter
 
 if TYPE_CHECKING:
@@ -61,19 +60,21 @@ class Eagle(TrainedMethod):
     tolerance: Tolerance | None = None
     name: ClassVar[str] = "eagle"
     trained: ClassVar[str] = "head"
+    size: ClassVar[str] = "nodes"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top_k is None:
             object.__setattr__(self, "top_k", getattr(self.head, "default_top_k", 8))
         positive(self, "depth", "top_k", "max_nodes")
-        positive_or_auto(self, "nodes")
         if self.legal is not None:
-            object.__setattr__(self, "legal", _checked_ids(self.legal))
-
-    @classmethod
-    def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(settings.head, nodes=settings.num_draft_tokens)
+            ids = tuple(sorted({int(token) for token in self.legal}))
+            if not ids or ids[0] < 0:
+                raise SoonerError(
+                    f"Eagle: legal is {list(ids)[:3]}; give the ids that may be drafted, 0 or more "
+                    "each, or None for all"
+                )
+            object.__setattr__(self, "legal", ids)
 
     @property
     def mode(self) -> str:
@@ -84,48 +85,20 @@ class Eagle(TrainedMethod):
     def drafts_chains(self) -> bool:
         return self.top_k == 1
 
-    def slot_bytes(self) -> int:
-        config = self.head.config
-        heads = 2 * config.num_key_value_heads  # of keys, and of values
-        return int(heads * config.head_dim * self.head.dtype.itemsize)
-
-    def largest_block(self) -> int:
-        return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
+    def largest(self) -> Size:
+        return Size(self.max_nodes if self.nodes == "auto" else int(self.nodes), self.depth)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        placed = self.placed(context)
-        head = placed.drafter
+        head, sizing = self.placed(context)
+        vocab = context.target.vocab_size
+        if self.legal is not None and self.legal[-1] >= vocab:
+            raise SoonerError(
+                f"Eagle: legal has id {self.legal[-1]}, the target's vocabulary ends at "
+                f"{vocab - 1}; give ids of this target"
+            )
         if layer_ids := head.layer_ids_for(context.target):
             read_layers(context, layer_ids)
-        _check_legal(self.legal, context.target.vocab_size)
-        sizing = self._sizing(placed, context)
         drafter = EagleDrafter(head, context, sizing, self.top_k or 1, self.legal)
         if self.tolerance is None or self.tolerance.is_exact:
             return drafter, follow_choices
         return drafter, self.tolerance.rule(context)
-
-    def copy_at(self, target: Any) -> Any:
-        return self.head.placed(target)  # some heads share parts of the target
-
-    def _sizing(self, placed: Placed, context: Context) -> TreeSize:
-        if self.nodes != "auto":
-            return TreeSize(Size(int(self.nodes), self.depth))
-        return placed.sizing(lambda: MeasuredSize(Size(self.max_nodes, self.depth)), context)
-
-
-def _checked_ids(legal: Any) -> tuple[int, ...]:
-    ids = tuple(sorted({int(token) for token in legal}))
-    if not ids or ids[0] < 0:
-        raise SoonerError(
-            f"Eagle: legal is {list(ids)[:3]}; give the ids that may be drafted, 0 or more each, "
-            "or None for all"
-        )
-    return ids
-
-
-def _check_legal(legal: tuple[int, ...] | None, vocab: int) -> None:
-    if legal is not None and legal[-1] >= vocab:
-        raise SoonerError(
-            f"Eagle: legal has id {legal[-1]}, the target's vocabulary ends at {vocab - 1}; give "
-            "ids of this target"
-        )

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import SoonerError, UnsupportedError
-from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files, write
-from .base import DraftHead, Rotation, check_sizes
-from .published import FIELDS, sooner_fields
+from ..draft_module import Rotation, read_saved, saved_fields
+from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files
 from ..target_print import fingerprint
+from .base import DraftHead
 
 FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
 """Types of text models whose decoder layers are computed here, as `MtpHead.estimate` has it."""
@@ -28,47 +28,44 @@ class Layout:
 
     Attributes:
         prefixes: what may stand in front of all of them; `{n}` is the target's number of layers.
-        fc, embed_norm, hidden_norm, norm: of the parts around the decoder layer.
-        layer: in front of the decoder layer's.
+        renames: pairs of what a name begins with behind the prefix, and `MtpHead`'s; that of `fc`
+            is the first.
+        depth: key of the config that tells how many layers there are.
         goes_on_normed: the next token is drafted from the state behind `norm`, not before it.
         copies: of the target's embedding and LM head, which are passed over.
     """
 
     prefixes: tuple[str, ...]
-    fc: str
-    embed_norm: str
-    hidden_norm: str
-    norm: str
-    layer: str
+    renames: tuple[tuple[str, str], ...]
+    depth: str
     goes_on_normed: bool
     copies: tuple[str, ...] = ()
 
-    @property
-    def renames(self) -> tuple[tuple[str, str], ...]:
-        """Returns pairs of what a published name begins with behind the prefix, and `MtpHead`'s."""
-        return ((f"{self.fc}.", "fc."), (f"{self.embed_norm}.", "embed_norm."),
-                (f"{self.hidden_norm}.", "hidden_norm."), (f"{self.norm}.", "norm."),
-                (self.layer, "layer."))  # fmt: skip
-
 
 QWEN = Layout(
-    prefixes=("mtp.", "model.mtp."),
-    fc="fc",
-    embed_norm="pre_fc_norm_embedding",
-    hidden_norm="pre_fc_norm_hidden",
-    norm="norm",
-    layer="layers.0.",
+    ("mtp.", "model.mtp."),
+    (
+        ("fc.", "fc."),
+        ("pre_fc_norm_embedding.", "embed_norm."),
+        ("pre_fc_norm_hidden.", "hidden_norm."),
+        ("norm.", "norm."),
+        ("layers.0.", "layer."),
+    ),
+    "mtp_num_hidden_layers",
     goes_on_normed=True,
 )
 """Qwen3.5's, as vLLM's `qwen3_5_mtp` reads it."""
 
 GLM = Layout(
-    prefixes=("model.language_model.layers.{n}.", "model.layers.{n}."),
-    fc="eh_proj",
-    embed_norm="enorm",
-    hidden_norm="hnorm",
-    norm="shared_head.norm",
-    layer="",
+    ("model.language_model.layers.{n}.", "model.layers.{n}."),
+    (
+        ("eh_proj.", "fc."),
+        ("enorm.", "embed_norm."),
+        ("hnorm.", "hidden_norm."),
+        ("shared_head.norm.", "norm."),
+        ("", "layer."),
+    ),
+    "num_nextn_predict_layers",
     goes_on_normed=False,
     copies=("shared_head.head.weight", "embed_tokens.weight"),
 )
@@ -82,21 +79,15 @@ def find_layout(config: Mapping[str, Any], names: Iterable[str]) -> tuple[Layout
         config: its config.json.
         names: of its tensors.
     """
-    layers = (config.get("text_config") or config).get("num_hidden_layers")
-    present = set(names)
-    for layout in (QWEN, GLM):
-        for prefix in layout.prefixes:
-            prefix = prefix.format(n=layers)
-            if f"{prefix}{layout.fc}.weight" in present:
-                return layout, prefix
-    return None
-
-
-def is_mtp(config: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Whether a folder holds an MTP layer, or tensors that are called so."""
-    present = set(names)
-    return find_layout(config, present) is not None or any(
-        name.startswith("mtp.") for name in present
+    layers, present = (config.get("text_config") or config).get("num_hidden_layers"), set(names)
+    return next(
+        (
+            (layout, prefix)
+            for layout in (QWEN, GLM)
+            for prefix in (pattern.format(n=layers) for pattern in layout.prefixes)
+            if f"{prefix}{layout.renames[0][0]}weight" in present
+        ),
+        None,
     )
 
 
@@ -107,9 +98,7 @@ class MtpConfig:
     Attributes:
         model: transformers' config of the target.
         layout: what its tensors are called, and which of its states it goes on from.
-        temperature: of its confidences under greedy decoding.
-        target: fingerprint of the target (`target_print`), if sooner trained it.
-        provenance: how it was trained, if sooner did it.
+        temperature, target, provenance: as of `DraftConfig`.
 
     Raises:
         UnsupportedError: a family whose layers aren't computed here.
@@ -134,20 +123,10 @@ class MtpConfig:
         return self.model.get_text_config()
 
     @property
-    def num_key_value_heads(self) -> int:
-        return int(self.text.num_key_value_heads)
-
-    @property
     def head_dim(self) -> int:
         text = self.text
         head_dim = getattr(text, "head_dim", None)
         return int(head_dim or text.hidden_size // text.num_attention_heads)
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether layers of the target keep a state, so that its drafts have to be chains."""
-        kinds = getattr(self.text, "layer_types", None) or ()
-        return any("attention" not in kind or kind == "linear_attention" for kind in kinds)
 
 
 class MtpHead(DraftHead):
@@ -162,16 +141,14 @@ class MtpHead(DraftHead):
         config: the target's, and the layout.
     """
 
+    kind, title = "MTP layer", "native MTP"
     config: MtpConfig
 
     def __init__(self, config: MtpConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         text = config.text
-        self.config = config
-        self.heads, self.kv_heads = int(text.num_attention_heads), config.num_key_value_heads
-        self.head_dim = config.head_dim
         stack = _single_layer(text)
-        self.layer: Any = stack.layers[0].to_empty(device="cpu")
+        self.layer = stack.layers[0].to_empty(device="cpu")
         norm, hidden = type(stack.norm), int(text.hidden_size)
         self.embed_norm = norm(hidden, eps=text.rms_norm_eps)
         self.hidden_norm = norm(hidden, eps=text.rms_norm_eps)
@@ -181,11 +158,15 @@ class MtpHead(DraftHead):
         self._turn = sys.modules[type(self.layer).__module__].apply_rotary_pos_emb
         # What sooner trains counts tokens, whatever the target does.
         self.wants_positions = "mrope_section" in (text.rope_parameters or {}) and not config.target
-        if self.attention.q_proj.out_features == 2 * self.heads * self.head_dim:
-            # Qwen3.5: a head's queries lie before its gates; `load_mtp` parts them.
-            bias = self.attention.q_proj.bias is not None
-            self.attention.q_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
-            self.attention.gate_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
+        kinds = getattr(text, "layer_types", None) or ()
+        if any("attention" not in kind or kind == "linear_attention" for kind in kinds):
+            self.default_top_k = 1  # layers that keep a state take chains
+        attention, width = self.layer.self_attn, text.num_attention_heads * self.head_dim
+        if attention.q_proj.out_features == 2 * width:
+            # Qwen3.5: a head's queries lie before its gates; `load` parts them.
+            bias = attention.q_proj.bias is not None
+            attention.q_proj = nn.Linear(hidden, width, bias=bias)
+            attention.gate_proj = nn.Linear(hidden, width, bias=bias)
 
     @staticmethod
     def like(adapter: Any) -> MtpHead:
@@ -213,42 +194,65 @@ class MtpHead(DraftHead):
             head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
         return head
 
-    @property
-    def attention(self) -> Any:
-        return self.layer.self_attn
+    @staticmethod
+    def matches(config: Mapping[str, Any], names: set[str]) -> bool:
+        """Returns whether a folder holds an MTP layer, or tensors that are called so."""
+        is_known = find_layout(config, names) is not None
+        return is_known or any(name.startswith("mtp.") for name in names)
 
-    @property
-    def default_top_k(self) -> int:
-        return 1 if self.config.keeps_state else super().default_top_k
+    @classmethod
+    def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
+        """Returns the MTP layer of a target's checkpoint; nothing else is read of it."""
+        files = tensor_files(folder)
+        match = find_layout(config, files)
+        if match is None:
+            first = min(name for name in files if name.startswith("mtp."))
+            raise UnsupportedError(
+                f"'{folder}' has tensors of an MTP layer ('{first}') in a layout that isn't known; "
+                "it takes a `Layout` with its names: 'mtp.fc.weight' (Qwen) and 'eh_proj.weight' "
+                "of a layer behind all others (GLM) are read"
+            )
+        layout, prefix = match
+        depth = (config.get("text_config") or config).get(layout.depth, 1)
+        second = f"{prefix}layers.1."
+        if depth not in (None, 1) or any(name.startswith(second) for name in files):
+            raise UnsupportedError(
+                f"'{folder}' has several MTP layers ({layout.depth} {depth}), each for one token "
+                "ahead; one layer that goes on from its own state is run. It takes a cache for each"
+            )
+        model = _model_config(folder, config)
+        head = cls(MtpConfig(model, layout, **read_saved(config)))
+        weights = Weights.read(folder, cls.kind, layout.renames, prefix, layout.copies)
+        if hasattr(head.layer.self_attn, "gate_proj"):
+            _part_gates(weights, head.head_dim)
+        weights.fill(head)
+        return head.eval()
 
-    def check(self, adapter: Any) -> None:
-        super().check(adapter)
+    def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Returns config.json, the target's, and the tensors of the layer alone."""
+        layout, tensors = self.config.layout, dict(self.state_dict())
+        for name in [name for name in tensors if ".self_attn.gate_proj." in name]:
+            query = name.replace("gate_proj", "q_proj")
+            pair = (tensors[query], tensors.pop(name))
+            split = [weight.unflatten(0, (-1, self.head_dim)) for weight in pair]
+            tensors[query] = torch.cat(split, 1).flatten(0, 1)
+        prefix = layout.prefixes[0].format(n=self.config.text.num_hidden_layers)
+        back = [(ours, published) for published, ours in layout.renames]
+        named = {prefix + renamed(name, back): value for name, value in tensors.items()}
+        return {**self.config.model.to_diff_dict(), CONFIG_KEY: saved_fields(self.config)}, named
+
+    def target_sizes(self, adapter: Any) -> dict[str, tuple[Any, Any]]:
         mine, other = self.config.text, adapter.text_config
         names = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
-        sizes = {name: (getattr(mine, name), getattr(other, name)) for name in names}
-        check_sizes("MTP layer", adapter, sizes)
+        return {name: (getattr(mine, name), getattr(other, name)) for name in names}
 
-    def placed(self, target: Any) -> DraftHead:
-        head: Any = super().placed(target)
+    def placed(self, target: Any) -> Self:
+        head = super().placed(target)
         if (experts := getattr(head.layer.mlp, "experts", None)) is not None:
             # As the target's, since not each is there for every dtype.
             kind = getattr(target.text_config, "_experts_implementation", None)
             experts.config._experts_implementation = kind
         return head
-
-    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
-        """Write `config.json`, the target's, and `model.safetensors` with the layer alone."""
-        layout, tensors = self.config.layout, dict(self.state_dict())
-        for name in [name for name in tensors if ".self_attn.gate_proj." in name]:
-            query = name.replace("gate_proj", "q_proj")
-            pair = [tensors[query], tensors.pop(name)]
-            split = [weight.unflatten(0, (self.heads, self.head_dim)) for weight in pair]
-            tensors[query] = torch.cat(split, 1).flatten(0, 1)
-        prefix = layout.prefixes[0].format(n=self.config.text.num_hidden_layers)
-        back = [(ours, published) for published, ours in layout.renames]
-        named = {prefix + renamed(name, back): value for name, value in tensors.items()}
-        fields = {name: getattr(self.config, name) for name in FIELDS}
-        write(folder, {**self.config.model.to_diff_dict(), CONFIG_KEY: fields}, named, dtype)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Returns rotations, also of positions by axis, `[axes, rows, entries]`."""
@@ -272,9 +276,9 @@ class MtpHead(DraftHead):
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         layer, flat = self.layer, attended.transpose(1, 2).flatten(2)
-        if hasattr(self.attention, "gate_proj"):
-            flat = flat * self.attention.gate_proj(self.attention_input(fused)).sigmoid()
-        mixed = self.attention.o_proj(flat)
+        if hasattr(layer.self_attn, "gate_proj"):
+            flat = flat * layer.self_attn.gate_proj(self.attention_input(fused)).sigmoid()
+        mixed = layer.self_attn.o_proj(flat)
         if hasattr(layer, "post_self_attn_layernorm"):
             mixed = layer.post_self_attn_layernorm(mixed)
         states = fused + mixed
@@ -302,46 +306,11 @@ def _single_layer(text: Any) -> Any:
         return made(small)
 
 
-def load_mtp(folder: Path, config: Mapping[str, Any]) -> MtpHead:
-    """The MTP layer of a target's checkpoint, in eval mode, fp32; nothing else is read of it.
-
-    Args:
-        folder: of the checkpoint.
-        config: its config.json.
-
-    Raises:
-        SoonerError: unknown, missing or misshapen tensors, by name.
-        UnsupportedError: a family, a number of layers or a layout that isn't run.
-    """
-    files = tensor_files(folder)
-    match = find_layout(config, files)
-    if match is None:
-        first = min(name for name in files if name.startswith("mtp."))
-        raise UnsupportedError(
-            f"'{folder}' has tensors of an MTP layer ('{first}') in a layout that isn't known; it "
-            "takes a `Layout` with its names: 'mtp.fc.weight' (Qwen) and 'eh_proj.weight' of a "
-            "layer behind all others (GLM) are read"
-        )
-    layout, prefix = match
-    _check_depth(
-        folder, layout, any(name.startswith(f"{prefix}layers.1.") for name in files), config
-    )
-    model = _model_config(folder, config)
-    head = MtpHead(MtpConfig(model, layout, **sooner_fields(config)))
-    weights = Weights.read(folder, "MTP layer", layout.renames, prefix, layout.copies)
-    if hasattr(head.attention, "gate_proj"):
-        _part_gates(weights, head)
-    weights.fill(head)
-    return head.eval()
-
-
 def _model_config(folder: Path, config: Mapping[str, Any]) -> Any:
     from transformers import AutoConfig
 
+    fields = {name: config[name] for name in config if name not in (CONFIG_KEY, "model_type")}
     try:
-        fields = {
-            name: value for name, value in config.items() if name not in (CONFIG_KEY, "model_type")
-        }
         return AutoConfig.for_model(str(config.get("model_type")), **fields)
     except (ValueError, TypeError, KeyError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -351,30 +320,13 @@ def _model_config(folder: Path, config: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _check_depth(folder: Path, layout: Layout, has_more: bool, config: Mapping[str, Any]) -> None:
-    """Refuse several MTP layers behind each other."""
-    text = config.get("text_config") or config
-    name = "mtp_num_hidden_layers" if layout is QWEN else "num_nextn_predict_layers"
-    depth = text.get(name, 1)
-    if depth not in (None, 1) or has_more:
-        raise UnsupportedError(
-            f"'{folder}' has several MTP layers ({name} {depth}), each for one token ahead; one "
-            "layer that goes on from its own state is run. It takes a cache for each"
-        )
-
-
-def _part_gates(weights: Weights, head: MtpHead) -> None:
+def _part_gates(weights: Weights, head_dim: int) -> None:
     """Part a published `q_proj` into queries and gates, which lie head by head."""
     for kind in ("weight", "bias"):
         name = f"layer.self_attn.q_proj.{kind}"
-        if (value := weights.tensors.get(name)) is None:
-            continue
-        rows = 2 * head.heads * head.head_dim
-        if len(value) != rows:
-            raise SoonerError(
-                f"'{weights.sources[name]}' has {len(value)} rows, by its config.json it must have "
-                f"{rows}; give files that were published together"
-            )
-        split = value.unflatten(0, (head.heads, 2, head.head_dim))
+        value = weights.tensors.get(name)
+        if value is None or len(value) % (2 * head_dim):
+            continue  # `fill` names what does not fit
+        split = value.unflatten(0, (-1, 2, head_dim))
         for at, part in enumerate(("q_proj", "gate_proj")):
             weights.tensors[name.replace("q_proj", part)] = split[:, at].flatten(0, 1)

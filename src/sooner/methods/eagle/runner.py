@@ -102,30 +102,13 @@ class HeadRunner(DraftRunner):
             sizes: real entries of each row, at least one, `[rows]`.
             counts: the same on the host.
         """
-        cache = self.cache
-        # A block is as wide for all rows, and a row near its end has room for its own entries only.
-        while embeds.shape[1] > (room := cache.capacity - cache.longest):
-            now = [min(max(count - room, 0), room) for count in counts]
-            first = torch.tensor(now, device=embeds.device)
-            self._commit(embeds[:, : max(now)], states[:, : max(now)], first, now)
-            counts = [count - some for count, some in zip(counts, now, strict=True)]
-            embeds, states = (_without(tensor, first, max(counts)) for tensor in (embeds, states))
-            sizes = sizes.to(first.device) - first
-        (estimate,) = self._commit(embeds, states, sizes, counts)
-        return estimate
-
-    def _commit(
-        self, embeds: Tensor, states: Tensor, sizes: Tensor, counts: list[int]
-    ) -> tuple[Tensor, ...]:
-        """`feed` for entries that fit into the cache."""
         cache, device = self.cache, self.head.device
-        cache.reserve(embeds.shape[1])
         cache.lengths_on(device)
         inputs, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
-        estimates = self.launch("feed", self._feed, *inputs, sizes, is_ragged=True)
+        (estimate,) = self.launch("feed", self._feed, *inputs, sizes, is_ragged=True)
         cache.commit_path(sizes[:, None], sizes, is_chain=True)
         cache.note_commit(counts)
-        return estimates
+        return estimate
 
     def _feed(self, embeds: Tensor, states: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
         """Write entries, and estimate behind the last of each row's `sizes [rows]`."""
@@ -142,7 +125,13 @@ class HeadRunner(DraftRunner):
         return (head.estimate(last, head.attend_block(queries, keys, values, last_entry)),)
 
     def level(
-        self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
+        self,
+        tokens: Tensor,
+        states: Tensor,
+        depth: int,
+        visible: Tensor,
+        written: int,
+        is_part: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Forward one level of trees, uncommitted.
 
@@ -152,23 +141,35 @@ class HeadRunner(DraftRunner):
             depth: how far the level lies behind the committed entries; 0 is right behind them.
             visible: what their parents see of the tree, as bits, `[rows, entries, words]`.
             written: entries of upper levels.
+            is_part: it is within a part that is launched.
 
         Returns:
             The estimates `[rows, entries, hidden]`, and what each entry itself sees.
         """
+        head, whole = self.head, written + tokens.shape[1]
 
         def run(tokens: Tensor, states: Tensor, visible: Tensor) -> tuple[Tensor, ...]:
-            return self.forward_level(tokens, states, depth, visible, written)
+            lengths = self.cache.lengths_on(head.device)
+            visible = visible | self._self_masks[:, written:whole]
+            block = Block(lengths, ancestors=visible, written=written)
+            rotation = self._at(lengths[:, None] + depth)
+            embeds = head.embed(self.adapter.embed_tokens(tokens), tokens)
+            fused = head.fuse(embeds.to(head.device), states)
+            keys, values = self._write(block, *head.keys_values(fused, rotation))
+            queries = head.queries(fused, rotation)
+            return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
 
-        whole = written + tokens.shape[1]
-        key = ("level", depth, written)
-        states, visible = self.launch_levels(key, whole, run, tokens, states, visible)
+        if is_part:
+            states, visible = run(tokens, states, visible)
+        else:
+            key = ("level", depth, written)
+            states, visible = self.launch_levels(key, whole, run, tokens, states, visible)
         return states, visible
 
     def launch_levels(
         self, key: Hashable, entries: int, run: Part, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """`launch` for levels, which `run` forwards by `forward_level` and `forward_logits`.
+        """`launch` for what forwards levels.
 
         Args:
             entries: of all levels up to these.
@@ -176,21 +177,6 @@ class HeadRunner(DraftRunner):
         self.cache.reserve(entries)
         self.cache.lengths_on(self.head.device)
         return self.launch(key, run, *inputs)
-
-    def forward_level(
-        self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
-    ) -> tuple[Tensor, Tensor]:
-        """`level`, for which room is reserved."""
-        head, whole = self.head, written + tokens.shape[1]
-        lengths = self.cache.lengths_on(head.device)
-        visible = visible | self._self_masks[:, written:whole]
-        block = Block(lengths, ancestors=visible, written=written)
-        rotation = self._at(lengths[:, None] + depth)
-        embeds = head.embed(self.adapter.embed_tokens(tokens), tokens)
-        fused = head.fuse(embeds.to(head.device), states)
-        keys, values = self._write(block, *head.keys_values(fused, rotation))
-        queries = head.queries(fused, rotation)
-        return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
 
     def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """Write a block's keys and values; the whole stores."""
@@ -200,14 +186,13 @@ class HeadRunner(DraftRunner):
         cache.block_slots = None
         return stores
 
-    def logits(self, states: Tensor) -> Tensor:
+    def logits(self, states: Tensor, is_part: bool = False) -> Tensor:
         """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
-        (logits,) = self.launch("logits", lambda inputs: (self.forward_logits(inputs),), states)
-        return logits
 
-    def forward_logits(self, states: Tensor) -> Tensor:
-        """`logits`, within what is launched."""
-        logits: Tensor = self.head.scores(states, self.adapter)
+        def run(states: Tensor) -> tuple[Tensor, ...]:
+            return (self.head.scores(states, self.adapter),)
+
+        (logits,) = run(states) if is_part else self.launch("logits", run, states)
         return logits
 
     def use(self, rows: int) -> None:
@@ -232,10 +217,3 @@ class HeadRunner(DraftRunner):
             return self.at(slots)
         rotation: tuple[Tensor, Tensor] = self.head.rotation(self._delta.used[..., None] + slots)
         return rotation
-
-
-def _without(entries: Tensor, first: Tensor, width: int) -> Tensor:
-    """`entries [rows, entries, hidden]` behind the first few of each row, `width` of them."""
-    index = first[:, None] + torch.arange(width, device=first.device)
-    index = index.clamp(max=entries.shape[1] - 1)[..., None]
-    return entries.gather(1, index.expand(-1, -1, entries.shape[2]))

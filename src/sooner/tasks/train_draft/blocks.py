@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...methods.dflash.config import DFlashConfig
 from ...methods.dflash.denoiser import DFlashModel
-from ...methods.published import layer_sizes, rope_theta
-from .dataset import TrainingSample
+from .dataset import Place, TrainingSample
 from .settings import BlockTraining
 
 IGNORED = -100
@@ -124,29 +123,43 @@ def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: 
     return torch.cat([past.flatten(1, 2), diagonal], 2)[:, None]
 
 
-class BlockLoss(nn.Module):
-    """Cross-entropy with what the target said, the early places of a block counting more.
+class BlockTask(nn.Module):
+    """A DFlash drafter that learns.
 
-    Place `k` (from 1) weighs `exp(-(k - 1) / decay)`: a wrong token makes all behind it worthless
-    (DFlash, Chen et al. 2026, section 4).
+    Its loss is the cross-entropy with what the target said, the early places of a block counting
+    more. Place `k` (from 1) weighs `exp(-(k - 1) / decay)`: a wrong token makes all behind it
+    worthless (DFlash, Chen et al. 2026, section 4).
 
     Args:
-        model: what is trained.
+        head: what is trained.
         adapter: the target's adapter, frozen.
-        decay: gamma.
+        settings: the recipe.
     """
 
-    def __init__(self, model: DFlashModel, adapter: Any, decay: float) -> None:
+    measured, temperature = 128, 1.0
+
+    def __init__(self, head: DFlashModel, adapter: Any, settings: BlockTraining) -> None:
         super().__init__()
-        self.model, self.decay = model, decay
+        self.head, self.settings = head, settings
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
+
+    @staticmethod
+    def first_head(adapter: Any, settings: BlockTraining, samples: Sequence[Place]) -> DFlashModel:
+        """Returns a drafter with random weights."""
+        return DFlashModel(drafter_config(settings, adapter))
+
+    def batch(self, samples: Sequence[TrainingSample], step: int, draw: int) -> BlockBatch:
+        """Returns samples side by side, whose anchors follow from `draw` and the seed."""
+        settings, (adapter,) = self.settings, self._adapter
+        key = (settings.seed, draw)
+        return collate_blocks(samples, settings.block_size, adapter.device, settings.anchors, key)
 
     def forward(self, batch: BlockBatch) -> dict[str, Tensor]:
         """Returns `loss`, and the share of `hits` among all places, each a scalar."""
-        logits = denoise_blocks(self.model, self._adapter[0], batch)[:, :, 1:].float()
+        logits = denoise_blocks(self.head, self._adapter[0], batch)[:, :, 1:].float()
         targets = batch.targets[:, :, 1:]  # [rows, blocks, places]
         places = torch.arange(targets.shape[2], device=targets.device)
-        weight = (-places / self.decay).exp() * (targets != IGNORED)
+        weight = (-places / self.settings.decay).exp() * (targets != IGNORED)
         each = cross_entropy(
             logits.flatten(0, 2), targets.flatten(), reduction="none", ignore_index=IGNORED
         ).view_as(weight)
@@ -154,15 +167,17 @@ class BlockLoss(nn.Module):
         loss = (weight * each).sum() / weight.sum().clamp(min=1e-6)
         return {"loss": loss, "hits": hits.detach()}
 
+    @torch.no_grad()
+    def hits(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
+        """Returns which blocks have a place of each depth, and in which of those all places up to
+        it are the target's tokens, `[rows, blocks, block_size - 1]` bool.
+        """
+        targets = batch.targets[:, :, 1:]
+        best = denoise_blocks(self.head, self._adapter[0], batch)[:, :, 1:].argmax(-1)
+        return targets != IGNORED, (best == targets).long().cumprod(-1).bool()
 
-@torch.no_grad()
-def block_hits(model: DFlashModel, adapter: Any, batch: BlockBatch) -> tuple[Tensor, Tensor]:
-    """Returns which blocks have a place of each depth, and in which of those all places up to it
-    are the target's tokens, `[rows, blocks, block_size - 1]` bool.
-    """
-    targets = batch.targets[:, :, 1:]
-    best = denoise_blocks(model, adapter, batch)[:, :, 1:].argmax(-1)
-    return targets != IGNORED, (best == targets).long().cumprod(-1).bool()
+    def calibrate(self, batches: Iterable[BlockBatch]) -> None:
+        """Do nothing: a block is no tree, and its confidences are not compared."""
 
 
 def drafter_config(settings: BlockTraining, adapter: Any) -> DFlashConfig:
@@ -170,30 +185,10 @@ def drafter_config(settings: BlockTraining, adapter: Any) -> DFlashConfig:
 
     The mask token is the last of the vocabulary, which tokenizers seldom use.
     """
-    theta = rope_theta(adapter.text_config)
-    return DFlashConfig(
-        **layer_sizes(adapter.text_config, "the target's config"),
+    return DFlashConfig.like(
+        adapter,
         num_hidden_layers=settings.layers,
-        rope_parameters={"rope_type": "default", "rope_theta": theta},
-        max_position_embeddings=int(adapter.max_positions or 40_960),
         block_size=settings.block_size,
         mask_token_id=adapter.vocab_size - 1,
-        layers=layers_to_read(adapter.layers, settings.layers),
-        vocab_size=adapter.vocab_size,
+        layers=settings.recorded_layers(adapter.layers),
     )
-
-
-def layers_to_read(target: int, drafter: int) -> tuple[int, ...]:
-    """Returns which states a drafter reads of a target of `target` layers, as `target_layers`
-    numbers them.
-
-    As many as the drafter has layers, spread evenly from the second layer's to the third last's
-    (the authors' choice); of targets that are too shallow, all but the last.
-    """
-    first, last = 2, target - 2
-    if last - first + 1 < drafter:
-        return tuple(range(max(target - drafter, 1), target))
-    if drafter == 1:
-        return (target // 2,)
-    span = last - first
-    return tuple(first + round(index * span / (drafter - 1)) for index in range(drafter))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -144,9 +143,6 @@ class DataSet:
     def __len__(self) -> int:
         return int(self.index["samples"])
 
-    def __iter__(self) -> Iterator[TrainingSample]:
-        return (self[index] for index in range(len(self)))
-
     def __getitem__(self, index: int) -> TrainingSample:
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -164,6 +160,10 @@ class DataSet:
         """Returns the hash of all samples, as their shards' hashes tell."""
         hashes = "".join(shard["sha256"] for shard in self.index["shards"])
         return hashlib.sha256(hashes.encode()).hexdigest()
+
+
+Place = tuple[DataSet, int]
+"""A recording, and the number of a sample in it."""
 
 
 def read_index(folder: Path) -> dict[str, Any] | None:
@@ -261,41 +261,3 @@ def collate(
         following=tokens.gather(1, places + 2),
         lengths=torch.tensor([sample.entries for sample in samples], device=device),
     )
-
-
-class Order:
-    """The order in which samples are seen: every one once before any comes again.
-
-    It follows from the seed and the number of the step alone, so a resumed run sees the same.
-    """
-
-    def __init__(self, samples: int, batch: int, seed: int) -> None:
-        self.samples, self.batch, self.seed = samples, batch, seed
-        self._epoch, self._shuffled = -1, np.empty(0, dtype=np.int64)
-
-    def at(self, step: int) -> list[int]:
-        """Returns sample numbers of a step."""
-        start = step * self.batch
-        return [self._number(place) for place in range(start, start + self.batch)]
-
-    def _number(self, place: int) -> int:
-        epoch, index = divmod(place, self.samples)
-        if epoch != self._epoch:
-            rng = np.random.default_rng((self.seed, epoch))
-            self._epoch, self._shuffled = epoch, rng.permutation(self.samples)
-        return int(self._shuffled[index])
-
-
-def state_noise(shape: torch.Size, lengths: Tensor, width: float, key: Sequence[int]) -> Tensor:
-    """Returns uniform noise for `[rows, entries, hidden]` states, `width * 512 / length` from end
-    to end.
-
-    Args:
-        shape: of the states.
-        lengths: entries of each row, `[rows]`.
-        width: EAGLE's 0.2.
-        key: numbers that the noise follows from, such as seed and step.
-    """
-    drawn = np.random.default_rng(tuple(key)).random(tuple(shape), dtype=np.float32) - 0.5
-    scale = width * 512 / lengths.float()
-    return torch.from_numpy(drawn).to(lengths.device) * scale[:, None, None]

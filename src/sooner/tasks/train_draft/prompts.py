@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image, UnidentifiedImageError
 
 from ... import miniatures
-from ...errors import SoonerError, did_you_mean, reason_of
+from ...checks import check_keys
+from ...errors import SoonerError, reason_of
 from ...models import adapt
 from ...models.openvla.config import OpenVLAConfig
 from ...models.openvla.processing import OpenVLAProcessor
@@ -25,7 +25,6 @@ from ..settings import CaptionSettings
 from .dataset import DataSet
 from .recording import OnBatch, record
 from .settings import PromptSource, Recipe
-from .training import recorded_layers
 
 KEYS = ("image", "prompt", "video")
 LONGEST = 256
@@ -79,12 +78,7 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
         raise SoonerError(f"{where} is no JSON: {error}") from error
     if not isinstance(data, dict) or ("video" in data) == ("image" in data):
         raise SoonerError(f"{where} needs either 'video' or 'image', and may have 'prompt'")
-    for key in data:
-        if key not in KEYS:
-            raise SoonerError(
-                f"{where} has unknown key '{key}'{did_you_mean(key, KEYS)}; known: "
-                f"{', '.join(KEYS)}"
-            )
+    check_keys(f"key in {where}", data, KEYS)
     path = home / str(data.get("video", data.get("image")))
     if not path.is_file():
         raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
@@ -122,16 +116,13 @@ def _image_inputs(
         raise SoonerError(f"image '{question.path}' can't be read: {reason_of(error)}") from error
     prompt = question.prompt or settings.prompt or pair.prompt or GENERAL_PROMPT
     if isinstance(target.processor, OpenVLAProcessor):  # the prompt is the instruction
-        return _pixels_in(target.processor([picture], [prompt]), target.model.dtype)
-    text = chat(target.processor, prompt, "image")
-    batch = target.processor(text=[text], images=[picture], return_tensors="pt")
-    return _pixels_in(dict(batch), target.model.dtype)
-
-
-def _pixels_in(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+        batch = target.processor([picture], [prompt])
+    else:
+        text = chat(target.processor, prompt, "image")
+        batch = target.processor(text=[text], images=[picture], return_tensors="pt")
     return {
-        name: value.to(dtype) if name.startswith("pixel_values") else value
-        for name, value in inputs.items()
+        name: value.to(target.model.dtype) if name.startswith("pixel_values") else value
+        for name, value in batch.items()
     }
 
 
@@ -161,7 +152,7 @@ def record_answers(
             "{video|image, prompt}"
         )
     target = adapt(pair.target.model)
-    layers = recorded_layers(target, recipe)
+    layers = recipe.recorded_layers(target.layers)
     return record(target.model, batches, folder, longest, layers=layers, on_batch=on_batch)
 
 

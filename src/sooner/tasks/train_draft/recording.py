@@ -15,8 +15,8 @@ from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from ...generation import generate
 from ...methods.context import to_device
-from ...methods.target_print import differences, fingerprint
 from ...methods.target_layers import LayerStates, layer_states
+from ...methods.target_print import differences, fingerprint
 from ...models import adapt
 from ...models.base import Packing
 from .dataset import FORMAT, DataSet, TrainingSample, read_index
@@ -114,49 +114,35 @@ def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet
 def _answer(
     target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
 ) -> list[TrainingSample]:
-    """Returns the samples of one batch; an answer of a single token has nothing to draft, and no
-    sample.
+    """Returns the samples of one batch, on the host; an answer of a single token has nothing to
+    draft, and no sample.
     """
     tokens = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
     copies = len(tokens) // prompt.rows
     prompt = prompt if copies == 1 else target.repeat_prompt(prompt, copies)
-    ids = _packed_ids(inputs).repeat_interleave(copies, 0)
+    ids = Packing.of(inputs)(inputs["input_ids"]).repeat_interleave(copies, 0)
     known = ids.clamp(0, target.vocab_size - 1)  # a placeholder may lie behind the vocabulary
     stored = (target.embed_tokens(known) != prompt.embeds).any(-1)  # [rows, width]
-    states = _states(target, prompt, tokens, layers)
-    return [
-        _sample(prompt, ids[row], stored[row], answer, row, states)
-        for row, answer in enumerate(tokens)
-        if len(answer) > 1
-    ]
-
-
-def _sample(
-    prompt: Prompt,
-    ids: Tensor,
-    stored: Tensor,
-    answer: list[int],
-    row: int,
-    states: tuple[Tensor, Tensor],
-) -> TrainingSample:
-    """Row `row` of a batch, on the host."""
-    length, more = prompt.lengths[row], len(answer)
-    apart = stored[:length]
-    read, output = states[0][row, :length], states[1][row, : more - 1]
-    return TrainingSample(
-        tokens=torch.cat([ids[:length].masked_fill(apart, 0).cpu(), torch.tensor(answer)]),
-        prompt=length,
-        states=torch.cat([read, output.to(read.device)]).half().cpu(),
-        stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
-        embeds=prompt.embeds[row, :length][apart].half().cpu(),
-    )
-
-
-def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
-    """Returns prompt ids with their padding at the end, `[rows, width]`."""
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    return Packing((torch.ones_like(ids) if mask is None else mask).bool())(ids)
+    read, outputs = _states(target, prompt, tokens, layers)
+    samples = []
+    for row, answer in enumerate(tokens):
+        if len(answer) < 2:
+            continue
+        length, more = prompt.lengths[row], len(answer)
+        apart = stored[row, :length]
+        output = outputs[row, : more - 1].to(read.device)
+        words = ids[row, :length].masked_fill(apart, 0).cpu()
+        samples.append(
+            TrainingSample(
+                tokens=torch.cat([words, torch.tensor(answer)]),
+                prompt=length,
+                states=torch.cat([read[row, :length], output]).half().cpu(),
+                stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
+                embeds=prompt.embeds[row, :length][apart].half().cpu(),
+            )
+        )
+    return samples
 
 
 def _states(

@@ -92,6 +92,15 @@ class Recipe:
             return self.lr * (step + 1) / self.warmup
         return self.lr * (self.steps - step) / (self.steps - self.warmup)
 
+    def recorded_layers(self, target: int) -> tuple[int, ...]:
+        """Returns the layers whose `hidden_states` a recording for this recipe keeps, of a target
+        of so many; none is the last ones alone.
+
+        Raises:
+            SoonerError: a target with so few layers that there is no choice for it.
+        """
+        return ()
+
     def as_dict(self) -> dict[str, Any]:
         """Returns plain data."""
         return asdict(self)
@@ -159,6 +168,18 @@ class HeadTraining(Recipe):
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
 
+    def recorded_layers(self, target: int) -> tuple[int, ...]:
+        """EAGLE-3's are the decoder's output, which says what the target thinks, and then the three
+        that the head reads."""
+        if self.format != "eagle3":
+            return ()
+        if self.layers is None and target < 4:
+            raise SoonerError(
+                f"HeadTraining: layers is not set, and the target has {target} layers; EAGLE-3's "
+                "own choice (2, n/2, n - 3) takes four or more"
+            )
+        return (target, *(self.layers or (2, target // 2, target - 3)))
+
 
 @dataclass(frozen=True)
 class BlockTraining(Recipe):
@@ -184,6 +205,18 @@ class BlockTraining(Recipe):
     block_size: int = option(16, 2)
     anchors: int = option(64, 1)
     decay: float = option(7.0, 0, above=True)
+
+    def recorded_layers(self, target: int) -> tuple[int, ...]:
+        """As many as the drafter has layers, spread evenly from the second layer's to the third
+        last's (the authors' choice); of targets that are too shallow, all but the last.
+        """
+        first, last = 2, target - 2
+        if last - first + 1 < self.layers:
+            return tuple(range(max(target - self.layers, 1), target))
+        if self.layers == 1:
+            return (target // 2,)
+        span, gaps = last - first, self.layers - 1
+        return tuple(first + round(index * span / gaps) for index in range(self.layers))
 
 
 def make_recipe(kind: str, values: Mapping[str, Any]) -> Recipe:

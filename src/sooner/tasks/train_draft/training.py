@@ -1,32 +1,38 @@
-"""Trains a draft head on recordings of its target."""
+"""Trains a drafter on recordings of its target: steps, measurements, saved states, resuming."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from accelerate import Accelerator
+from rich.progress import Progress
+from torch import nn
 
-from ...errors import SoonerError
-from ...methods.dflash.denoiser import DFlashModel
-from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
+from ... import __version__
+from ...errors import SoonerError, reason_of
+from ...io import replacing
+from ...methods.target_print import check_target
 from ...methods.threads import torch_threads
-from .blocks import (
-    BlockBatch,
-    BlockLoss,
-    block_hits,
-    collate_blocks,
-    drafter_config,
-    layers_to_read,
-)
-from .dataset import DataSet, PaddedBatch, TrainingSample, collate, state_noise
-from .losses import HeadLoss, chain_hits, fit_temperature
+from ...models import adapt
+from ...provenance import revision
+from .blocks import BlockTask
+from .dataset import DataSet, Place
+from .heads import HeadTask
 from .settings import BlockTraining, HeadTraining, Recipe
-from .trainer import OnStep, Trainer
+
+EVERY = 20
+"""Steps between two lines of `log.jsonl`."""
+
+OnStep = Callable[[dict[str, Any]], None]
 
 
 def train(
@@ -62,9 +68,10 @@ def train(
         SoonerError: a recording of another target, or too small; a state of another recipe; a
             folder that can't be written.
     """
-    recipe = settings or HeadTraining()
-    kind: type[Trainer] = BlockTrainer if isinstance(recipe, BlockTraining) else HeadTrainer
-    trainer = kind(model, _opened(data), Path(out), recipe)
+    if isinstance(data, Path | str):
+        data = DataSet.open(data)
+    recordings = [data] if isinstance(data, DataSet) else list(data)
+    trainer = Trainer(model, recordings, Path(out), settings or HeadTraining())
     if resume:
         trainer.resume()
     with torch_threads(threads), frozen(model):
@@ -87,118 +94,223 @@ def frozen(model: nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-class HeadTrainer(Trainer):
-    """Trains a head of EAGLE, EAGLE-3 or multi-token prediction."""
+class Trainer:
+    """Runs one training. All that changes is in `state_dict`: order and noise follow from the step.
 
-    head: EagleHead | Eagle3Head | MtpHead
-    settings: HeadTraining
-    temperature = 1.0
+    Where `accelerate launch` has begun several processes, one for each GPU, they share each batch.
 
-    def layers(self) -> tuple[int, ...]:
-        return recorded_layers(self.adapter, self.settings)
+    Args:
+        model: the target.
+        data: its recordings.
+        out: gets `state.pt`, `log.jsonl` and the folder `head`.
+        settings: the recipe.
 
-    def first_head(self) -> EagleHead | Eagle3Head | MtpHead:
-        if self.settings.format == "eagle":
-            return EagleHead.for_target(self.adapter)
-        if self.settings.format == "mtp":
-            return MtpHead.like(self.adapter)
-        config = Eagle3Config.like(self.adapter, self.layers()[1:], self.settings.draft_vocab_size)
-        head = Eagle3Head(config)
-        head.token_ids.copy_(frequent_tokens(self.samples, config.vocab_size, len(head.token_ids)))
-        return head
+    Attributes:
+        task: what learns, on the target's device.
+        samples, holdout: what is learnt, and what is kept for measuring: recordings and places.
+        step, seconds: taken so far.
+        acceptance: of the last measurement.
 
-    def loss(self) -> nn.Module:
-        return HeadLoss(self.head, self.adapter, self.settings)
+    Raises:
+        SoonerError: a recording of another target or of other states, or too small; a batch that
+            the processes can't share.
+    """
 
-    def batch(self, samples: Sequence[TrainingSample], step: int) -> PaddedBatch:
-        settings, adapter = self.settings, self.adapter
-        batch = collate(samples, adapter.embed_tokens, adapter.device, settings.span == "all")
-        if settings.noise and settings.format == "eagle" and step < settings.steps:
-            key = (settings.seed, step, self.accelerator.process_index)
-            batch.states.add_(state_noise(batch.states.shape, batch.lengths, settings.noise, key))
-        return batch
+    def __init__(self, model: Any, data: Sequence[DataSet], out: Path, settings: Recipe) -> None:
+        adapter = self.adapter = adapt(model)
+        self.data, self.out = data, out
+        self.settings: Any = settings
+        layers = settings.recorded_layers(adapter.layers)
+        for dataset in data:
+            check_target(dataset.index["target"], adapter)
+            if (have := dataset.index["options"].get("layers", "()")) != repr(layers):
+                raise SoonerError(
+                    f"recording '{dataset.folder}' keeps hidden_states {have}, format "
+                    f"'{self.settings.format}' learns from {layers}; record the data anew, into "
+                    "another folder"
+                )
+        self.accelerator = Accelerator(cpu=adapter.device.type == "cpu")
+        if settings.batch % self.accelerator.num_processes:
+            raise SoonerError(
+                f"{type(settings).__name__}: batch is {settings.batch}, which "
+                f"{self.accelerator.num_processes} devices can't share; make it a multiple"
+            )
+        kind: Any = BlockTask if isinstance(settings, BlockTraining) else HeadTask
+        self.samples, self.holdout = self._split(kind.measured)
+        with torch.random.fork_rng():  # modules draw first weights from the global generator
+            torch.manual_seed(settings.seed)
+            self.head = kind.first_head(adapter, settings, self.samples).to(adapter.device)
+        self.task: HeadTask | BlockTask = kind(self.head, adapter, settings)
+        self.optimizer = torch.optim.AdamW(
+            self.head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay,
+            betas=self.settings.betas,
+        )  # fmt: skip
+        self.step, self.seconds = 0, 0.0
+        self.acceptance: dict[str, Any] = {}
 
-    def hits(self, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
-        return chain_hits(self.head, self.adapter, batch, self.settings.depth)
+    def _split(self, measured: int) -> tuple[list[Place], list[Place]]:
+        """Returns what is learnt, and `measured` samples at most that are held out: the last ones
+        of each recording, since neighbours may be alike.
+        """
+        learnt, holdout = list[Place](), list[Place]()
+        for dataset in self.data:
+            cut = len(dataset) - max(round(self.settings.holdout * len(dataset)), 1)
+            learnt += [(dataset, index) for index in range(cut)]
+            holdout += [(dataset, index) for index in range(max(cut, 0), len(dataset))]
+        if not learnt:
+            raise SoonerError(
+                f"{len(holdout)} recorded samples are too few to train on and to hold some out; "
+                "record more"
+            )
+        return learnt, holdout[:: max(-(-len(holdout) // measured), 1)]
+
+    def _places(self, step: int) -> list[Place]:
+        """Returns the samples of a step on this device: each once before any comes again.
+
+        They follow from the seed and the step alone, so that a resumed run sees the same.
+        """
+        settings, worker, count = self.settings, self.accelerator, len(self.samples)
+        first, end = step * settings.batch + worker.process_index, (step + 1) * settings.batch
+        numbers = [divmod(n, count) for n in range(first, end, worker.num_processes)]
+        return [self.samples[_order(settings.seed, epoch, count)[at]] for epoch, at in numbers]
+
+    def _batch(self, places: Sequence[Place], step: int) -> Any:
+        worker = step * self.accelerator.num_processes + self.accelerator.process_index
+        return self.task.batch([data[index] for data, index in places], step, worker)
+
+    def holdout_batches(self) -> Iterator[Any]:
+        """Yields samples that are kept for measuring."""
+        size = self.settings.batch
+        for start in range(0, len(self.holdout), size):
+            yield self._batch(self.holdout[start : start + size], self.settings.steps)
 
     def run(self, progress: bool, on_step: OnStep | None, stop_after: int | None) -> Any:
-        super().run(progress, on_step, stop_after)
-        self.temperature = fit_temperature(
-            self.head, self.adapter, self.holdout_batches(), self.settings.depth
-        )
+        """Go on to the last step, or for `stop_after` steps, measuring and saving as the recipe
+        says; returns the head.
+
+        Raises:
+            SoonerError: the folder can't be written.
+        """
+        last = self.settings.steps
+        last = last if stop_after is None else min(last, self.step + stop_after)
+        loss, optimizer = self.accelerator.prepare(self.task, self.optimizer)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = reason_of(error)
+            raise SoonerError(f"folder '{self.out}' can't be written: {reason}") from error
+        is_main = self.accelerator.is_main_process
+        with Progress(disable=not (progress and is_main)) as bar:
+            task = bar.add_task("", total=self.settings.steps)
+            while self.step < last:
+                entry = self._train_step(loss, optimizer)
+                text = f"loss {entry['loss']:.3g}"
+                bar.update(task, completed=self.step, description=text)
+                self._report(entry, on_step if is_main else None)
+        self.acceptance = self.measure()
+        self.task.calibrate(self.holdout_batches())
         self.save()
         return self.head.eval()
 
-    def write_head(self, folder: Path, record: dict[str, Any]) -> None:
-        self.head.with_provenance(record, self.temperature)
-        self.head.save_pretrained(folder)
+    def _train_step(self, loss: nn.Module, optimizer: Any) -> dict[str, Any]:
+        """Returns what is logged of one optimiser step."""
+        begun, rate = time.perf_counter(), self.settings.rate(self.step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        self.head.train()
+        parts = loss(self._batch(self._places(self.step), self.step))
+        optimizer.zero_grad(set_to_none=True)
+        self.accelerator.backward(parts["loss"])
+        nn.utils.clip_grad_norm_(self.head.parameters(), self.settings.clip)
+        optimizer.step()
+        self.step += 1
+        values = {name: float(value.detach()) for name, value in parts.items()}
+        self.seconds += time.perf_counter() - begun
+        return {"step": self.step, "seconds": round(self.seconds, 1), **values, "lr": rate}
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, Any]:
+        """Returns the share of held-out drafts whose first `d` tokens are all accepted, wherever in
+        an answer they begin, for each depth `d`: `chain`.
+        """
+        self.head.eval()
+        counts = [
+            torch.stack([part.flatten(0, -2).sum(0).cpu() for part in self.task.hits(batch)])
+            for batch in self.holdout_batches()
+        ]
+        begun, holding = torch.stack(counts).sum(0)
+        return {"chain": [round(share, 4) for share in (holding / begun.clamp(min=1)).tolist()]}
+
+    def _report(self, entry: dict[str, Any], on_step: OnStep | None) -> None:
+        """Measure and save where it is time to, and pass on what a step gave."""
+        if self.step % self.settings.check_every == 0:
+            entry["check"] = self.acceptance = self.measure()
+        if on_step is not None:
+            on_step(entry)
+        if self.accelerator.is_main_process and (self.step % EVERY == 0 or "check" in entry):
+            with (self.out / "log.jsonl").open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+        if self.step % self.settings.save_every == 0:
+            self.save()
+
+    def save(self) -> None:
+        """Write the state and the head, each whole or not at all."""
+        self.accelerator.wait_for_everyone()
+        if not self.accelerator.is_main_process:
+            return
+        tree = revision()
+        versions = {name: str(metadata.version(name)) for name in ("torch", "transformers")}
+        record = {
+            "settings": self.settings.as_dict(),
+            "data": [{"samples": len(data), "sha256": data.digest} for data in self.data],
+            "seconds": round(self.seconds, 1),
+            "acceptance": self.acceptance,
+            "git": tree.commit and tree.commit[:8] + "+" * tree.is_dirty,
+            "versions": {"sooner": __version__, **versions},
+            "threads": torch.get_num_threads(),
+            "step": self.step,
+        }
+        self.head.with_provenance(record, self.task.temperature).save_pretrained(self.out / "head")
+        with replacing(self.out / "state.pt") as part:
+            torch.save(self.state_dict(), part)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns all that a resumed run needs."""
+        return {
+            **self._origin(),
+            "step": self.step,
+            "seconds": self.seconds,
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def _origin(self) -> dict[str, Any]:
+        """Returns what a state was made from."""
+        digests = [dataset.digest for dataset in self.data]
+        return {"settings": self.settings.as_dict(), "data": digests}
+
+    def resume(self) -> None:
+        """Load `state.pt`, if there is one.
+
+        Raises:
+            SoonerError: it is of another recipe or other data.
+        """
+        path = self.out / "state.pt"
+        if not path.is_file():
+            return
+        state = torch.load(path, weights_only=True, map_location=self.adapter.device)
+        for name, value in self._origin().items():
+            if state[name] != value:
+                raise SoonerError(
+                    f"'{path}' was trained with other {name}; train with those, into another "
+                    "folder, or with resume=False (--fresh)"
+                )
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.seconds = state["step"], state["seconds"]
 
 
-class BlockTrainer(Trainer):
-    """One training of a DFlash drafter; anchors follow from the step, as the order does."""
-
-    head: DFlashModel
-    settings: BlockTraining
-    measured = 128
-
-    def layers(self) -> tuple[int, ...]:
-        return layers_to_read(self.adapter.layers, self.settings.layers)
-
-    def first_head(self) -> DFlashModel:
-        return DFlashModel(drafter_config(self.settings, self.adapter))
-
-    def loss(self) -> nn.Module:
-        return BlockLoss(self.head, self.adapter, self.settings.decay)
-
-    def batch(self, samples: Sequence[TrainingSample], step: int) -> BlockBatch:
-        settings, workers = self.settings, self.accelerator
-        key = (settings.seed, step * workers.num_processes + workers.process_index)
-        return collate_blocks(
-            samples, settings.block_size, self.adapter.device, settings.anchors, key
-        )
-
-    def hits(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
-        return block_hits(self.head, self.adapter, batch)
-
-    def write_head(self, folder: Path, record: dict[str, Any]) -> None:
-        record = {**record, "target": self.data[0].index["target"]}
-        self.head.config = replace(self.head.config, provenance=record)
-        self.head.save_pretrained(folder)
-
-
-def recorded_layers(adapter: Any, settings: Recipe) -> tuple[int, ...]:
-    """Returns the layers whose `hidden_states` a recording for these settings keeps; none is the
-    last ones alone.
-
-    EAGLE-3's are the decoder's output, which says what the target thinks, and then the three that
-    the head reads.
-
-    Raises:
-        SoonerError: a target with so few layers that EAGLE-3 has no choice of its own for it.
-    """
-    if isinstance(settings, BlockTraining):
-        return layers_to_read(adapter.layers, settings.layers)
-    if not isinstance(settings, HeadTraining) or settings.format != "eagle3":
-        return ()
-    last, layers = int(adapter.layers), settings.layers
-    if layers is None and last < 4:
-        raise SoonerError(
-            f"HeadTraining: layers is not set, and the target has {last} layers; EAGLE-3's own "
-            "choice (2, n/2, n - 3) takes four or more"
-        )
-    return (last, *(layers or (2, last // 2, last - 3)))
-
-
-def frequent_tokens(samples: Sequence[tuple[DataSet, int]], vocab: int, count: int) -> Tensor:
-    """Returns the `count` tokens that recorded answers hold most often, ascending, `[count]`."""
-    counts = torch.zeros(vocab, dtype=torch.long)
-    for data, index in samples:
-        sample = data[index]
-        counts += sample.tokens[sample.prompt :].bincount(minlength=vocab)
-    return counts.argsort(descending=True, stable=True)[:count].sort()[0]
-
-
-def _opened(data: DataSet | Path | str | Sequence[DataSet]) -> list[DataSet]:
-    if isinstance(data, DataSet):
-        return [data]
-    return [DataSet.open(data)] if isinstance(data, Path | str) else list(data)
+@lru_cache(maxsize=2)
+def _order(seed: int, epoch: int, samples: int) -> np.ndarray:
+    """Returns the numbers of all samples as one epoch sees them."""
+    return np.random.default_rng((seed, epoch)).permutation(samples)

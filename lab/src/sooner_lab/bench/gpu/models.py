@@ -154,7 +154,7 @@ def draft_head(kind: str, model: Any) -> Any:
     elif kind == "eagle3":
         layers = (1, adapter.layers // 2, adapter.layers - 1)
         drafted = min(DRAFTED, adapter.vocab_size)
-        head = Eagle3Head(Eagle3Config.like(adapter, layers, drafted))
+        head = Eagle3Head(Eagle3Config.like(adapter, layer_ids=layers, draft_vocab_size=drafted))
     else:
         recipe = BlockTraining(layers=min(5, adapter.layers), block_size=16)
         head = sooner.DFlashModel(drafter_config(recipe, adapter))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.methods.eagle.config import EagleConfig
+from sooner.methods.draft_module import DraftConfig
 from sooner.methods.eagle.head import EagleHead
 from sooner.models.base import TextModel
 
@@ -153,7 +153,7 @@ class ReplayHead(EagleHead):
     def scripted(target: ReplayAdapter, seed: int) -> ReplayHead:
         """A head of a target's shape."""
         torch.manual_seed(seed)
-        head = ReplayHead(EagleConfig.like(target.text_config, {}))
+        head = ReplayHead(DraftConfig.like(target, target={}))
         return head.eval().requires_grad_(False).to(target.device, target.dtype)
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:

@@ -94,7 +94,9 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     output = model.generate(**inputs(), max_new_tokens=NEW, eos_token_id=None, do_sample=False)
     text = output[0, prompt.shape[1] :].tolist()
     head = to_device(sooner.EagleHead.for_target(model))
-    reduced = to_device(Eagle3Head(Eagle3Config.like(adapt(model), (0, 1, 1), 40)))
+    reduced = to_device(
+        Eagle3Head(Eagle3Config.like(adapt(model), layer_ids=(0, 1, 1), draft_vocab_size=40))
+    )
     recipe = BlockTraining(layers=1, block_size=6)
     drafter = to_device(sooner.DFlashModel(drafter_config(recipe, adapt(model))).eval())
     draft = to_device(draft)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, smooth_l1_loss
+from torch.nn.functional import pad, scaled_dot_product_attention, smooth_l1_loss
 
-from ...methods.eagle import Eagle3Head
+from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
 from ...methods.eagle.base import DraftHead
-from .dataset import PaddedBatch
+from .dataset import PaddedBatch, Place, TrainingSample, collate
 from .settings import HeadTraining
 
+TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
+"""From 0.05 to 1.9; what is chosen is the least surprising one of them."""
 
-@dataclass(frozen=True)
-class Estimate:
+
+class Estimate(NamedTuple):
     """What a head has made of one step of the unrolling.
 
     Attributes:
@@ -68,7 +70,9 @@ def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[Estimate
         mask = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)
         keys, values = (torch.cat(parts, 2) for parts in zip(*past, strict=True))
         queries = head.queries(step_fused, rotation)
-        estimate = head.estimate(step_fused, head.attend(queries, keys, values, mask))
+        grouped = keys.shape[1] != queries.shape[1]
+        attended = scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
+        estimate = head.estimate(step_fused, attended)
         yield Estimate(estimate, valid)
 
 
@@ -82,9 +86,11 @@ def _later(states: Tensor, by: int) -> Tensor:
     return pad(states, (0, 0, by, 0))[:, : states.shape[1]]
 
 
-class HeadLoss(nn.Module):
-    """Cross-entropy with the target's tokens, averaged over the places of the span and the steps of
-    the unrolling, each step weighing `step_decay` of the one before it.
+class HeadTask(nn.Module):
+    """A head of EAGLE, EAGLE-3 or multi-token prediction that learns.
+
+    Its loss is the cross-entropy with the target's tokens, averaged over the places of the span and
+    the steps of the unrolling, each step weighing `step_decay` of the one before it.
 
     EAGLE-3 is taught so (Li et al. 2025, section 3.1), over the steps of its training-time test,
     and an MTP layer that drafts several tokens. What the target gives to tokens outside a reduced
@@ -95,12 +101,54 @@ class HeadLoss(nn.Module):
         head: what is trained.
         adapter: the target's adapter, frozen.
         settings: the recipe.
+
+    Attributes:
+        measured: most held-out samples that a measurement looks at.
+        temperature: fitted at the end of the training.
     """
+
+    measured = 256
 
     def __init__(self, head: DraftHead, adapter: Any, settings: HeadTraining) -> None:
         super().__init__()
-        self.head, self.settings = head, settings
+        self.head, self.settings, self.temperature = head, settings, 1.0
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
+
+    @staticmethod
+    def first_head(adapter: Any, settings: HeadTraining, samples: Sequence[Place]) -> DraftHead:
+        """Returns a head with random weights."""
+        if settings.format == "eagle":
+            return EagleHead.for_target(adapter)
+        if settings.format == "mtp":
+            return MtpHead.like(adapter)
+        vocab = adapter.vocab_size
+        _, *layers = settings.recorded_layers(adapter.layers)
+        drafted = settings.draft_vocab_size or vocab
+        head = Eagle3Head(Eagle3Config.like(adapter, layer_ids=layers, draft_vocab_size=drafted))
+        counts = torch.zeros(vocab, dtype=torch.long)
+        for data, index in samples:
+            sample = data[index]
+            counts += sample.tokens[sample.prompt :].bincount(minlength=vocab)
+        # The tokens that recorded answers hold most often, ascending.
+        head.token_ids.copy_(counts.argsort(descending=True, stable=True)[:drafted].sort()[0])
+        return head
+
+    def batch(self, samples: Sequence[TrainingSample], step: int, draw: int) -> PaddedBatch:
+        """Returns samples side by side, with noise on their states in training.
+
+        Args:
+            step: of the training; its last one and more are of measurements.
+            draw: what the noise follows from, beside the seed.
+        """
+        settings, (adapter,) = self.settings, self._adapter
+        batch = collate(samples, adapter.embed_tokens, adapter.device, settings.span == "all")
+        if settings.noise and settings.format == "eagle" and step < settings.steps:
+            # EAGLE's: uniform, `noise * 512 / length` from end to end.
+            rng = np.random.default_rng((settings.seed, draw))
+            drawn = rng.random(tuple(batch.states.shape), dtype=np.float32) - 0.5
+            scale = settings.noise * 512 / batch.lengths.float()
+            batch.states.add_(torch.from_numpy(drawn).to(scale.device) * scale[:, None, None])
+        return batch
 
     def forward(self, batch: PaddedBatch) -> dict[str, Tensor]:
         """Returns `loss`, and its parts `tokens` and, for EAGLE, `states`, each a scalar."""
@@ -135,48 +183,36 @@ class HeadLoss(nn.Module):
             return self.head.drafted_logits(states).float()
         return self.head.scores(states, self._adapter[0]).float()
 
+    @torch.no_grad()
+    def hits(self, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
+        """Returns which places begin greedy drafts of each length, and in which of those all tokens
+        are the target's, `[rows, span, depth]` bool.
+        """
+        begun, holding, chain = [], [], batch.valid
+        for level, estimate in enumerate(unroll(self.head, batch, self.settings.depth)):
+            if level:  # what the draft below was worth, one place on
+                chain = _later(chain[..., None], 1)[..., 0]
+            best = self.head.scores(estimate.states, self._adapter[0]).argmax(-1)
+            chain = chain & (best == batch.following) & estimate.valid
+            begun.append(estimate.valid)
+            holding.append(chain)
+        return torch.stack(begun, -1), torch.stack(holding, -1)
 
-@torch.no_grad()
-def chain_hits(
-    head: DraftHead, adapter: Any, batch: PaddedBatch, depth: int
-) -> tuple[Tensor, Tensor]:
-    """Returns which places begin greedy drafts of each length, and in which of those all tokens are
-    the target's, `[rows, span, depth]` bool.
-    """
-    begun, holding, chain = [], [], batch.valid
-    for level, estimate in enumerate(unroll(head, batch, depth)):
-        if level:  # what the draft below was worth, one place on
-            chain = _later(chain[..., None], 1)[..., 0]
-        best = head.scores(estimate.states, adapter).argmax(-1)
-        chain = chain & (best == batch.following) & estimate.valid
-        begun.append(estimate.valid)
-        holding.append(chain)
-    return torch.stack(begun, -1), torch.stack(holding, -1)
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[PaddedBatch]) -> None:
+        """Find the temperature under which the target's greedy tokens are the least surprising.
 
-
-TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
-"""From 0.05 to 1.9; what is chosen is the least surprising one of them."""
-
-
-@torch.no_grad()
-def fit_temperature(
-    head: DraftHead, adapter: Any, batches: Iterable[PaddedBatch], depth: int
-) -> float:
-    """Returns the temperature under which the target's greedy tokens are the least surprising.
-
-    Args:
-        head: in eval mode.
-        adapter: the target's adapter.
-        batches: held-out samples.
-        depth: levels of a draft that count.
-    """
-    surprise = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
-    for batch in batches:
-        for estimate in unroll(head, batch, depth):
-            scores = head.scores(estimate.states, adapter).float()[estimate.valid]
-            tokens = batch.following[estimate.valid][:, None]  # [places, 1]
-            for number, temperature in enumerate(TEMPERATURES):
-                chance = (scores / temperature).log_softmax(-1).gather(1, tokens)
-                # Tokens outside a reduced vocabulary surprise at any temperature.
-                surprise[number] -= float(chance[chance.isfinite()].sum())
-    return round(TEMPERATURES[int(surprise.argmin())], 4)
+        Args:
+            batches: held-out samples.
+        """
+        surprise = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
+        for batch in batches:
+            for estimate in unroll(self.head, batch, self.settings.depth):
+                scores = self.head.scores(estimate.states, self._adapter[0])
+                scores = scores.float()[estimate.valid]
+                tokens = batch.following[estimate.valid][:, None]  # [places, 1]
+                for number, temperature in enumerate(TEMPERATURES):
+                    chance = (scores / temperature).log_softmax(-1).gather(1, tokens)
+                    # Tokens outside a reduced vocabulary surprise at any temperature.
+                    surprise[number] -= float(chance[chance.isfinite()].sum())
+        self.temperature = round(TEMPERATURES[int(surprise.argmin())], 4)
