@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..engine.interface import Drafter, Outcome, Prompt
+from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Session
 from ..engine.row_sampling import SamplingParams
 from ..engine.rows import Rows
@@ -74,12 +75,9 @@ class RoundRecord:
         """
         tokens, parents = self.nodes()
         result, above = [], -1
+        nodes = list(zip(parents, tokens, strict=True))
         for token in self.tokens[: self.drafted]:
-            above = next(
-                node
-                for node, parent in enumerate(parents)
-                if parent == above and tokens[node] == token
-            )
+            above = nodes.index((above, token))
             result.append(above)
         return result
 
@@ -111,9 +109,19 @@ class Watch:
 
     def attach(self, session: Session) -> None:
         """Listen to a session that has not begun."""
-        self.drafter = session.drafter
-        session.drafter = _WatchedDrafter(session.drafter, self)
+        drafter: Any = session.drafter
+        self.drafter = drafter
+        propose, on_verify_start = drafter.propose, drafter.on_verify_start
         logits, tokens = session.on_logits, session.on_tokens
+
+        def draft(outcome: Outcome) -> Tree:
+            self._drafting = self.now()
+            tree: Tree = propose(outcome)
+            return tree
+
+        def verify(pending: Tree, rows: Rows) -> None:
+            self._verify(pending)
+            on_verify_start(pending, rows)
 
         def listen(row: int, new: list[int], raw: Tensor) -> None:
             index = torch.tensor(new, device=raw.device)[:, None]
@@ -128,6 +136,7 @@ class Watch:
             if row == 0:
                 self._commit(new, drafted)
 
+        drafter.propose, drafter.on_verify_start = draft, verify
         session.on_logits, session.on_tokens = listen, commit
 
     def start(self) -> None:
@@ -152,10 +161,7 @@ class Watch:
         begin, end, aside = self._asides[before - 1]
         return when - self._began - aside - (min(when, end) - begin)
 
-    def drafting(self) -> None:
-        self._drafting = self.now()
-
-    def verifying(self, tree: Tree) -> None:
+    def _verify(self, tree: Tree) -> None:
         snapshot = None
         if tree.nodes and tree.rows:
             # Copies: a drafter may use its buffers again.
@@ -191,31 +197,6 @@ class Watched(Method):
         return session
 
 
-class _WatchedDrafter(Drafter):
-    def __init__(self, inner: Drafter, watch: Watch) -> None:
-        self.inner, self.watch = inner, watch
-
-    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
-        self.watch.verifying(pending)
-        self.inner.on_verify_start(pending, rows)
-
-    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
-        self.inner.on_prefill(prompt, start, states)
-
-    def begin(self, outcome: Outcome) -> Iterator[None]:
-        return self.inner.begin(outcome)
-
-    def propose(self, outcome: Outcome) -> Tree:
-        self.watch.drafting()
-        return self.inner.propose(outcome)
-
-    def select_rows(self, rows: list[int]) -> None:
-        self.inner.select_rows(rows)
-
-    def close(self) -> None:
-        self.inner.close()
-
-
 class TokenPieces:
     """The letters that each token adds to a text, found once.
 
@@ -240,12 +221,9 @@ class TokenPieces:
         result = []
         for index in range(len(tokens)):
             start = max(index - 6, 0)
-            before = self._text(tokens[start:index])
-            whole = self._text(tokens[start : index + 1])
-            same = 0
-            while same < min(len(before), len(whole)) and before[same] == whole[same]:
-                same += 1
-            result.append(whole[same:])
+            before, whole = self._text(tokens[start:index]), self._text(tokens[start : index + 1])
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(before, whole, strict=False))
+            result.append(whole[len(list(same)) :])
         return result
 
     def _text(self, tokens: Sequence[int]) -> str:
