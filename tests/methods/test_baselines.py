@@ -14,7 +14,7 @@ from fakes import ERROR, chi_square
 from methods.doors import generate
 from recorders import hook_count
 from sooner.engine.row_sampling import SamplingParams
-from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
+from sooner.methods.attention_tap import AttentionTap, listen_twice
 from sooner.methods.base import Method
 from sooner.methods.pruning import SCORES
 from sooner.methods.sd_tree import SDTree
@@ -45,13 +45,15 @@ def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> Non
     for name, model in (("sdpa", tiny.model(family)), ("eager", tiny.eager(family))):
         adapter = adapt(model)
         prompt = adapter.embed_prompt(tiny.inputs(family, kind, 3))
-        asking = asking_tokens(prompt.visual, prompt.lengths, 5)
         seen = recorded.setdefault(name, [])
-        tap = AttentionTap(adapter.decoder, [0, 2], asking, lambda _n, s, seen=seen: seen.append(s))
+        tap = AttentionTap(
+            adapter.decoder, [0, 2], prompt.visual, prompt.lengths, 5,
+            lambda _n, s, seen=seen: seen.append(s),
+        )  # fmt: skip
         adapter.decode(prompt.embeds, prompt.positions, attention_mask=None, **prompt.extras)
         tap.remove()
         for scores in seen:  # each asking token spreads a weight of one
-            assert scores.sum(-1).allclose(asking.valid.sum(1).float()[:, None], atol=1e-4)
+            assert scores.sum(-1).allclose(tap.valid.sum(1).float()[:, None], atol=1e-4)
     for ours, eager in zip(recorded["sdpa"], recorded["eager"], strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
 
@@ -76,7 +78,7 @@ def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
         hook.remove()
     [(first, last, when)] = calls
     assert when == depth - 1, "before layer L has ended"
-    visual = tap.asking.visual[1]
+    visual = tap.visual[1]
     assert torch.equal(SCORES["attention"](first[1], last[1], visual), last[1][visual])
     growth = SCORES["attention-variation"](first[1], last[1], visual)
     assert depth == 1 or growth.abs().max() > 1e-3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import sooner
 import tiny
 from sooner.models import adapt
 from sooner.tasks.train_draft.blocks import (
-    collate_blocks,
+    BlockTask,
     denoise_blocks,
     drafter_config,
 )
@@ -37,7 +38,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
 def test_a_block_sees_nothing_after_its_anchor(recording: DataSet) -> None:
     """Changed states and tokens from the anchor on change no marginal."""
     model, adapter = tiny.block_drafter("llama", 5), adapt(tiny.model("llama"))
-    batch = collate_blocks([recording[0]], 5, torch.device("cpu"), 1, (0, 2))
+    batch = BlockTask(model, adapter, replace(RECIPE, anchors=1)).batch([recording[0]], 0, 2)
     width = model.config.states_width
     batch.states.resize_(1, batch.states.shape[1], width).normal_()
     anchor = int(batch.anchors[0, 0])

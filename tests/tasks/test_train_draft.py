@@ -17,10 +17,9 @@ from published_heads import run_head
 from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
 from sooner.models import adapt
-from sooner.tasks.train_draft.dataset import DataSet, TrainingSample, collate
+from sooner.tasks.train_draft.dataset import DataSet, TrainingSample
 from sooner.tasks.train_draft.heads import HeadTask, unroll
-from sooner.tasks.train_draft.prompts import read_questions
-from sooner.tasks.train_draft.recording import record
+from sooner.tasks.train_draft.recording import read_questions, record
 from sooner.tasks.train_draft.settings import HeadTraining
 from sooner.tasks.train_draft.training import train
 
@@ -121,7 +120,7 @@ def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> N
     data, head = recording(tmp_path, "qwen2", 1), tiny.head("qwen2")
     adapter = adapt(tiny.model("qwen2"))
     samples = list(data)
-    batch = collate(samples, adapter.embed_tokens, torch.device("cpu"), False)
+    batch = HeadTask(head, adapter, SHORT).batch(samples, SHORT.steps, 0)
     with torch.no_grad():
         steps = list(unroll(head, batch, 3))
         for row, sample in enumerate(samples):
@@ -139,31 +138,22 @@ def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> N
                         made, visible = runner.level(
                             token[:, level - 1 : level], made, level - 1, visible, level - 1
                         )
-                    got = steps[level].states[row, start + level]
-                    assert steps[level].valid[row, start + level]
-                    torch.testing.assert_close(got, made[0, 0], rtol=1e-4, atol=1e-4)
-    assert not steps[2].valid[:, :2].any()
-
-
-def places(head: Any, adapter: Any, batch: Any, depth: int) -> tuple[list, list]:
-    """Scores and the target's token of every place and level that a draft reaches."""
-    scores, tokens = [], []
-    for estimate in unroll(head, batch, depth):
-        logits = adapter.logits(estimate.states)
-        for row, place in estimate.valid.nonzero().tolist():
-            scores.append(logits[row, place])
-            tokens.append(int(batch.following[row, place]))
-    return scores, tokens
+                    estimates, valid = steps[level]
+                    assert valid[row, start + level]
+                    torch.testing.assert_close(
+                        estimates[row, start + level], made[0, 0], rtol=1e-4, atol=1e-4
+                    )
+    assert not steps[2][1][:, :2].any()
 
 
 def test_the_loss_is_that_of_the_paper(tmp_path: Path) -> None:
     data, head = recording(tmp_path, "llama", 1), tiny.head("llama")
     adapter = adapt(tiny.model("llama"))
     settings = HeadTraining(token_weight=0.3, state_weight=0.7)
-    batch = collate(list(data), adapter.embed_tokens, torch.device("cpu"), False)
+    task = HeadTask(head, adapter, settings)
     far, unlike, places = 0.0, 0.0, 0
     with torch.no_grad():
-        got = HeadTask(head, adapter, settings)(batch)
+        got = task(task.batch(list(data), settings.steps, 0))
         for sample in data:
             embeds, states = adapter.embed_tokens(sample.tokens[1:-1]), sample.states.float()
             made = run_head(head, embeds[None], states[None, :-1])[0]

@@ -16,8 +16,8 @@ from methods.doors import generate
 from published_heads import PublishedEagle3, write_eagle3
 from sooner.methods.eagle import Eagle3Head
 from sooner.models import adapt
-from sooner.tasks.train_draft.dataset import DataSet, collate
-from sooner.tasks.train_draft.heads import unroll
+from sooner.tasks.train_draft.dataset import DataSet
+from sooner.tasks.train_draft.heads import HeadTask, unroll
 from sooner.tasks.train_draft.recording import record
 from sooner.tasks.train_draft.settings import HeadTraining
 from sooner.tasks.train_draft.training import train
@@ -47,8 +47,8 @@ def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_pa
     reference, adapter = PublishedEagle3(tmp_path), adapt(model)
     samples = [data[0], data[4]]
     with torch.no_grad():
-        batch = collate(samples, adapter.embed_tokens, adapter.device, False)
-        steps = [estimate.states for estimate in unroll(head, batch, 3)]
+        batch = HeadTask(head, adapter, SHORT).batch(samples, SHORT.steps, 0)
+        steps = [estimate for estimate, _ in unroll(head, batch, 3)]
         for row in range(2):
             base = reference.start(batch.states[row, :, 48:])
             for place in (2, 5):

@@ -56,7 +56,7 @@ def draft(
     """
     # from_settings hands these two as what was given of them
     recipe = make_recipe(format, {**head, **blocks})  # type: ignore[dict-item]
-    from ..tasks.train_draft.prompts import record_answers
+    from ..tasks.train_draft.recording import record_answers
     from ..tasks.train_draft.training import train
 
     with display.loading():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,42 +28,6 @@ OnScores = Callable[[int, Tensor], None]
 """Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
 
 
-@dataclass(frozen=True)
-class QueryTokens:
-    """The text tokens whose attention is heard.
-
-    Attributes:
-        slots: their places in the packed prompt, `[rows, queries]`, padded.
-        valid: which of them are real, `[rows, queries]` bool.
-        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
-    """
-
-    slots: Tensor
-    valid: Tensor
-    visual: Tensor
-
-    @property
-    def width(self) -> int:
-        return self.visual.shape[1]
-
-
-def asking_tokens(visual: Tensor, lengths: list[int], limit: int) -> QueryTokens:
-    """Returns the last text tokens behind the last visual one of each row, `limit` at the most.
-
-    Args:
-        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
-        lengths: real tokens of each row.
-    """
-    device = visual.device
-    ends = torch.tensor(lengths, device=device)
-    behind_pixels = (visual * torch.arange(1, visual.shape[1] + 1, device=device)).amax(1)
-    # A prompt that ends with pixels asks with its last token.
-    first = torch.maximum(torch.minimum(behind_pixels, ends - 1), ends - limit)
-    slots = first[:, None] + torch.arange(int((ends - first).max()), device=device)
-    valid = slots < ends[:, None]
-    return QueryTokens(slots.where(valid, 0), valid, visual)
-
-
 def listen(
     context: Context, layers: Sequence[int], queries: int, on_scores: OnScores
 ) -> AttentionTap:
@@ -76,8 +39,8 @@ def listen(
         queries: most words that ask.
         on_scores: see `AttentionTap`.
     """
-    asking = asking_tokens(visual_tokens(context), prompt_lengths(context), queries)
-    return AttentionTap(context.target.decoder, layers, asking, on_scores)
+    visual, lengths = visual_tokens(context), prompt_lengths(context)
+    return AttentionTap(context.target.decoder, layers, visual, lengths, queries, on_scores)
 
 
 def listen_twice(
@@ -103,25 +66,43 @@ def listen_twice(
 class AttentionTap(AttentionHooks):
     """Hooks on the attention of some layers, for one prefill.
 
+    The last text tokens behind the last visual one of each row are heard.
+
     Args:
         decoder: the target's decoder, whose `layers` have a `self_attn`.
         layers: which of them to hear.
-        asking: the tokens that ask.
+        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
+        lengths: real tokens of each row.
+        queries: most tokens of a row that ask.
         on_scores: called after each of `layers`.
 
     Attributes:
+        slots: places of the asking tokens, `[rows, queries]`, padded.
+        valid: which of them are real, `[rows, queries]` bool.
         seconds: time spent computing scores.
     """
 
     functions = KERNELS
 
     def __init__(
-        self, decoder: Any, layers: Sequence[int], asking: QueryTokens, on_scores: OnScores
+        self,
+        decoder: Any,
+        layers: Sequence[int],
+        visual: Tensor,
+        lengths: list[int],
+        queries: int,
+        on_scores: OnScores,
     ) -> None:
         super().__init__()
-        self.asking = asking
-        self.on_scores = on_scores
-        self.seconds = 0.0
+        self.visual, self.on_scores, self.seconds = visual, on_scores, 0.0
+        device = visual.device
+        ends = torch.tensor(lengths, device=device)
+        behind_pixels = (visual * torch.arange(1, visual.shape[1] + 1, device=device)).amax(1)
+        # A prompt that ends with pixels asks with its last token.
+        first = torch.maximum(torch.minimum(behind_pixels, ends - 1), ends - queries)
+        slots = first[:, None] + torch.arange(int((ends - first).max()), device=device)
+        self.valid = slots < ends[:, None]
+        self.slots = slots.where(self.valid, 0)
         for number, attention in [(number, decoder.layers[number].self_attn) for number in layers]:
             self.before(attention, self._check_cache)
             self.around(attention, partial(self._listen, number))
@@ -142,42 +123,40 @@ class AttentionTap(AttentionHooks):
         matrix = output[1] if isinstance(output, tuple) else None
         if call is not None:
             self._check(module, call.keys.shape[2])
-            weights = asking_weights(call.queries, call.keys, call.scale, self.asking)
+            weights = self._weights(call.queries, call.keys, call.scale)
         elif matrix is not None:  # eager attention has the whole matrix at hand
             self._check(module, matrix.shape[-1])
-            rows = torch.arange(matrix.shape[0], device=matrix.device)[:, None]
-            weights = matrix[rows, :, self.asking.slots.to(matrix.device)].transpose(1, 2).float()
+            weights = self._rows(matrix).float()
         else:
             raise UnsupportedError(
                 f"{type(module).__name__} called no attention that can be heard; load the model "
                 "with attn_implementation='sdpa'"
             )
-        valid = self.asking.valid.to(weights.device)[:, None, :, None]
+        valid = self.valid.to(weights.device)[:, None, :, None]
         return weights.masked_fill(~valid, 0.0).sum(2)
 
     def _check(self, module: nn.Module, keys: int) -> None:
-        if keys != self.asking.width:
+        if keys != (width := self.visual.shape[1]):
             raise UnsupportedError(
-                f"ranking by attention needs all {self.asking.width} prompt tokens, but "
+                f"ranking by attention needs all {width} prompt tokens, but "
                 f"{type(module).__name__} sees {keys} of them; leave the prefill context"
             )
 
+    def _rows(self, states: Tensor) -> Tensor:
+        """Returns states `[rows, heads, width, ...]` of the asking tokens alone."""
+        rows = torch.arange(len(states), device=states.device)[:, None]
+        return states[rows, :, self.slots.to(states.device)].transpose(1, 2)
 
-def asking_weights(queries: Tensor, keys: Tensor, scale: float, asking: QueryTokens) -> Tensor:
-    """Returns causal attention weights of the asking tokens, `[rows, heads, queries, width]`, fp32.
+    def _weights(self, queries: Tensor, keys: Tensor, scale: float) -> Tensor:
+        """Returns causal attention weights of the asking tokens, `[rows, heads, queries, width]`,
+        fp32.
 
-    Args:
-        queries: of the whole prompt, `[rows, heads, width, head_dim]`.
-        keys: `[rows, heads or kv_heads, width, head_dim]`.
-    """
-    slots = asking.slots.to(queries.device)
-    rows = torch.arange(queries.shape[0], device=queries.device)[:, None]
-    selected = queries[rows, :, slots].transpose(1, 2)  # [rows, heads, queries, head_dim]
-    groups = queries.shape[1] // keys.shape[1]
-    selected = selected.unflatten(
-        1, (-1, groups)
-    ).float()  # [rows, kv_heads, groups, queries, head_dim]
-    weights = selected @ keys.float()[:, :, None].transpose(3, 4) * scale
-    later = torch.arange(keys.shape[2], device=slots.device) > slots[..., None]
-    weights = weights.masked_fill(later[:, None, None], -torch.inf)
-    return weights.softmax(-1).flatten(1, 2)
+        Args:
+            queries: of the whole prompt, `[rows, heads, width, head_dim]`.
+            keys: `[rows, heads or kv_heads, width, head_dim]`.
+        """
+        grouped = self._rows(queries).unflatten(1, (keys.shape[1], -1)).float()
+        weights = grouped @ keys.float()[:, :, None].transpose(3, 4) * scale
+        slots = self.slots.to(keys.device)
+        later = torch.arange(keys.shape[2], device=keys.device) > slots[..., None]
+        return weights.masked_fill(later[:, None, None], -torch.inf).softmax(-1).flatten(1, 2)

@@ -246,14 +246,9 @@ class DraftModule(nn.Module):
         """Returns config.json and tensors in the layout that others read."""
         raise NotImplementedError
 
-    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
-        """Write `config.json` and `model.safetensors`, each whole or not at all.
-
-        Args:
-            dtype: of the file; by default the drafter's own.
-        """
-        config, tensors = self.published()
-        write(folder, config, tensors, dtype)
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write `config.json` and `model.safetensors`, each whole or not at all."""
+        write(Path(folder), *self.published())
 
     def take_tables(self, weights: Weights) -> None:
         """Have the embedding, LM head and reduced vocabulary that files bring.

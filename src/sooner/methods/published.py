@@ -237,23 +237,10 @@ def renamed(name: str, renames: Renames) -> str:
     return name
 
 
-def write(
-    folder: Path | str,
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    dtype: torch.dtype | None = None,
-) -> None:
-    """Write `config.json` and `model.safetensors`, each whole or not at all.
-
-    Args:
-        dtype: of the floats in the file; by default their own.
-    """
-    home = Path(folder)
-    home.mkdir(parents=True, exist_ok=True)
-    contiguous = {
-        name: value.detach().to("cpu", dtype if value.is_floating_point() else None).contiguous()
-        for name, value in tensors.items()
-    }
-    with replacing(home / WEIGHTS) as part:
-        save_file(contiguous, part, metadata={"format": "pt"})
-    write_json(config, home / CONFIG)
+def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write `config.json` and `model.safetensors`, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as part:
+        state = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(state, part, metadata={"format": "pt"})
+    write_json(config, folder / CONFIG)

@@ -90,7 +90,7 @@ class SparseDrafter(ChainDrafter):
         assert self.tap is not None
         # Rows that ended with the prefill are gone from the target's cache already.
         active = self.context.rows.active
-        visual = self.tap.asking.visual
+        visual = self.tap.visual
         visual = visual[torch.tensor(active, device=visual.device)]
         counts, slots = self._slots(visual, active)
         runner = ModelRunner(self.adapter, max(counts) + room)

@@ -89,7 +89,7 @@ class _PrunedDrafter(TreeDrafter):
         assert self.paid is not None
         context = self.context
         with context.stats.ranking():
-            visual = self.tap.asking.visual.to(self.paid.device)
+            visual = self.tap.visual.to(self.paid.device)
             seen = views(context.target, context.inputs, context.copies)
             grids = views(self.adapter, self.inputs, context.copies)
             selected = []

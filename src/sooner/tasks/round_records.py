@@ -59,7 +59,7 @@ class RoundRecord:
     tokens: list[int] = field(default_factory=list)
     drafted: int = 0
     logprobs: Tensor | None = None
-    tree: tuple[Tensor, Tensor, Tensor] | None = None
+    tree: tuple[Tensor, ...] | None = None
 
     def nodes(self) -> tuple[list[int], list[int]]:
         """Returns tokens and parents of what was verified; a parent of -1 is the text so far."""
@@ -120,7 +120,13 @@ class Watch:
             return tree
 
         def verify(pending: Tree, rows: Rows) -> None:
-            self._verify(pending)
+            snapshot = None
+            if pending.nodes and pending.rows:
+                # Copies: a drafter may use its buffers again.
+                parts = pending.tokens, pending.parents, pending.sizes
+                snapshot = tuple(part[0].clone() for part in parts)
+            self.rounds.append(RoundRecord(self.now(), self._drafting, tree=snapshot))
+            self._drafting = None
             on_verify_start(pending, rows)
 
         def listen(row: int, new: list[int], raw: Tensor) -> None:
@@ -160,14 +166,6 @@ class Watch:
         # The run's clock stands still within an aside, so that no span ends before it begins.
         begin, end, aside = self._asides[before - 1]
         return when - self._began - aside - (min(when, end) - begin)
-
-    def _verify(self, tree: Tree) -> None:
-        snapshot = None
-        if tree.nodes and tree.rows:
-            # Copies: a drafter may use its buffers again.
-            snapshot = tree.tokens[0].clone(), tree.parents[0].clone(), tree.sizes[0].clone()
-        self.rounds.append(RoundRecord(self.now(), self._drafting, tree=snapshot))
-        self._drafting = None
 
     def _commit(self, new: list[int], drafted: int) -> None:
         record = self.rounds[-1]
@@ -253,25 +251,23 @@ def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict
                     "n": path[index] if is_drafted else None,
                 }
             )
-        entries.append(_round(item, texts, path))
+        nodes, parents = item.nodes()
+        entries.append(
+            {
+                "s": None if item.drafting is None else _rounded(item.drafting),
+                "v": _rounded(item.verifying),
+                "e": _rounded(item.ended),
+                "n": len(item.tokens),
+                "draft": [texts.word(node) for node in nodes],
+                "parents": parents,
+                "path": path,
+            }
+        )
     return {
         "tokens": tokens,
         "rounds": entries,
         "first": entries[0]["e"] if entries else 0.0,
         "seconds": entries[-1]["e"] if entries else 0.0,
-    }
-
-
-def _round(record: RoundRecord, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
-    nodes, parents = record.nodes()
-    return {
-        "s": None if record.drafting is None else _rounded(record.drafting),
-        "v": _rounded(record.verifying),
-        "e": _rounded(record.ended),
-        "n": len(record.tokens),
-        "draft": [texts.word(node) for node in nodes],
-        "parents": parents,
-        "path": path,
     }
 
 

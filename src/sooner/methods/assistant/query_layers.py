@@ -134,7 +134,7 @@ class AssistantModel(DraftModule):
         weights = Weights.read(folder, cls.kind)
         # There is one LM head; an embedding beside it is ignored.
         embedding = weights.tensors.pop("embed_tokens.weight", None)
-        if model.config.tie_word_embeddings and embedding is not None:
+        if config.get("tie_word_embeddings", True) and embedding is not None:
             weights.tensors["lm_head.weight"] = embedding
         weights.fill(model)
         if (clusters := model.masked_embedding) is not None:
@@ -173,11 +173,10 @@ class AssistantModel(DraftModule):
         inner = self.pre_projection(both)
         for layer, kind in zip(self.layers, self.config.layer_types, strict=True):
             inner = layer(inner, rotations[kind], attend)
-        inner = self.norm(inner)
-        head = self.lm_head
-        if self.masked_embedding is None:
-            return self.post_projection(inner), head(inner)
-        return self.post_projection(inner), self.masked_embedding(inner, head.weight)
+        inner, head = self.norm(inner), self.lm_head
+        clusters = self.masked_embedding
+        logits = head(inner) if clusters is None else clusters(inner, head.weight)
+        return self.post_projection(inner), logits
 
     def sources(self, adapter: Any) -> dict[str, int]:
         """Returns the target's layer whose keys and values each kind reads.
@@ -185,16 +184,15 @@ class AssistantModel(DraftModule):
         Raises:
             SoonerError: it has none of a kind.
         """
-        text = adapter.text_config
-        kinds = list(getattr(text, "layer_types", None) or [FULL] * adapter.layers)
+        kinds = list(getattr(adapter.text_config, "layer_types", None) or [FULL] * adapter.layers)
         target_kinds = kinds[: adapter.layers]  # those behind share the keys of these
         for kind in self.config.head_dims:
             if kind not in target_kinds:
+                known = "/".join(sorted(set(target_kinds)))
                 raise SoonerError(
                     f"assistant reads the keys of a {kind} layer, but "
-                    f"{type(adapter.model).__name__} has only "
-                    f"{'/'.join(sorted(set(target_kinds)))}; give "
-                    "the target that it was trained for"
+                    f"{type(adapter.model).__name__} has only {known}; give the target that it was "
+                    "trained for"
                 )
         return {
             kind: len(target_kinds) - 1 - target_kinds[::-1].index(kind)
@@ -221,10 +219,7 @@ class AssistantModel(DraftModule):
 
 def frequencies(rope: Mapping[str, Any], dim: int) -> Tensor:
     """Angles a position, `[dim / 2]`; a *proportional* RoPE turns only the first ones."""
-    turned = dim // 2
+    speeds = 1.0 / float(rope["rope_theta"]) ** (torch.arange(0, dim, 2, dtype=torch.float) / dim)
     if rope["rope_type"] == "proportional":
-        turned = int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
-    powers = torch.arange(0, 2 * turned, 2, dtype=torch.float) / dim
-    made = 1.0 / (float(rope["rope_theta"]) ** powers)
-    still = torch.zeros(dim // 2 - turned)
-    return torch.cat([made, still]) / float(rope.get("factor", 1.0))
+        speeds[int(rope.get("partial_rotary_factor", 1.0) * dim // 2) :] = 0.0
+    return speeds / float(rope.get("factor", 1.0))

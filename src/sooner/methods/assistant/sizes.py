@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,7 +74,6 @@ class AssistantConfig(DraftConfig):
     hidden_activation: str = "gelu_pytorch_tanh"
     num_centroids: int | None = None
     chosen_centroids: int = 32
-    tie_word_embeddings: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,13 +107,8 @@ class AssistantConfig(DraftConfig):
             for key in part:
                 if key not in (*keys, *IDLE) and not key.endswith(("_token_id", "_token_index")):
                     raise unknown(f"key in '{where}', {name}:", key, keys)
-        count, types = int(needed(text, "num_hidden_layers", where)), text.get("layer_types")
-        # By default every sixth layer sees all, and so does the last.
-        usual = [FULL if (at + 1) % 6 == 0 or at == count - 1 else SLIDING for at in range(count)]
-        types = types or usual
-        ropes = {
-            kind: (text.get("rope_parameters") or {}).get(kind) or USUAL[kind] for kind in USUAL
-        }
+        types, named = needed(text, "layer_types", where), text.get("rope_parameters") or {}
+        ropes = {kind: dict(named.get(kind) or usual) for kind, usual in USUAL.items()}
         _refuse(raw, text, types, ropes)
         dims = dict.fromkeys(types, int(text.get("head_dim", 256)))
         if FULL in dims and "per_layer_config" not in text:
@@ -126,13 +120,13 @@ class AssistantConfig(DraftConfig):
         fields = {
             **text,
             "rope_parameters": None,
+            "vocab_size": needed(text, "vocab_size", where),
             "target_hidden_size": needed(raw, "backbone_hidden_size", where),
             "layer_types": types,
             "head_dims": dims,
             "ropes": {kind: ropes[kind] for kind in dims},
             "num_centroids": raw.get("num_centroids", 2048) if has_clusters else None,
             "chosen_centroids": raw.get("centroid_intermediate_top_k"),
-            "tie_word_embeddings": raw.get("tie_word_embeddings"),
         }
         return cls.read(fields, where)
 
@@ -145,7 +139,7 @@ def _refuse(
 ) -> None:
     """Refuse what would change the numbers and is not computed here."""
     kinds = sorted(set(types) - set(USUAL))
-    layers, shared = text["num_hidden_layers"], text.get("num_kv_shared_layers")
+    layers, shared = text.get("num_hidden_layers"), text.get("num_kv_shared_layers")
     angles = sorted({str(rope.get("rope_type")) for rope in ropes.values()} - {*ROPES})
     activation = text.get("hidden_activation", "gelu_pytorch_tanh")
     refuse("assistant", {

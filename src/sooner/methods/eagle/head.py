@@ -81,5 +81,4 @@ class EagleHead(DraftHead):
         return {name: fields[name] for name in KEYS}, self.state_dict()
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
-        """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
         return self.fc(torch.cat([embeds.to(self.dtype), states.to(self.dtype)], -1))

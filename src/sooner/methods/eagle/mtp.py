@@ -73,22 +73,13 @@ GLM = Layout(
 
 
 def find_layout(config: Mapping[str, Any], names: Iterable[str]) -> tuple[Layout, str] | None:
-    """How a checkpoint holds an MTP layer, and the prefix of its tensors; `None` without one.
-
-    Args:
-        config: its config.json.
-        names: of its tensors.
-    """
+    """How a checkpoint holds an MTP layer, and the prefix of its tensors; `None` without one."""
     layers, present = (config.get("text_config") or config).get("num_hidden_layers"), set(names)
-    return next(
-        (
-            (layout, prefix)
-            for layout in (QWEN, GLM)
-            for prefix in (pattern.format(n=layers) for pattern in layout.prefixes)
-            if f"{prefix}{layout.renames[0][0]}weight" in present
-        ),
-        None,
-    )
+    for layout in (QWEN, GLM):
+        for prefix in (pattern.format(n=layers) for pattern in layout.prefixes):
+            if f"{prefix}{layout.renames[0][0]}weight" in present:
+                return layout, prefix
+    return None
 
 
 @dataclass(frozen=True)
@@ -170,11 +161,7 @@ class MtpHead(DraftHead):
 
     @staticmethod
     def like(adapter: Any) -> MtpHead:
-        """A head for a target in Qwen's layout, that copies a state until it is trained.
-
-        Args:
-            adapter: the target's.
-        """
+        """Returns a head in Qwen's layout that copies a state until it is trained."""
         model = copy.deepcopy(adapter.model.config)
         head = MtpHead(MtpConfig(model, QWEN, target=fingerprint(adapter)))
         hidden = head.fc.out_features
@@ -186,11 +173,10 @@ class MtpHead(DraftHead):
                     nn.init.zeros_(value)
                 if name.removesuffix(".weight").endswith(("o_proj", "down_proj")):
                     nn.init.zeros_(value)  # what they add
-            norm = type(head.norm)(1).weight
-            module: Any
+            unit = float(type(head.norm)(1).weight)
             for module in head.modules():
-                if type(module) is type(head.norm):
-                    nn.init.constant_(module.weight, float(norm))  # neither scales yet
+                if isinstance(module, type(head.norm)):
+                    nn.init.constant_(module.weight, unit)  # none scales yet
             head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
         return head
 
@@ -255,24 +241,20 @@ class MtpHead(DraftHead):
         return head
 
     def rotation(self, positions: Tensor) -> Rotation:
-        """Returns rotations, also of positions by axis, `[axes, rows, entries]`."""
         if positions.ndim == 3 and positions.shape[0] > 3:
             positions = positions[-3:]  # some versions put the text's own in front
         return super().rotation(positions)
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
-        """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
         embeds, states = embeds.to(self.dtype), states.to(self.dtype)
         return self.fc(torch.cat([self.embed_norm(embeds), self.hidden_norm(states)], -1))
 
-    def attention_input(self, fused: Tensor) -> Tensor:
-        normed: Tensor = self.layer.input_layernorm(fused)
-        return normed
+    def attention_input(self, fused: Tensor) -> Any:
+        return self.layer.input_layernorm(fused)
 
-    def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
+    def turned(self, states: Tensor, rotation: Rotation) -> Any:
         cos, sin = (part[:, 0] for part in rotation)
-        turned: Tensor = self._turn(states, states[:, :0], cos, sin)[0]
-        return turned
+        return self._turn(states, states[:, :0], cos, sin)[0]
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         layer, flat = self.layer, attended.transpose(1, 2).flatten(2)
@@ -301,9 +283,9 @@ def _single_layer(text: Any) -> Any:
     small.num_hidden_layers, small.vocab_size, small.pad_token_id = 1, 1, None
     if getattr(text, "layer_types", None):
         small.layer_types = ["full_attention"]
+    model: Any = MODEL_MAPPING[type(text)]
     with torch.device("meta"):
-        made: Any = MODEL_MAPPING[type(text)]
-        return made(small)
+        return model(small)
 
 
 def _model_config(folder: Path, config: Mapping[str, Any]) -> Any:

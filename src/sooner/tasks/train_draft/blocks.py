@@ -39,43 +39,6 @@ class BlockBatch:
     targets: Tensor
 
 
-def collate_blocks(
-    samples: Sequence[TrainingSample],
-    size: int,
-    device: torch.device,
-    limit: int | None,
-    key: Sequence[int],
-) -> BlockBatch:
-    """Put samples side by side, with blocks at random anchors of their answers.
-
-    A block begins where one may begin in drafting: at any token of the answer but the last.
-
-    Args:
-        samples: at least one.
-        size: entries of a block.
-        device: of the batch.
-        limit: blocks of a sample; `None` is one at every place.
-        key: numbers that the anchors follow from, such as seed and step.
-    """
-    drawn, rng = [], np.random.default_rng(tuple(key))
-    for sample in samples:
-        begin = np.arange(sample.prompt, len(sample.tokens) - 1)
-        if limit is not None and len(begin) > limit:
-            begin = np.sort(rng.choice(begin, limit, replace=False))
-        drawn.append(torch.from_numpy(begin))
-    anchors = pad_sequence(drawn, batch_first=True)  # [rows, blocks]
-    real = torch.arange(anchors.shape[1]) < torch.tensor([len(sample) for sample in drawn])[:, None]
-    tokens = pad_sequence([sample.tokens for sample in samples], batch_first=True)
-    ends = torch.tensor([len(sample.tokens) for sample in samples])[:, None, None]
-    places = anchors[..., None] + torch.arange(size)  # [rows, blocks, size]
-    inside = (places < ends) & real[..., None]
-    inside[..., 0] = False
-    clamped = places.clamp(max=tokens.shape[1] - 1).flatten(1)
-    targets = tokens.gather(1, clamped).view_as(places).masked_fill(~inside, IGNORED)
-    states = pad_sequence([sample.states.float() for sample in samples], batch_first=True)
-    return BlockBatch(*(sample.to(device) for sample in (states, tokens, anchors, targets)))
-
-
 def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tensor:
     """Returns logits of all blocks of a batch, `[rows, blocks, block_size, vocab]`.
 
@@ -149,10 +112,33 @@ class BlockTask(nn.Module):
         return DFlashModel(drafter_config(settings, adapter))
 
     def batch(self, samples: Sequence[TrainingSample], step: int, draw: int) -> BlockBatch:
-        """Returns samples side by side, whose anchors follow from `draw` and the seed."""
-        settings, (adapter,) = self.settings, self._adapter
-        key = (settings.seed, draw)
-        return collate_blocks(samples, settings.block_size, adapter.device, settings.anchors, key)
+        """Returns samples side by side, with blocks at random anchors of their answers.
+
+        A block begins where one may begin in drafting: at any token of the answer but the last.
+
+        Args:
+            samples: at least one.
+            step: of the training.
+            draw: what anchors follow from, beside the seed.
+        """
+        settings, device = self.settings, self._adapter[0].device
+        drawn, rng = [], np.random.default_rng((settings.seed, draw))
+        for sample in samples:
+            begin = np.arange(sample.prompt, len(sample.tokens) - 1)
+            if len(begin) > settings.anchors:
+                begin = np.sort(rng.choice(begin, settings.anchors, replace=False))
+            drawn.append(torch.from_numpy(begin))
+        anchors = pad_sequence(drawn, batch_first=True)  # [rows, blocks]
+        counts = torch.tensor([len(sample) for sample in drawn])[:, None]
+        tokens = pad_sequence([sample.tokens for sample in samples], batch_first=True)
+        ends = torch.tensor([len(sample.tokens) for sample in samples])[:, None, None]
+        places = anchors[..., None] + torch.arange(settings.block_size)  # [rows, blocks, size]
+        inside = (places < ends) & (torch.arange(anchors.shape[1]) < counts)[..., None]
+        inside[..., 0] = False
+        clamped = places.clamp(max=tokens.shape[1] - 1).flatten(1)
+        targets = tokens.gather(1, clamped).view_as(places).masked_fill(~inside, IGNORED)
+        states = pad_sequence([sample.states.float() for sample in samples], batch_first=True)
+        return BlockBatch(*(part.to(device) for part in (states, tokens, anchors, targets)))
 
     def forward(self, batch: BlockBatch) -> dict[str, Tensor]:
         """Returns `loss`, and the share of `hits` among all places, each a scalar."""

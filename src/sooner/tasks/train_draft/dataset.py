@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import SoonerError, reason_of
 from ...io import replacing, write_json
@@ -105,14 +103,25 @@ class DataSet:
         """Returns the recording in `folder`.
 
         Raises:
-            SoonerError: there is none.
+            SoonerError: there is none, it can't be read, or it is of another version.
         """
         home = Path(folder)
-        index = read_index(home)
-        if index is None:
+        path = home / INDEX
+        if not path.is_file():
             raise SoonerError(
                 f"folder '{home}' has no recording ({INDEX}); make one with `sooner train draft "
                 "--data ...` or sooner.tasks.train_draft.record"
+            )
+        try:
+            index = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise SoonerError(
+                f"'{path}' can't be read ({reason_of(error)}); record the data anew"
+            ) from error
+        if index.get("format") != FORMAT:
+            raise SoonerError(
+                f"'{path}' is of format {index.get('format')!r}, this version reads {FORMAT}; "
+                "record the data anew"
             )
         return DataSet(home, index)
 
@@ -121,7 +130,18 @@ class DataSet:
         if samples:
             name = f"shard-{len(self.index['shards']):05d}.safetensors"
             with replacing(self.folder / name) as part:
-                save_file(pack(samples), part)
+                save_file(
+                    {
+                        "tokens": torch.cat([sample.tokens for sample in samples]).int(),
+                        "stored": torch.cat([sample.stored for sample in samples]).to(torch.uint8),
+                        "states": torch.cat([sample.states for sample in samples]).half(),
+                        "embeds": torch.cat([sample.embeds for sample in samples]).half(),
+                        "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
+                        "prompts": torch.tensor([sample.prompt for sample in samples]),
+                        "embed_counts": torch.tensor([len(sample.embeds) for sample in samples]),
+                    },
+                    part,
+                )
                 entry = {"file": name, "samples": len(samples), "sha256": sha256(part)}
             self.index["shards"].append(entry)
             self.index["samples"] += len(samples)
@@ -164,100 +184,3 @@ class DataSet:
 
 Place = tuple[DataSet, int]
 """A recording, and the number of a sample in it."""
-
-
-def read_index(folder: Path) -> dict[str, Any] | None:
-    """Returns the index of a recording, or `None` where there is none.
-
-    Raises:
-        SoonerError: it can't be read, or is of another version.
-    """
-    path = folder / INDEX
-    if not path.is_file():
-        return None
-    try:
-        index = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise SoonerError(
-            f"'{path}' can't be read ({reason_of(error)}); record the data anew"
-        ) from error
-    if index.get("format") != FORMAT:
-        raise SoonerError(
-            f"'{path}' is of format {index.get('format')!r}, this version reads {FORMAT}; record "
-            "the data anew"
-        )
-    return index
-
-
-def pack(samples: Sequence[TrainingSample]) -> dict[str, Tensor]:
-    """Returns the tensors of a shard."""
-    return {
-        "tokens": torch.cat([sample.tokens for sample in samples]).int(),
-        "stored": torch.cat([sample.stored for sample in samples]).to(torch.uint8),
-        "states": torch.cat([sample.states for sample in samples]).half(),
-        "embeds": torch.cat([sample.embeds for sample in samples]).half(),
-        "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
-        "prompts": torch.tensor([sample.prompt for sample in samples]),
-        "embed_counts": torch.tensor([len(sample.embeds) for sample in samples]),
-    }
-
-
-@dataclass(frozen=True)
-class PaddedBatch:
-    """Samples side by side, padded on the right. Entry `i` is state `f_i` with the token behind it.
-
-    Attributes:
-        states: `f_i`, `[rows, entries, hidden]`.
-        embeds: embedding of token `i + 1`, `[rows, entries, hidden]`.
-        places: entries that are learnt or measured, `[rows, span]`.
-        valid: which of those are real, `[rows, span]` bool.
-        wanted: `f_{i+1}` of each, `[rows, span, hidden]`.
-        following: token `i + 2` of each, `[rows, span]`.
-        lengths: entries of each row, `[rows]`.
-    """
-
-    states: Tensor
-    embeds: Tensor
-    places: Tensor
-    valid: Tensor
-    targets: Tensor
-    following: Tensor
-    lengths: Tensor
-
-
-def collate(
-    samples: Sequence[TrainingSample],
-    embed: Callable[[Tensor], Tensor],
-    device: torch.device,
-    whole: bool,
-) -> PaddedBatch:
-    """Put samples side by side.
-
-    Args:
-        samples: at least one.
-        embed: the target's embedding.
-        device: of the batch.
-        whole: the span begins with the prompt rather than with the answer.
-    """
-    padded = partial(pad_sequence, batch_first=True)
-    tokens = padded([sample.tokens for sample in samples]).to(device)  # [rows, entries + 2]
-    states = padded([sample.states.float() for sample in samples]).to(device)  # one less
-    stored = padded([sample.stored for sample in samples]).to(device)
-    with torch.no_grad():
-        embeds = embed(tokens).float()
-    embeds[stored] = torch.cat([sample.embeds for sample in samples]).to(device, embeds.dtype)
-    first = [0 if whole else sample.prompt - 1 for sample in samples]
-    counts = [sample.entries - start for sample, start in zip(samples, first, strict=True)]
-    line = torch.arange(max(counts), device=device)
-    valid = line < torch.tensor(counts, device=device)[:, None]
-    places = torch.where(valid, torch.tensor(first, device=device)[:, None] + line, 0)
-    index = (places + 1)[..., None].expand(-1, -1, states.shape[2])
-    return PaddedBatch(
-        states=states[:, :-1],
-        embeds=embeds[:, 1:-1],
-        places=places,
-        valid=valid,
-        targets=states.gather(1, index),
-        following=tokens.gather(1, places + 2),
-        lengths=torch.tensor([sample.entries for sample in samples], device=device),
-    )

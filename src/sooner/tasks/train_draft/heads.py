@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention, smooth_l1_loss
+from torch.nn.utils.rnn import pad_sequence
 
 from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
 from ...methods.eagle.base import DraftHead
-from .dataset import PaddedBatch, Place, TrainingSample, collate
+from .dataset import Place, TrainingSample
 from .settings import HeadTraining
 
 TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
 """From 0.05 to 1.9; what is chosen is the least surprising one of them."""
 
 
-class Estimate(NamedTuple):
-    """What a head has made of one step of the unrolling.
+@dataclass(frozen=True)
+class PaddedBatch:
+    """Samples side by side, padded on the right. Entry `i` is state `f_i` with the token behind it.
 
     Attributes:
-        states: estimates of `PaddedBatch.targets`, `[rows, span, hidden]`.
-        valid: those that have enough of the span before them, `[rows, span]` bool.
+        states: `f_i`, `[rows, entries, hidden]`.
+        embeds: embedding of token `i + 1`, `[rows, entries, hidden]`.
+        places: entries that are learnt or measured, `[rows, span]`.
+        valid: which of those are real, `[rows, span]` bool.
+        targets: `f_{i+1}` of each, `[rows, span, hidden]`.
+        following: token `i + 2` of each, `[rows, span]`.
     """
 
     states: Tensor
+    embeds: Tensor
+    places: Tensor
     valid: Tensor
+    targets: Tensor
+    following: Tensor
 
 
-def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[Estimate]:
+def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields estimates of every place of the span: after the target's states, after one of its own,
     ...
 
@@ -45,7 +57,8 @@ def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[Estimate
         steps: at least one.
 
     Yields:
-        An `Estimate` for each step.
+        For each step estimates of `PaddedBatch.targets`, `[rows, span, hidden]`, and which of them
+        have enough of the span before them, `[rows, span]` bool.
     """
     fused = head.fuse(batch.embeds, head.read(batch.states))  # [rows, entries, width]
     slots = torch.arange(fused.shape[1], device=fused.device)
@@ -73,7 +86,7 @@ def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[Estimate
         grouped = keys.shape[1] != queries.shape[1]
         attended = scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
         estimate = head.estimate(step_fused, attended)
-        yield Estimate(estimate, valid)
+        yield estimate, valid
 
 
 def _at(states: Tensor, places: Tensor) -> Tensor:
@@ -141,14 +154,30 @@ class HeadTask(nn.Module):
             draw: what the noise follows from, beside the seed.
         """
         settings, (adapter,) = self.settings, self._adapter
-        batch = collate(samples, adapter.embed_tokens, adapter.device, settings.span == "all")
+        device, padded = adapter.device, partial(pad_sequence, batch_first=True)
+        tokens = padded([sample.tokens for sample in samples]).to(device)  # [rows, entries + 2]
+        states = padded([sample.states.float() for sample in samples]).to(device)  # one less
+        stored = padded([sample.stored for sample in samples]).to(device)
+        with torch.no_grad():
+            embeds = adapter.embed_tokens(tokens).float()
+        embeds[stored] = torch.cat([sample.embeds for sample in samples]).to(device, embeds.dtype)
+        first = torch.tensor(
+            [0 if settings.span == "all" else sample.prompt - 1 for sample in samples],
+            device=device,
+        )
+        lengths = torch.tensor([sample.entries for sample in samples], device=device)
+        line = torch.arange(int((lengths - first).max()), device=device)
+        valid = line < (lengths - first)[:, None]
+        places = torch.where(valid, first[:, None] + line, 0)
+        targets, states = _at(states, places + 1), states[:, :-1]
         if settings.noise and settings.format == "eagle" and step < settings.steps:
             # EAGLE's: uniform, `noise * 512 / length` from end to end.
             rng = np.random.default_rng((settings.seed, draw))
-            drawn = rng.random(tuple(batch.states.shape), dtype=np.float32) - 0.5
-            scale = settings.noise * 512 / batch.lengths.float()
-            batch.states.add_(torch.from_numpy(drawn).to(scale.device) * scale[:, None, None])
-        return batch
+            drawn = rng.random(tuple(states.shape), dtype=np.float32) - 0.5
+            scale = (settings.noise * 512 / lengths.float())[:, None, None]
+            states = states + torch.from_numpy(drawn).to(device) * scale
+        following = tokens.gather(1, places + 2)
+        return PaddedBatch(states, embeds[:, 1:-1], places, valid, targets, following)
 
     def forward(self, batch: PaddedBatch) -> dict[str, Tensor]:
         """Returns `loss`, and its parts `tokens` and, for EAGLE, `states`, each a scalar."""
@@ -161,13 +190,13 @@ class HeadTask(nn.Module):
             targets = adapter.logits(last).float().softmax(-1)
             targets = targets if reduced is None else targets[..., reduced]
         weights, parts, distances = [], [], []
-        for step, estimate in enumerate(unroll(self.head, batch, settings.unroll)):
-            share = estimate.valid / estimate.valid.sum().clamp(min=1)
-            entropy = -(targets * self._logits(estimate.states).log_softmax(-1)).sum(-1)
+        for step, (estimate, valid) in enumerate(unroll(self.head, batch, settings.unroll)):
+            share = valid / valid.sum().clamp(min=1)
+            entropy = -(targets * self._logits(estimate).log_softmax(-1)).sum(-1)
             parts.append((share * entropy).sum())  # entropy is [rows, span]
             weights.append(1.0 if is_eagle else settings.step_decay**step)
             if is_eagle:
-                distance = smooth_l1_loss(estimate.states.float(), batch.targets, reduction="none")
+                distance = smooth_l1_loss(estimate.float(), batch.targets, reduction="none")
                 distances.append((share * distance.mean(-1)).sum())
         weighed = [weight * part for weight, part in zip(weights, parts, strict=True)]
         tokens = torch.stack(weighed).sum() / sum(weights)
@@ -189,12 +218,12 @@ class HeadTask(nn.Module):
         are the target's, `[rows, span, depth]` bool.
         """
         begun, holding, chain = [], [], batch.valid
-        for level, estimate in enumerate(unroll(self.head, batch, self.settings.depth)):
+        for level, (estimate, valid) in enumerate(unroll(self.head, batch, self.settings.depth)):
             if level:  # what the draft below was worth, one place on
                 chain = _later(chain[..., None], 1)[..., 0]
-            best = self.head.scores(estimate.states, self._adapter[0]).argmax(-1)
-            chain = chain & (best == batch.following) & estimate.valid
-            begun.append(estimate.valid)
+            best = self.head.scores(estimate, self._adapter[0]).argmax(-1)
+            chain = chain & (best == batch.following) & valid
+            begun.append(valid)
             holding.append(chain)
         return torch.stack(begun, -1), torch.stack(holding, -1)
 
@@ -207,10 +236,10 @@ class HeadTask(nn.Module):
         """
         surprise = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
         for batch in batches:
-            for estimate in unroll(self.head, batch, self.settings.depth):
-                scores = self.head.scores(estimate.states, self._adapter[0])
-                scores = scores.float()[estimate.valid]
-                tokens = batch.following[estimate.valid][:, None]  # [places, 1]
+            for estimate, valid in unroll(self.head, batch, self.settings.depth):
+                scores = self.head.scores(estimate, self._adapter[0])
+                scores = scores.float()[valid]
+                tokens = batch.following[valid][:, None]  # [places, 1]
                 for number, temperature in enumerate(TEMPERATURES):
                     chance = (scores / temperature).log_softmax(-1).gather(1, tokens)
                     # Tokens outside a reduced vocabulary surprise at any temperature.

@@ -1,27 +1,47 @@
-"""Records what a frozen target says to prompts, and its states while it does."""
+"""Records what a frozen target says to prompts, and its states while it does: to a user's files, or
+to a miniature's world."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from ... import miniatures
+from ...checks import check_keys
 from ...engine.interface import AdapterLike, Prompt
 from ...engine.runner import ModelRunner
-from ...errors import SoonerError
+from ...errors import SoonerError, reason_of
 from ...generation import generate
 from ...methods.context import to_device
 from ...methods.target_layers import LayerStates, layer_states
 from ...methods.target_print import differences, fingerprint
 from ...models import adapt
 from ...models.base import Packing
-from .dataset import FORMAT, DataSet, TrainingSample, read_index
+from ...models.openvla.config import OpenVLAConfig
+from ...models.openvla.processing import OpenVLAProcessor
+from ...models.openvla.statistics import ActionStatistics
+from ..clip import prepare
+from ..identity import find
+from ..loading import ModelPair
+from ..prompting import GENERAL_PROMPT, chat
+from ..settings import CaptionSettings
+from .dataset import FORMAT, INDEX, DataSet, TrainingSample
+from .settings import PromptSource, Recipe
 
 SHARD_SAMPLES = 512
+
+KEYS = ("image", "prompt", "video")
+"""Keys of a question about a file."""
+LONGEST = 256
+"""Tokens of an answer in words."""
 
 OnBatch = Callable[[dict[str, Any]], None]
 """Told the recording's index after every batch; what is not written yet is not counted."""
@@ -89,14 +109,15 @@ def record(
 
 def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet:
     """Returns the recording that is to be made or continued."""
-    index = read_index(home)
-    if index is None:
+    if not (home / INDEX).is_file():
         counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
         data = DataSet(
             home, {"format": FORMAT, "target": fingerprint(target), "options": options, **counts}
         )
         data.save_index()
         return data
+    data = DataSet.open(home)
+    index = data.index
     if differences(index["target"], target):
         raise SoonerError(
             f"'{home}' holds a recording of another target ({index['target'].get('model_type')}); "
@@ -107,7 +128,7 @@ def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet
             f"'{home}' holds a recording with options {index['options']}, not {options}; record "
             "into another folder"
         )
-    return DataSet(home, index)
+    return data
 
 
 @torch.inference_mode()
@@ -163,3 +184,122 @@ def _states(
         return parts
     read, answered = (layer_states(part, len(layers)) for part in parts)
     return read, answered
+
+
+@dataclass(frozen=True)
+class FilePrompt:
+    """A file and what is asked about it.
+
+    Attributes:
+        path: of a video or an image.
+        is_image: which of them.
+        prompt: `None` is the model's usual one.
+    """
+
+    path: Path
+    is_image: bool = False
+    prompt: str | None = None
+
+
+def read_questions(source: Path | str) -> list[FilePrompt]:
+    """Returns the questions of a JSONL file of `{"video" or "image": path, "prompt": text}`, whose
+    paths are relative to it, or of a folder of videos.
+
+    Raises:
+        SoonerError: nothing there; a line that is no question, by its number; a file that is not
+            there.
+    """
+    root = Path(source)
+    if root.suffix.lower() not in (".jsonl", ".json"):
+        return [FilePrompt(path) for path in find([root])]
+    try:
+        lines = root.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoonerError(f"'{root}' can't be read: {reason_of(error)}") from error
+    questions = [
+        _question(line, f"'{root}' line {number}", root.parent)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if not questions:
+        raise SoonerError(f"'{root}' is empty; give one question a line")
+    return questions
+
+
+def _question(line: str, where: str, home: Path) -> FilePrompt:
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise SoonerError(f"{where} is no JSON: {error}") from error
+    if not isinstance(data, dict) or ("video" in data) == ("image" in data):
+        raise SoonerError(f"{where} needs either 'video' or 'image', and may have 'prompt'")
+    check_keys(f"key in {where}", data, KEYS)
+    path = home / str(data.get("video", data.get("image")))
+    if not path.is_file():
+        raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
+    return FilePrompt(path, "image" in data, data.get("prompt"))
+
+
+def _inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings) -> dict[str, Any]:
+    """Returns the processed inputs of a question, a batch of one.
+
+    Raises:
+        SoonerError: a file that can't be read, or is too long for the model.
+    """
+    target = pair.target
+    if not question.is_image:
+        options = replace(settings, prompt=question.prompt or settings.prompt)
+        return prepare(question.path, pair, options).inputs
+    try:
+        picture = Image.open(question.path).convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise SoonerError(f"image '{question.path}' can't be read: {reason_of(error)}") from error
+    prompt = question.prompt or settings.prompt or pair.prompt or GENERAL_PROMPT
+    if isinstance(target.processor, OpenVLAProcessor):  # the prompt is the instruction
+        batch = target.processor([picture], [prompt])
+    else:
+        text = chat(target.processor, prompt, "image")
+        batch = target.processor(text=[text], images=[picture], return_tensors="pt")
+    return {
+        name: value.to(target.model.dtype) if name.startswith("pixel_values") else value
+        for name, value in batch.items()
+    }
+
+
+def record_answers(
+    pair: ModelPair,
+    folder: Path,
+    source: PromptSource,
+    recipe: Recipe,
+    on_batch: OnBatch | None = None,
+) -> DataSet:
+    """Returns the recording to train on, made in `folder` or continued there if need be.
+
+    Raises:
+        SoonerError: nothing to ask the model, or files that can't be read.
+    """
+    if source.data is not None and (source.data / INDEX).is_file():
+        return DataSet.open(source.data)
+    longest = source.max_new_tokens or _answer(pair.target.model)
+    settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
+    if source.data is not None:
+        batches = (_inputs(each, pair, settings) for each in read_questions(source.data))
+    elif pair.miniature is not None:
+        batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
+    else:
+        raise SoonerError(
+            f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "
+            "{video|image, prompt}"
+        )
+    target = adapt(pair.target.model)
+    layers = recipe.recorded_layers(target.layers)
+    return record(target.model, batches, folder, longest, layers=layers, on_batch=on_batch)
+
+
+def _answer(model: Any) -> int:
+    """Returns tokens of an answer: a policy's are counted, since no token ends them."""
+    if not isinstance(model.config, OpenVLAConfig):
+        return LONGEST
+    known = model.config.norm_stats or {}
+    dims = {ActionStatistics.choose(known, key).dims for key in known}
+    return int(model.config.action_horizon * max(dims))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +20,6 @@ from ... import __version__
 from ...errors import SoonerError, reason_of
 from ...io import replacing
 from ...methods.target_print import check_target
-from ...methods.threads import torch_threads
 from ...models import adapt
 from ...provenance import revision
 from .blocks import BlockTask
@@ -43,7 +41,6 @@ def train(
     *,
     resume: bool = True,
     progress: bool = True,
-    threads: int | None = None,
     stop_after: int | None = None,
     on_step: OnStep | None = None,
 ) -> Any:
@@ -56,7 +53,6 @@ def train(
         settings: the recipe, of a head (`HeadTraining`) or of a DFlash drafter (`BlockTraining`).
         resume: go on from `state.pt`; the steps are then the same as without the interruption.
         progress: show a line.
-        threads: torch threads; `None` leaves them as they are.
         stop_after: leave after so many steps, with the state saved.
         on_step: told each step's losses, and the acceptance where it is measured.
 
@@ -74,20 +70,13 @@ def train(
     trainer = Trainer(model, recordings, Path(out), settings or HeadTraining())
     if resume:
         trainer.resume()
-    with torch_threads(threads), frozen(model):
-        return trainer.run(progress, on_step, stop_after)
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """While it lasts, no weight of `model` gets a gradient, and it is in eval mode."""
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     was_training = model.training
     for weight in trained:
         weight.requires_grad_(False)
     model.eval()
     try:
-        yield
+        return trainer.run(progress, on_step, stop_after)
     finally:
         for weight in trained:
             weight.requires_grad_(True)
