@@ -128,7 +128,7 @@ class FakeHead(DraftHead):
     device, dtype = torch.device("cpu"), torch.float32  # type: ignore[assignment]
 
     def __init__(self, vocab: int, seed: int, drafted: tuple[int, ...] | None = None) -> None:
-        super().__init__(SimpleNamespace(head_dim=1, temperature=1.0))
+        super().__init__(SimpleNamespace(temperature=1.0))
         generator = torch.Generator().manual_seed(seed)
         self.weights = torch.randn(vocab + 1, vocab, generator=generator)  # prompts say `vocab`
         self.drafted = drafted

@@ -197,7 +197,7 @@ class DraftModule(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.config, self.head_dim = config, int(config.head_dim)
+        self.config, self.head_dim = config, int(getattr(config, "head_dim", 0))
         self.rotary: Any = None
         self.embed_tokens: nn.Embedding | None = None
         self.lm_head: nn.Linear | None = None

@@ -149,14 +149,18 @@ class DraftRunner:
             self._rotation = other._rotation
 
     def launch(
-        self, key: Hashable, run: Part, *inputs: Tensor, is_ragged: bool = False
+        self, key: Hashable, run: Part, *inputs: Tensor, is_ragged: bool = False, entries: int = 0
     ) -> tuple[Tensor, ...]:
         """`run(*inputs)`, a part of a draft, as a graph where those are wanted.
 
         Args:
             key: tells parts apart whose inputs have the same shapes.
             is_ragged: the inputs tell which entries are real; see `graphs.PartGraphs`.
+            entries: that have to fit behind the committed ones.
         """
+        if entries:
+            self.cache.reserve(entries)
+        self.cache.lengths_on(self.device)
         if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
             return run(*inputs)
         return self.graphs.run(self, key, run, inputs, is_ragged)

@@ -189,6 +189,7 @@ class TrainedMethod(Method):
     """The field that holds the drafter."""
     size: ClassVar[str] = "num_draft_tokens"
     """The field that is a number, or `"auto"`."""
+    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive_or_auto(self, self.size)
@@ -200,10 +201,6 @@ class TrainedMethod(Method):
     def from_settings(cls, settings: MethodSettings) -> Self:
         options: Any = {cls.trained: settings.head, cls.size: settings.num_draft_tokens}
         return cls(**options)
-
-    @property
-    def needs_whole_target(self) -> bool:
-        return True
 
     def slot_bytes(self) -> int:
         return int(getattr(self, self.trained).slot_bytes)

@@ -56,7 +56,6 @@ class BlockRunner(DraftRunner):
             counts: the same on the host.
         """
         cache, sizes = self.cache, sizes.to(context.device)
-        cache.lengths_on(context.device)
         self.launch("feed", self._feed, context, sizes, is_ragged=True)
         cache.commit_path(sizes[:, None], sizes, is_chain=True)
         cache.note_commit(counts)
@@ -78,9 +77,8 @@ class BlockRunner(DraftRunner):
         Args:
             anchors: the last committed token of each row, `[rows]`.
         """
-        self.cache.reserve(self.model.config.block_size)
-        self.cache.lengths_on(self.model.device)
-        (logits,) = self.launch("draft", self._draft, anchors)
+        size = self.model.config.block_size
+        (logits,) = self.launch("draft", self._draft, anchors, entries=size)
         return logits
 
     def _draft(self, anchors: Tensor) -> tuple[Tensor, ...]:

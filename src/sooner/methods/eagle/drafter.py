@@ -86,7 +86,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
 
             temperature = None if is_drawn else self.head.config.temperature
             key, entries = ("tree", depth, self.top_k, temperature), (depth - 1) * self.top_k
-            parts = runner.launch_levels(key, entries, tree, states)
+            parts = runner.launch(key, tree, states, entries=entries)
             growth = Growth.of(self.top_k, depth, *parts)
         else:
             growth = self._grown(runner, outcome, states)

@@ -113,12 +113,6 @@ class MtpConfig:
         """Returns transformers' config of the target's text model."""
         return self.model.get_text_config()
 
-    @property
-    def head_dim(self) -> int:
-        text = self.text
-        head_dim = getattr(text, "head_dim", None)
-        return int(head_dim or text.hidden_size // text.num_attention_heads)
-
 
 class MtpHead(DraftHead):
     """Holds the MTP layer of a target's own checkpoint (DeepSeek-V3, Liu et al. 2024, section 2.2).
@@ -140,6 +134,7 @@ class MtpHead(DraftHead):
         text = config.text
         stack = _single_layer(text)
         self.layer = stack.layers[0].to_empty(device="cpu")
+        self.head_dim = int(self.layer.self_attn.head_dim)
         norm, hidden = type(stack.norm), int(text.hidden_size)
         self.embed_norm = norm(hidden, eps=text.rms_norm_eps)
         self.hidden_norm = norm(hidden, eps=text.rms_norm_eps)

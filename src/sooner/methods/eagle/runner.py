@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from ...engine.attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...engine.rows import RowTensor
-from ..sized_draft import DraftRunner, Part
+from ..sized_draft import DraftRunner
 
 
 class HeadRunner(DraftRunner):
@@ -103,7 +102,6 @@ class HeadRunner(DraftRunner):
             counts: the same on the host.
         """
         cache, device = self.cache, self.head.device
-        cache.lengths_on(device)
         inputs, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
         (estimate,) = self.launch("feed", self._feed, *inputs, sizes, is_ragged=True)
         cache.commit_path(sizes[:, None], sizes, is_chain=True)
@@ -163,20 +161,8 @@ class HeadRunner(DraftRunner):
             states, visible = run(tokens, states, visible)
         else:
             key = ("level", depth, written)
-            states, visible = self.launch_levels(key, whole, run, tokens, states, visible)
+            states, visible = self.launch(key, run, tokens, states, visible, entries=whole)
         return states, visible
-
-    def launch_levels(
-        self, key: Hashable, entries: int, run: Part, *inputs: Tensor
-    ) -> tuple[Tensor, ...]:
-        """`launch` for what forwards levels.
-
-        Args:
-            entries: of all levels up to these.
-        """
-        self.cache.reserve(entries)
-        self.cache.lengths_on(self.head.device)
-        return self.launch(key, run, *inputs)
 
     def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """Write a block's keys and values; the whole stores."""

@@ -60,29 +60,27 @@ class Shard:
     def __init__(self, path: Path) -> None:
         try:
             self._file = safe_open(str(path), framework="pt")
-            lengths = self._file.get_tensor("lengths").tolist()
-            self.prompts: list[int] = self._file.get_tensor("prompts").tolist()
-            embeds = self._file.get_tensor("embed_counts").tolist()
+            numbers = ("lengths", "embed_counts", "prompts")
+            lengths, embeds, prompts = (self._file.get_tensor(name).tolist() for name in numbers)
         except (OSError, SafetensorError) as error:
             raise SoonerError(
                 f"shard '{path}' can't be read ({reason_of(error)}); record the data anew"
             ) from error
-        self.ends = [0, *accumulate(lengths)]
-        self.embed_ends = [0, *accumulate(embeds)]
+        self.prompts: list[int] = prompts
+        self.ends, self.embed_ends = [0, *accumulate(lengths)], [0, *accumulate(embeds)]
 
     def __getitem__(self, index: int) -> TrainingSample:
-        start, end = self.ends[index], self.ends[index + 1]
-        return TrainingSample(
-            tokens=self._cut("tokens", start, end).long(),
-            prompt=self.prompts[index],
-            # A sample has one state less than tokens.
-            states=self._cut("states", start - index, end - index - 1),
-            stored=self._cut("stored", start, end).bool(),
-            embeds=self._cut("embeds", self.embed_ends[index], self.embed_ends[index + 1]),
-        )
+        def cut(name: str, start: int, end: int) -> Tensor:
+            return self._file.get_slice(name)[start:end]
 
-    def _cut(self, name: str, start: int, end: int) -> Tensor:
-        return self._file.get_slice(name)[start:end]
+        start, end = self.ends[index : index + 2]
+        return TrainingSample(
+            tokens=cut("tokens", start, end).long(),
+            prompt=self.prompts[index],
+            states=cut("states", start - index, end - index - 1),  # one less than tokens
+            stored=cut("stored", start, end).bool(),
+            embeds=cut("embeds", *self.embed_ends[index : index + 2]),
+        )
 
 
 class DataSet:

@@ -84,7 +84,7 @@ def train(
 
 
 class Trainer:
-    """Runs one training. All that changes is in `state_dict`: order and noise follow from the step.
+    """Runs one training. All that changes is in `state.pt`; order and noise follow from the step.
 
     Where `accelerate launch` has begun several processes, one for each GPU, they share each batch.
 
@@ -260,18 +260,15 @@ class Trainer:
             "step": self.step,
         }
         self.head.with_provenance(record, self.task.temperature).save_pretrained(self.out / "head")
-        with replacing(self.out / "state.pt") as part:
-            torch.save(self.state_dict(), part)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns all that a resumed run needs."""
-        return {
+        state = {
             **self._origin(),
             "step": self.step,
             "seconds": self.seconds,
             "head": self.head.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
+        with replacing(self.out / "state.pt") as part:
+            torch.save(state, part)
 
     def _origin(self) -> dict[str, Any]:
         """Returns what a state was made from."""
