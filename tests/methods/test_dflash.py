@@ -16,8 +16,7 @@ from methods.trees import paths_of, texts_of
 from sooner import DDTree, DFlash, DFlashModel
 from sooner.engine.tree import Tree
 from sooner.methods.dflash import DFlashConfig
-from sooner.methods.dflash.drafter import BlockDrafter
-from sooner.methods.dflash.runner import BlockRunner
+from sooner.methods.dflash.drafter import BlockDrafter, BlockRunner
 from sooner.methods.growth import MarginalTrees
 from sooner.methods.target_print import fingerprint
 from sooner.models import adapt

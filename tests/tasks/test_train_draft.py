@@ -15,7 +15,7 @@ import sooner
 import tiny
 from published_heads import run_head
 from sooner.cli.main import app
-from sooner.methods.eagle.runner import HeadRunner
+from sooner.methods.eagle.drafter import HeadRunner
 from sooner.models import adapt
 from sooner.tasks.train_draft.dataset import DataSet, TrainingSample
 from sooner.tasks.train_draft.heads import HeadTask, unroll

@@ -1,7 +1,6 @@
 """DFlash: a drafter that fills a block in one forward; DDTree: trees of its marginals."""
 
-from .config import DFlashConfig
-from .denoiser import DFlashModel
+from .denoiser import DFlashConfig, DFlashModel
 from .method import DDTree, DFlash
 
 __all__ = ["DDTree", "DFlash", "DFlashConfig", "DFlashModel"]
