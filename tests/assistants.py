@@ -21,7 +21,7 @@ from sooner.engine.interface import Outcome
 from sooner.engine.tree import Tree
 from sooner.methods.assistant import AssistantModel
 from sooner.methods.assistant.drafter import AssistantDrafter
-from sooner.methods.assistant.query_layers import FULL, SLIDING
+from sooner.methods.assistant.model import FULL, SLIDING
 from sooner.models import adapt
 
 HIDDEN, INNER, HEADS = 16, 24, 4

@@ -23,7 +23,7 @@ from sooner.engine.interface import Outcome
 from sooner.engine.row_sampling import SamplingParams
 from sooner.engine.tree import Tree
 from sooner.methods.assistant.drafter import AssistantDrafter
-from sooner.methods.assistant.query_layers import FULL, AssistantConfig
+from sooner.methods.assistant.model import FULL, AssistantConfig
 from sooner.methods.trained import load_drafter, load_for, method_of
 from sooner.models import adapt, odd_ids
 from zoo.laws import ROWS

@@ -14,7 +14,7 @@ from torch import Tensor
 import sooner
 import tiny
 from sooner import DFlashModel
-from sooner.methods.dflash.denoiser import FUSED, DFlashConfig
+from sooner.methods.dflash.model import FUSED, DFlashConfig
 from sooner.methods.published import WEIGHTS
 from sooner.methods.trained import load_drafter
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
 
 _HOME = {
     "Acceptance": "experience",
-    "AssistantModel": "assistant.query_layers",
-    "DFlashModel": "dflash.denoiser",
+    "AssistantModel": "assistant.model",
+    "DFlashModel": "dflash.model",
     "Eagle3Head": "eagle.eagle3",
     "MtpHead": "eagle.mtp",
     "EagleHead": "eagle.head",

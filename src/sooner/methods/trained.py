@@ -28,8 +28,8 @@ HEAD = "head"
 def known_kinds() -> tuple[type[DraftModule], ...]:
     """Returns the kinds of drafters that can be run, in the order in which they are told apart.
     Their modules are for those who have a drafter."""
-    from .assistant.query_layers import AssistantModel
-    from .dflash.denoiser import DFlashModel
+    from .assistant.model import AssistantModel
+    from .dflash.model import DFlashModel
     from .eagle.eagle3 import Eagle3Head
     from .eagle.head import EagleHead
     from .eagle.mtp import MtpHead

@@ -18,7 +18,7 @@ from ..chain_draft import draw_next, match_vocabulary
 from ..context import Context
 from ..sized_draft import SizedDrafter
 from ..tree_size import TreeSize
-from .query_layers import SLIDING
+from .model import SLIDING
 
 
 class AssistantDrafter(SizedDrafter):

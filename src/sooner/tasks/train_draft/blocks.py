@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
-from ...methods.dflash.denoiser import DFlashConfig, DFlashModel
+from ...methods.dflash.model import DFlashConfig, DFlashModel
 from .dataset import Place, TrainingSample
 from .settings import BlockTraining
 
