@@ -97,7 +97,8 @@ class DraftConfig:
         for item in fields(cls):
             if item.default is MISSING and item.default_factory is MISSING:
                 needed(values, item.name, where)
-        types = field_types(cls)
+        kind: type = cls
+        types = field_types(kind)
         names = [item.name for item in fields(cls) if item.name in values]
         return cls(**{name: types[name][0](values[name]) for name in names})
 

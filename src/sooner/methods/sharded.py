@@ -72,9 +72,8 @@ class Sharded:
         self.largest = int(Decisions(self.ranks, 1).decide(open_method)[0])
         decisions = Decisions(self.ranks, HEAD + 2 * context.rows.batch * self.largest)
         # Eos and length follow from the tokens; a clock, or code of the caller's, may not.
-        context.stopping.criteria = [
-            partial(_done, criterion, decisions) for criterion in context.stopping.criteria
-        ]
+        criteria: Any = [partial(_done, entry, decisions) for entry in context.stopping.criteria]
+        context.stopping.criteria = criteria
         drafter = BroadcastDrafter(inner[0], context.rows, decisions)
         return drafter, _rule(drafter, inner[1])
 

@@ -1,5 +1,5 @@
-"""Gemma 4's assistants: layers of queries, an MLP and norms without keys or values of their own, and
-their sizes, read from the config.json that is published with them."""
+"""Gemma 4's assistants: layers of queries, an MLP and norms without keys or values of their own,
+and their sizes, read from the config.json that is published with them."""
 
 from __future__ import annotations
 
