@@ -35,7 +35,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 PUBLISHED = (
     *SIZES, "num_hidden_layers", "attention_bias", "hidden_act", "max_position_embeddings",
-    "rope_parameters", "layer_types", "sliding_window", "vocab_size", "block_size",
+    "rope_parameters", "layer_types", "sliding_window", "is_causal", "vocab_size", "block_size",
 )  # fmt: skip
 """Fields that z-lab's layout has at its top level."""
 
@@ -95,7 +95,8 @@ class DFlashConfig(DraftConfig):
                 "DFlash: its config asks for M-RoPE; DFlash drafters number the tokens of a row, "
                 "also those of M-RoPE targets, so train it without mrope_section"
             )
-        kinds, count = self.layer_types or (FULL,) * self.num_hidden_layers, self.num_hidden_layers
+        count = self.num_hidden_layers
+        kinds = self.layer_types or (FULL,) * count
         object.__setattr__(self, "layer_types", kinds)
         if len(kinds) != count:
             raise SoonerError(
@@ -140,17 +141,13 @@ class DFlashConfig(DraftConfig):
                 "a DFlash drafter with a vocabulary or an anchor of speculators' kind has no place "
                 "in z-lab's layout; keep the files that it was read from"
             )
-        scales = {
-            name: getattr(self, name)
-            for name in SCALES
-            if getattr(self, name) != getattr(DFlashConfig, name)
-        }
+        values = {name: getattr(self, name) for name in (*PUBLISHED, *SCALES)}
+        scales = {n: values[n] for n in SCALES if values[n] != getattr(DFlashConfig, n)}
         return {
             "architectures": [ARCHITECTURE],
             "model_type": "qwen3",
-            **{name: getattr(self, name) for name in PUBLISHED},
+            **{name: values[name] for name in PUBLISHED if values[name] is not None},
             "use_sliding_window": SLIDING in self.layer_types,
-            **({} if self.is_causal is None else {"is_causal": self.is_causal}),
             "dflash_config": {
                 "mask_token_id": self.mask_token_id,
                 "target_layer_ids": [layer - 1 for layer in self.layers],
