@@ -158,10 +158,7 @@ class FakeHead(DraftHead):
         return fused[:, None], fused[:, None]
 
     def queries(self, fused: Tensor, rotation: Any) -> Tensor:
-        return fused
-
-    def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Any) -> Tensor:
-        return queries
+        return fused[:, None]
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         return fused.softmax(-1)

@@ -6,8 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ...engine.attention.block import Block
-from ...engine.attention.context import block_attention
 from ..draft_module import DraftModule, Rotation, rotated
 
 
@@ -102,14 +100,6 @@ class DraftHead(DraftModule):
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
         """Returns queries or keys `[rows, heads, entries, head_dim]` at their positions."""
         return rotated(states, rotation)
-
-    def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Block) -> Tensor:
-        """A block's queries over the stores of a cache, `[rows, kv_heads, slots, dim]`.
-
-        Returns:
-            `[rows, heads, entries, head_dim]`.
-        """
-        return block_attention(queries, keys, values, block)
 
     def _normed(self, states: Tensor, name: str) -> Tensor:
         norm = getattr(self.layer.self_attn, name, None)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...engine.attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
+from ...engine.attention.context import block_attention
 from ...engine.interface import Outcome, Prompt
 from ...engine.rows import RowTensor
 from ...engine.tree import Tree
@@ -127,7 +128,7 @@ class HeadRunner(DraftRunner):
         slots = slots.gather(1, index)
         queries = head.queries(last, self._at(slots))
         last_entry = Block(slots[:, 0])  # the last entry, behind all others
-        return (head.estimate(last, head.attend_block(queries, keys, values, last_entry)),)
+        return (head.estimate(last, block_attention(queries, keys, values, last_entry)),)
 
     def level(
         self,
@@ -162,7 +163,7 @@ class HeadRunner(DraftRunner):
             fused = head.fuse(embeds.to(head.device), states)
             keys, values = self._write(block, *head.keys_values(fused, rotation))
             queries = head.queries(fused, rotation)
-            return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
+            return head.estimate(fused, block_attention(queries, keys, values, block)), visible
 
         if is_part:
             states, visible = run(tokens, states, visible)
