@@ -1,15 +1,21 @@
-"""Keys of requests, and which replica they go to."""
+"""Keys of requests, who writes them, and which replica they go to."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 pytest.importorskip("ray.serve")
 
-from sooner.ray.routing import PREFIX, key_of, rank
+from sooner.ray.routing import PREFIX, key_of, middlewares, rank
 
 CLIP = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
 OTHER = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB", "detail": "low"}}
@@ -77,3 +83,20 @@ def test_a_busy_home_yields_and_stays_ranked() -> None:
     assert sorted(rank("clip", {**idle, home: 5}, 4)) == sorted(NAMES[:3])
     assert rank("", {**idle, home: 0}, 4)[0] == home  # the least busy one, without a key
     assert rank("clip", {}, 4) == []
+
+
+def test_a_request_is_passed_on_with_its_key_unless_the_client_names_a_session() -> None:
+    async def echo(request: Request) -> JSONResponse:
+        size = len(await request.body())
+        return JSONResponse([size, request.headers.get("x-session-id")])
+
+    async def post(content: bytes, **headers: str) -> Any:
+        app = Starlette(routes=[Route("/", echo, methods=["POST"])], middleware=middlewares())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return (await client.post("/", content=content, headers=headers)).json()
+
+    body = json.dumps({"prompt": "a" * 2000}).encode()
+    assert asyncio.run(post(body)) == [len(body), key_of(body)]
+    assert asyncio.run(post(body, **{"X-Session-Id": "mine"})) == [len(body), "mine"]
+    assert asyncio.run(post(b"{}")) == [2, None]

@@ -1,7 +1,7 @@
 """`sooner serve --ray`: replicas of the server as an application of Ray Serve.
 
 Each replica is the ASGI application of `sooner serve`. Ray Serve's proxy on the head passes
-requests on, with `routing.ProxyMiddleware` around it and `routing.AffinityRouter` behind it.
+requests on, with `routing.SessionMiddleware` around it and `routing.AffinityRouter` behind it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class RayServer:
     def _deployed(self, share: Share, is_managed: bool, port: int) -> Iterator[str]:
         """The application's address, while all replicas that there are always are ready."""
         serve = import_serve(self.debug)
-        was_there = not is_managed and _is_running()
+        was_there = not is_managed and _client(serve) is not None
         if was_there and self.name in serve.status().applications:
             raise SoonerError(
                 f"the cluster has an application '{self.name}' already; give another "
@@ -133,7 +133,7 @@ class RayServer:
         """Deploy the application; returns its address."""
         from ray.serve.config import ProxyLocation
 
-        http = serve.context._get_global_client().http_config
+        http = _client(serve).http_config
         if http.location == ProxyLocation.Disabled:
             raise SoonerError(
                 "the cluster's Ray Serve was started without an HTTP proxy; end it with "
@@ -237,16 +237,9 @@ def _quiet(debug: bool) -> None:
         logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
 
 
-def _is_running() -> bool:
-    """Returns whether somebody has started Ray Serve on the cluster."""
-    import ray
-    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
-
-    try:
-        ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
-    except ValueError:
-        return False
-    return True
+def _client(serve: Any) -> Any:
+    """Returns the client of the cluster's Ray Serve; `None` if nobody has started it."""
+    return serve.context._get_global_client(raise_if_no_controller_running=False)
 
 
 class ChatReplica:
