@@ -19,12 +19,12 @@ from sooner import Autoregressive
 from sooner.engine.request import TokenLogprobs
 from sooner.engine.rows import Reason
 from sooner.engine.stats.run import DraftCount
+from sooner.serve.app import create_app
 from sooner.serve.engine_loop import ServedRequest, Tokens
 from sooner.serve.engine_thread import ServiceLoad, ServiceState
-from sooner.serve.openai.app import OpenAIHandler, create_app
+from sooner.serve.openai.app import OpenAIHandler
 from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest
-from sooner.serve.refusal import refused
 from sooner.serve.run import bind, url
 from sooner.serve.server import DrainingServer
 from sooner.serve.settings import ChatSettings
@@ -97,7 +97,14 @@ class ScriptedService:
     def load(self) -> ServiceLoad:
         return ServiceLoad(len(self.rows), 0)
 
-    def close(self) -> None:
+    def start(self) -> None:
+        """It runs already."""
+
+    def close(self, grace: float) -> bool:
+        """It outlives the applications of a test."""
+        return True
+
+    def end(self) -> None:
         with self._lock:
             self._is_closed = True
             for request in list(self.rows):
@@ -210,14 +217,13 @@ def listening(service: Any, *args: Any, **options: Any) -> Iterator[str]:
     """Address of a server on a socket, which runs in a thread."""
     settings = {"port": 0, **options.pop("settings", {})}
     handler = handler_of(service, *args, settings=settings, **options)
-    ready = threading.Event()
     with bind(handler.settings) as socket:
-        app = create_app(handler, ready.set)
-        server = DrainingServer(app, handler.settings, "warning", handler.close, refuse=refused)
+        server = DrainingServer(create_app(handler), handler.settings, "warning", handler)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
         thread.start()
         try:
-            assert ready.wait(WAIT)
+            while not server.started:
+                time.sleep(0.005)
             yield url(socket)
         finally:
             server.should_exit = True
@@ -231,7 +237,7 @@ def scripted(*args: Any, **options: Any) -> Iterator[ScriptedService]:
     try:
         yield service
     finally:
-        service.close()
+        service.end()
 
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

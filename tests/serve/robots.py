@@ -21,8 +21,9 @@ from PIL import Image
 from sooner.engine.stats.run import Stats
 from sooner.errors import SoonerError
 from sooner.methods.controller import Quickest
-from sooner.serve.act import create_app
-from sooner.serve.run import bind, build_server, url
+from sooner.serve.act import ActHandler, build_server
+from sooner.serve.app import create_app
+from sooner.serve.run import bind, url
 from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
 from tiny_policy import INSTRUCTIONS, image
@@ -118,13 +119,15 @@ class SlowPolicy:
 @asynccontextmanager
 async def running(policy: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an app whose policy is warm."""
-    app = create_app(policy, ServeSettings(**settings))
+    handler = ActHandler(policy, ServeSettings(**settings))
+    app = create_app(handler)
     async with app.router.lifespan_context(app):
+        await until(lambda: handler.service.state != "warming")
         if isinstance(policy, SlowPolicy):
             policy.forget()
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            client.handler = app.state.handler  # type: ignore[attr-defined]
+            client.handler = handler  # type: ignore[attr-defined]
             client.app = app  # type: ignore[attr-defined]
             yield client
 

@@ -11,7 +11,7 @@ from serve.job_listener import until
 from serve.real_service import serving, shaken
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.serve.metrics import ChatMetrics
+from sooner.serve.metrics import ServerMetrics
 from sooner.serve.openai.planning import Following
 
 NEW = 40
@@ -83,7 +83,7 @@ def test_counts_are_true_where_a_stop_string_ends_an_answer(name: str) -> None:
             return getattr(metrics, hook)
 
     with serving(METHODS[name](), listener=Late()) as service:
-        metrics = ChatMetrics("tiny", service.load, lambda: 0.0)
+        metrics = ServerMetrics("tiny", service.load, lambda: 0.0)
         text = ask_sync(service, BODY, TEXT).json()["choices"][0]["text"]
         half = len(text) // 2
         body = {**BODY, "stop": text[half : half + 3], "return_token_origins": True}

@@ -19,8 +19,8 @@ from serve.robots import WAIT
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine, solo_output
 from serve.test_openai_tools import CALL, WEATHER
+from sooner.serve.app import create_app
 from sooner.serve.engine_thread import EngineThread
-from sooner.serve.openai.app import create_app
 
 openai = pytest.importorskip("openai")
 httpx2 = pytest.importorskip("httpx2")

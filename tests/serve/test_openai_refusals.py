@@ -158,7 +158,7 @@ def test_an_early_error_of_a_stream_has_its_status() -> None:
     service = Failing()
     answer = ask_sync(service, {**HELLO, "stream": True})
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
-    service.close()
+    service.end()
 
 
 def test_a_full_server_refuses_before_it_reads() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import threading
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 
 from serve.robots import WAIT, SlowPolicy, body_of, post, request, running, until
-from sooner.serve.run import bind, build_server, url
-from sooner.serve.server import stopping_is_no_failure
+from sooner.serve.act import build_server
+from sooner.serve.run import bind, url
 from sooner.serve.settings import ServeSettings
 
 SOON = 30
@@ -39,7 +39,7 @@ def test_a_policy_that_is_broken_for_good_is_distinguished_from_a_bad_request() 
 
     async def scenario() -> None:
         async with running(slow) as client:
-            thread = client.handler.thread
+            thread = client.handler.service
             assert (await ask(client, "break")).status_code == 500  # it alone
             assert (await ask(client, "1")).json() == [1.0] * 7
             assert (await health(client))[0] == 200
@@ -50,7 +50,7 @@ def test_a_policy_that_is_broken_for_good_is_distinguished_from_a_bad_request() 
             assert (status, report["status"], report["fault"]) == (503, "failed", "RuntimeError")
             refused = await ask(client)
             assert refused.status_code == 503
-            assert "the server failed (RuntimeError)" in refused.json()["detail"]
+            assert "the server failed (RuntimeError)" in refused.json()["error"]["message"]
             assert refused.headers["retry-after"]
 
     asyncio.run(scenario())
@@ -74,16 +74,6 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
     asyncio.run(scenario())
 
 
-def test_a_signal_before_uvicorn_listens_for_it_ends_the_server() -> None:
-    settings = ServeSettings(port=0)
-    with bind(settings) as listening:
-        server = build_server(SlowPolicy(), settings)
-        with stopping_is_no_failure(server):
-            signal.raise_signal(signal.SIGTERM)
-            server.run(sockets=[listening])  # or it would run for ever
-    assert server.is_terminated
-
-
 @pytest.mark.slow
 def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
     slow = SlowPolicy()
@@ -95,9 +85,13 @@ def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
         assert ready.wait(WAIT)
         slow.began.clear()
         slow.go.clear()
-        answers: list[tuple[int, Any]] = []
         body = body_of(request(instruction="5"))
-        client = threading.Thread(target=lambda: answers.append(post(url(listening), body)))
+
+        def ask() -> None:
+            with suppress(OSError, ValueError):  # it is cut off
+                post(url(listening), body)
+
+        client = threading.Thread(target=ask)
         client.start()
         assert slow.began.wait(WAIT)
         server.should_exit = True
@@ -108,8 +102,6 @@ def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
         thread.join(WAIT)
         client.join(WAIT)
     assert not is_stuck
-    assert answers[0][0] == 503
-    assert "stopping" in answers[0][1]["detail"]
 
 
 def test_requests_have_ids_in_answers_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from stub_engine import StubClock, StubEngine, request_of
 
 from sooner.serve.engine_loop import EngineLoop, ServedRequest
 from sooner.serve.engine_thread import ServiceLoad
-from sooner.serve.metrics import PREFIX, ChatMetrics
+from sooner.serve.metrics import PREFIX, ServerMetrics
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
 
@@ -44,7 +44,7 @@ class Server:
             max_rows=rows, blocks=blocks, pages=pages, page=8, spend=self.clock.advance,
             prefill_cost=0.125, round_cost=0.5, clock=self.clock,
         )  # fmt: skip
-        self.metrics = ChatMetrics("toy", self.load, self.clock)
+        self.metrics = ServerMetrics("toy", self.load, self.clock)
         self.loop = EngineLoop(lambda: self.engine, self.clock, self.metrics)
         self.loop.open()
 
@@ -67,13 +67,13 @@ class Server:
         )
 
 
-def families(metrics: ChatMetrics) -> dict[str, str]:
+def families(metrics: ServerMetrics) -> dict[str, str]:
     """Name without the prefix -> type."""
     parsed = text_string_to_metric_families(metrics.text().decode())
     return {family.name.removeprefix(PREFIX): family.type for family in parsed}
 
 
-def samples(metrics: ChatMetrics) -> set[str]:
+def samples(metrics: ServerMetrics) -> set[str]:
     parsed = text_string_to_metric_families(metrics.text().decode())
     return {sample.name for family in parsed for sample in family.samples}
 

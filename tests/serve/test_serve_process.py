@@ -48,7 +48,7 @@ def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
         answers = list(pool.map(lambda seed: robot(address, seed), range(8)))
         pests.result()
         status, error = post(address, b"{}")
-        assert (status, error["field"]) == (422, "image")
+        assert (status, error["error"]["param"]) == (400, "image")
         assert raw(address, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
     for got, exact in zip(answers, expected, strict=True):
         for values in got:
@@ -87,7 +87,7 @@ def test_the_client_is_used_as_lerobots_policies_are() -> None:
             client.select_action({**batch, **image_only})
         with pytest.raises(SoonerError, match=r"refused \(401\): the token"):
             RemotePolicy(address).act(seen.image, "reach")
-        with pytest.raises(SoonerError, match=r"refused \(422\): instruction is empty"):
+        with pytest.raises(SoonerError, match=r"refused \(400\): instruction is empty"):
             client.act(seen.image, " ")
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from serve.robots import body_of, from_json_numpy, json_numpy, npy, png, request
-from sooner.serve.refusal import RefusedError
-from sooner.serve.wire import parse, write
+from sooner.serve.act import ActRequest
+from sooner.serve.refusal import RefusedError, refusal_of
+from sooner.tasks.act.observation import FieldError
 from tiny_policy import image
 
 PICTURE = image(3, 5, 4)
@@ -28,7 +30,7 @@ FORMS = {
 @pytest.mark.parametrize("is_encoded", [False, True])
 def test_a_picture_arrives_in_every_form(form: str, is_encoded: bool) -> None:
     body: dict[str, Any] = request(image=FORMS[form], unnorm_key="table")
-    parsed = parse(body_of({"encoded": json.dumps(body)} if is_encoded else body))
+    parsed = ActRequest.read(body_of({"encoded": json.dumps(body)} if is_encoded else body))
     np.testing.assert_array_equal(parsed.observation.image, PICTURE)
     assert parsed.observation.unnorm_key == "table"
     answer = "numpy" if form == "json_numpy" else "plain"
@@ -43,61 +45,65 @@ def changed(**fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "field", "message"),
+    ("body", "field", "message"),
     [
-        (b"", 400, None, "the body is no JSON"),
-        (b"{", 400, None, "the body is no JSON"),
-        (b"\xff\xfe", 400, None, "the body is no JSON"),
-        (b"[" * 200_000, 400, None, "the body is no JSON"),
-        (b"[1]", 400, None, "the body is a list"),
-        (b"null", 400, None, "the body is null"),
-        (changed(image=...), 422, "image", "image is missing"),
-        (changed(image=None), 422, "image", "image is missing"),
-        (changed(instruction=...), 422, "instruction", "instruction is missing"),
-        (changed(instruction=""), 422, "instruction", "instruction is empty"),
-        (changed(instruction=["a"]), 422, "instruction", "instruction is a list"),
-        (changed(unnorm_key=7), 422, "unnorm_key", "unnorm_key is 7"),
-        (changed(imgae=1), 422, "imgae", "unknown field 'imgae' (did you mean 'image'?)"),
-        (changed(deadline_ms="soon"), 422, "deadline_ms", "deadline_ms is 'soon'"),
-        (changed(deadline_ms=0), 422, "deadline_ms", "above 0"),
-        (changed(deadline_ms=True), 422, "deadline_ms", "deadline_ms is True"),
-        (changed(details="yes"), 422, "details", "details is 'yes'"),
-        (changed(image=5), 422, "image", "image is a number"),
-        (changed(image=True), 422, "image", "image is a truth value"),
-        (changed(image={"a": 1}), 422, "image", "image is an object"),
-        (changed(image="hello!"), 422, "image", "no base64"),
-        (changed(image="aGVsbG8="), 422, "image", "no PNG, JPEG, WebP or npy"),
-        (changed(image=[]), 422, "image", "other things than numbers"),
-        (changed(image=[["a"]]), 422, "image", "other things than numbers"),
-        (changed(image=[[[1, 2, 3]], [[1, 2]]]), 422, "image", "rows of different length"),
-        (changed(image=[[1, 2, 3]]), 422, "image", "shape [1, 3]"),
-        (changed(image=[[[1, 2]]]), 422, "image", "shape [1, 1, 2]"),
-        (changed(image=[[[1, 2, 256]]]), 422, "image", "image holds 256"),
-        (changed(image=[[[1, 2, -1]]]), 422, "image", "image holds -1"),
-        (changed(image=[[[0.5, 0.5, 1.0]]]), 422, "image", "image holds 0.5"),
-        (changed(image=[[[1, 2, 10**30]]]), 422, "image", "image holds 1e+30"),
-        (changed(image=[[[1, 2, 10**400]]]), 422, "image", "a number beyond 255"),
-        (changed(image=[[[1, 2, float("nan")]]]), 400, None, "the body is no JSON: it has NaN"),
-        (changed(image=json_numpy(PICTURE * 1.0)), 422, "image", "float64"),
-        (changed(image={"__numpy__": "AAAA"}), 400, "image", "does not know"),
+        (b"", None, "the body is no JSON"),
+        (b"{", None, "the body is no JSON"),
+        (b"\xff\xfe", None, "the body is no JSON"),
+        (b"[" * 200_000, None, "the body is no JSON"),
+        (b"[1]", None, "the body is [1]"),
+        (b"null", None, "the body is None"),
+        (changed(image=...), "image", "image is missing"),
+        (changed(image=None), "image", "image is missing"),
+        (changed(instruction=...), "instruction", "instruction is missing"),
+        (changed(instruction=""), "instruction", "instruction is empty"),
+        (changed(instruction=["a"]), "instruction", "instruction is ['a']"),
+        (changed(unnorm_key=7), "unnorm_key", "unnorm_key is 7"),
+        (changed(deadline_ms="soon"), "deadline_ms", "deadline_ms is 'soon'"),
+        (changed(deadline_ms=0), "deadline_ms", "greater than 0"),
+        (changed(deadline_ms=True), "deadline_ms", "deadline_ms is True"),
+        (changed(details="yes"), "details", "details is 'yes'"),
+        (changed(image=5), "image", "image is 5"),
+        (changed(image=True), "image", "image is True"),
+        (changed(image={"a": 1}), "image", "image is {'a': 1}"),
+        (changed(image="hello!"), "image", "no base64"),
+        (changed(image="aGVsbG8="), "image", "no PNG, JPEG, WebP or npy"),
+        (changed(image=[]), "image", "other things than numbers"),
+        (changed(image=[["a"]]), "image", "other things than numbers"),
+        (changed(image=[[[1, 2, 3]], [[1, 2]]]), "image", "rows of different length"),
+        (changed(image=[[1, 2, 3]]), "image", "shape [1, 3]"),
+        (changed(image=[[[1, 2]]]), "image", "shape [1, 1, 2]"),
+        (changed(image=[[[1, 2, 256]]]), "image", "image holds 256"),
+        (changed(image=[[[1, 2, -1]]]), "image", "image holds -1"),
+        (changed(image=[[[0.5, 0.5, 1.0]]]), "image", "image holds 0.5"),
+        (changed(image=[[[1, 2, 10**30]]]), "image", "image holds 1e+30"),
+        (changed(image=[[[1, 2, 10**400]]]), "image", "a number beyond 255"),
+        (changed(image=[[[1, 2, float("nan")]]]), "image", "image holds nan"),
+        (changed(image=json_numpy(PICTURE * 1.0)), "image", "float64"),
+        (changed(image={"__numpy__": "AAAA"}), "image", "does not know"),
         (
             changed(image={**json_numpy(PICTURE), "shape": [9, 9, 3]}),
-            422, "image", "60 bytes; shape [9, 9, 3]",
+            "image", "60 bytes; shape [9, 9, 3]",
         ),
-        (b'{"encoded": 3}', 422, "encoded", "must be a JSON text"),
-        (b'{"encoded": "{}", "image": 1}', 422, "encoded", "the only field"),
-        (b'{"encoded": "{"}', 400, None, "encoded is no JSON"),
+        (b'{"encoded": 3}', "encoded", "encoded is 3"),
+        (b'{"encoded": "{"}', None, "the body is no JSON"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_what_is_wrong_is_reported_by_its_name(
-    body: bytes, status: int, field: str | None, message: str
+    body: bytes, field: str | None, message: str
 ) -> None:
-    with pytest.raises(RefusedError) as raised:
-        parse(body)
-    assert (raised.value.status, raised.value.field) == (status, field)
-    assert message in raised.value.text
-    assert "\n" not in raised.value.text
+    with pytest.raises((RefusedError, FieldError)) as raised:
+        ActRequest.read(body)
+    refusal = refusal_of(raised.value, "name")
+    assert (refusal.status, refusal.field) == (400, field)
+    assert message in refusal.text
+    assert "\n" not in refusal.text
+
+
+def write(actions: np.ndarray, form: Any) -> Any:
+    parsed = ActRequest.read(changed())
+    return replace(parsed, form=form).write(actions)
 
 
 def test_answers_have_the_form_of_their_requests() -> None:

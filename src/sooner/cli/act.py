@@ -20,7 +20,7 @@ from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
 
 SERVED = Fields(
-    without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
+    without=("max_body", "max_bytes", "body_seconds", "grace_seconds"),
 )
 
 commands = options.command_group("Robot policies: serve them, ask them, roll them out.")
@@ -103,10 +103,11 @@ def serve(
     `GET /health` tells what runs, `GET /metrics` counts for Prometheus.
     """
     from ..serve.run import check_address, require
-    from ..serve.run import serve as run
 
     require()
     check_address(settings)
+    from ..serve.act import serve as run
+
     policy = policy_options.load(display)
 
     def report(url: str) -> None:

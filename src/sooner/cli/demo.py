@@ -97,9 +97,9 @@ def _serve(request: DemoJob, display: Display) -> None:
     check_address(settings)
     from ..demo.page import build_page, mount_page
     from ..demo.recorder import Recorder
-    from ..demo.site import build_server, create_app
+    from ..demo.site import create_app
     from ..demo.tabs import tasks_of
-    from ..serve.server import stopping_is_no_failure
+    from ..serve.server import DrainingServer
 
     if request.models.model is None:
         pair, first = request.race(display)
@@ -107,8 +107,10 @@ def _serve(request: DemoJob, display: Display) -> None:
     else:
         with display.loading():
             tasks = tasks_of(request.load())
-    app = create_app(settings, partial(mount_page, page=build_page(tasks, Recorder(), first)))
-    server = build_server(app, settings)
-    with bind(settings) as listening, stopping_is_no_failure(server):
-        display.line(f"  the page is at {url(listening)} (Ctrl-C ends)", "bold")
-        server.run(sockets=[listening])
+    page = build_page(tasks, Recorder(), first)
+    with bind(settings) as listening:
+        line = f"  the page is at {url(listening)} (Ctrl-C ends)"
+        app = create_app(
+            settings, partial(mount_page, page=page), partial(display.line, line, "bold")
+        )
+        DrainingServer(app, settings).run([listening])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..serve.http import Bodies, Guard
-from ..serve.server import DrainingServer
+from ..serve.http import Guard
 from ..serve.settings import ServerSettings
 
 POLICY = (
@@ -44,13 +44,26 @@ class PagePolicy:
         await self.app(scope, receive, locked)
 
 
-def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> FastAPI:
+def create_app(
+    settings: ServerSettings,
+    mount: Callable[[FastAPI], Any],
+    on_ready: Callable[[], None] = lambda: None,
+) -> FastAPI:
     """Returns the application of `sooner demo`.
 
     Args:
         mount: puts the page on it, at `/`.
+        on_ready: called once the server listens for signals.
     """
-    app = FastAPI(title="sooner demo", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        on_ready()
+        yield
+
+    app = FastAPI(
+        title="sooner demo", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -59,14 +72,5 @@ def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> Fas
 
     mount(app)
     app.add_middleware(PagePolicy)
-    app.add_middleware(Guard, settings=settings, bodies=Bodies(settings), has_page=True)
+    app.add_middleware(Guard, settings=settings, has_page=True)
     return app
-
-
-def build_server(app: FastAPI, settings: ServerSettings) -> DrainingServer:
-    """Returns Uvicorn with the limits of `sooner serve`; it ends at once."""
-
-    async def nothing() -> None:
-        return None
-
-    return DrainingServer(app, settings, "warning", nothing)

@@ -261,7 +261,7 @@ class ChatReplica:
 
         self.name = str(serve.get_replica_context().replica_id.unique_id)
         self._chat = ChatServer(load(), model_name, settings)
-        self._chat.start()
+        self._chat.handler.start()
         while self._chat.thread.state == "warming":
             time.sleep(0.01)
         if self._chat.thread.fault is not None:
@@ -287,7 +287,7 @@ class ChatReplica:
 
     async def metrics(self) -> tuple[str, str]:
         """Returns the replica's name and its own metrics."""
-        return self.name, self._chat.metrics.text().decode()
+        return self.name, self._chat.handler.metrics.text().decode()
 
     async def _all_metrics(self) -> Any:
         """Returns counters, gauges and histograms of all replicas, under a label of each."""

@@ -1,81 +1,370 @@
-"""The server of a robot policy: `POST /act` as OpenVLA's clients send it, `/health`, `/metrics`.
+"""A robot policy behind `POST /act`, as OpenVLA's clients send it: its requests and its batches.
 
-Requests are those of `EngineThread`, as of `sooner serve MODEL`, over a `PolicyEngine`.
+A request is `{"image": ..., "instruction": "...", "unnorm_key": "..."}`, the last one optional. The
+image is nested lists, a base64 text (PNG, JPEG, WebP or npy), or what the `json_numpy` package
+writes, `{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The whole may be a JSON text of
+its own under `encoded`. The answer has the form of the request: a list of numbers, or
+`json_numpy`'s, or that as a text. Policies that say several actions at once answer with a list of
+actions, as OpenVLA-OFT's do.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any
+import base64
+import binascii
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import Field
 
+from ..engine.request import RequestOptions
+from ..engine.rows import Reason
 from ..errors import SoonerError
-from ..tasks.act.observation import FieldError, Observation
+from ..methods import Autoregressive
+from ..tasks.act.observation import (
+    MAX_DIMS,
+    FieldError,
+    Observation,
+    brief,
+    decode_picture,
+    from_buffer,
+)
 from ..tasks.act.policy import Policy
-from .engine_loop import Tokens
+from .app import Handler, Slot, create_app, responses
+from .engine_loop import Clock, ServedRequest, Tokens
 from .engine_thread import EngineThread
-from .http import Bodies, Guard, RequestIds, name_of, unless_gone
-from .metrics import ActMetrics
-from .policy_engine import ActResult, PolicyEngine, PolicyRequest
-from .refusal import RefusedError, act_refused, refusal_of, stopping, too_many
+from .http import name_of, unless_gone
+from .metrics import ServerMetrics
+from .openai.messages import Checked, parse
+from .refusal import BadRequestError, past_deadline, stopping
+from .run import bind, url
+from .server import DrainingServer
 from .settings import ServeSettings
-from .wire import ActRequest, milliseconds, parse, write
 
-logger = logging.getLogger("sooner.serve")
-
-DEADLINE = "x-deadline-ms"
 PATIENCE = 10.0
 """Seconds after which a request without a deadline goes before those that have one."""
-READERS = 2
-"""Threads that decode and resize pictures; each holds one picture at its full size at a time."""
 SIDE = 64
 """Pixels of a side of the picture that a policy is tried on."""
-STATES = {"warming": "failed", "draining": "stopping"}
-"""What clients are told of the thread's states, where that is another word."""
+LOOK = 0.0005
+"""Seconds of a step that waits for company; requests are taken in between."""
+ARRAY = "__numpy__"
+
+Form = Literal["plain", "numpy", "encoded"]
 
 
-class ActHandler:
+class ActBody(Checked):
+    """Holds the body of `POST /act`."""
+
+    image: Any = None
+    instruction: str | None = None
+    unnorm_key: str | None = None
+    deadline_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    details: bool = False
+    encoded: str | None = None
+
+    def check(self) -> None:
+        for name in ("image", "instruction"):
+            if self.encoded is None and getattr(self, name) is None:
+                raise BadRequestError(name, f"{name} is missing; send image and instruction")
+
+
+@dataclass(frozen=True)
+class ActRequest:
+    """A request as it was understood.
+
+    Attributes:
+        observation: checked.
+        deadline_ms: that the body names.
+        details: whether the answer is to tell how it came about.
+        form: of the request, and so of the answer.
+    """
+
+    observation: Observation
+    deadline_ms: float | None
+    details: bool
+    form: Form
+
+    @staticmethod
+    def read(data: bytes) -> ActRequest:
+        """Returns the request of a body.
+
+        Raises:
+            BadRequestError: the body is no JSON, or a field is wrong.
+            FieldError: a field is no picture, or no text that a policy reads.
+        """
+        body, form = parse(ActBody, data), "plain"
+        if body.encoded is not None:
+            body, form = parse(ActBody, body.encoded.encode()), "encoded"
+        elif isinstance(body.image, dict):
+            form = "numpy"
+        observation = Observation(read_image(body.image), body.instruction or "", body.unnorm_key)
+        return ActRequest(observation, body.deadline_ms, body.details, form)
+
+    def write(self, actions: np.ndarray) -> Any:
+        """Returns actions `[horizon, dims]` as the JSON value of the answer."""
+        if self.form == "plain":
+            return actions[0].tolist() if len(actions) == 1 else actions.tolist()
+        arrays = [as_json_numpy(action) for action in actions]
+        result = arrays[0] if len(arrays) == 1 else arrays
+        return json.dumps(result) if self.form == "encoded" else result
+
+
+def read_image(value: Any) -> np.ndarray:
+    """Returns the picture of a request, uint8 `[height, width, 3]`.
+
+    Raises:
+        FieldError: it is none.
+    """
+    if isinstance(value, str):
+        return decode_picture(_bytes(value.partition(",")[2] if value[:5] == "data:" else value))
+    if isinstance(value, list):
+        return _from_lists(value)
+    if isinstance(value, dict) and isinstance(value.get(ARRAY), str):
+        return from_buffer(_bytes(value[ARRAY]), value.get("dtype"), value.get("shape"))
+    raise FieldError(
+        "image",
+        f"image is {brief(value)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
+    )
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FieldError("image", f"image is no base64: {error}") from error
+
+
+def _from_lists(value: list[Any]) -> np.ndarray:
+    # As objects first: numpy would make room for the longest of any texts, at each place.
+    result = np.array(value, dtype=object)
+    kinds = set(map(type, result.ravel()))
+    if result.ndim > MAX_DIMS:
+        raise FieldError(
+            "image", f"image has lists {result.ndim} deep or more; send [height][width][3]"
+        )
+    if list in kinds:
+        raise FieldError("image", "image has rows of different length")
+    if not kinds or not kinds <= {int, float}:
+        raise FieldError("image", "image holds other things than numbers; send 0 to 255")
+    try:
+        array = result.astype(np.float64)
+    except OverflowError as error:
+        raise FieldError("image", "image holds a number beyond 255; send 0 to 255") from error
+    is_wrong = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
+    if is_wrong.any():
+        worst = array.flat[int(is_wrong.argmax())]
+        raise FieldError("image", f"image holds {worst:g}; it must hold whole numbers of 0 to 255")
+    return array.astype(np.uint8)
+
+
+def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
+    """Returns what the `json_numpy` package writes for an array."""
+    data = np.ascontiguousarray(array)
+    return {
+        ARRAY: base64.b64encode(data.tobytes()).decode(),
+        "dtype": data.dtype.str,
+        "shape": list(data.shape),
+    }
+
+
+@dataclass(frozen=True)
+class ActResult:
+    """Holds an action, and how it came about.
+
+    Attributes:
+        action: as `Policy.act` gave it.
+        began, ended: when its batch was computed, in the clock's seconds.
+        rows: requests that were answered together.
+    """
+
+    action: Any
+    began: float
+    ended: float
+    rows: int
+
+
+@dataclass(eq=False, kw_only=True)
+class PolicyRequest(ServedRequest):
+    """A request for an action; it says no tokens.
+
+    Attributes:
+        result: once it has ended without an error.
+    """
+
+    result: ActResult | None = None
+
+    @staticmethod
+    def of(
+        name: str, observation: Observation, arrived: float, deadline: float | None
+    ) -> PolicyRequest:
+        """Returns the request of one observation."""
+        return PolicyRequest(
+            inputs={"observation": observation}, options=RequestOptions({}),
+            method=Autoregressive(), rows=1, id=name, arrived=arrived, deadline=deadline,
+        )  # fmt: skip
+
+    @property
+    def observation(self) -> Observation:
+        observation: Observation = self.inputs["observation"]
+        return observation
+
+
+class PolicyEngine:
+    """Requests in, batches through a policy, results out; an `EngineLike`.
+
+    Each step is one call of the policy. Robots that got answers together ask again together, so
+    between two calls a step waits a moment for as many requests as the last batch had.
+
+    Args:
+        policy: acts on several observations at once; nothing else may run it meanwhile.
+        settings: limits, and how long a batch waits for further requests.
+        sample: what the policy is tried on after an unexpected error.
+        num_requests: counts requests that wait anywhere, or are computed.
+        clock: seconds, the same as in `deadline`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        settings: ServeSettings,
+        sample: Observation,
+        num_requests: Callable[[], int],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.policy, self.settings, self.sample = policy, settings, sample
+        self.num_requests, self.clock = num_requests, clock
+        self.max_rows = settings.max_batch
+        self.waiting: list[PolicyRequest] = []
+        self._company = 1  # requests that were there when the last batch ended
+        self._until: float | None = None  # when the next batch waits no longer
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.waiting
+
+    def add(self, request: PolicyRequest) -> None:
+        """Adds a request to those that wait."""
+        self.waiting.append(request)
+
+    def cancel(self, request: PolicyRequest, reason: Reason = "cancelled") -> None:
+        """End a request that waits."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+            request.finish([[]], reason)
+
+    def step(self) -> None:
+        """End what is too late, and compute one batch, or wait a moment for its company.
+
+        Raises:
+            Exception: the policy failed unexpectedly, and does not act on the sample either.
+        """
+        now = self.clock()
+        for request in list(self.waiting):
+            if request.deadline is not None and request.deadline <= now:
+                self.cancel(request, "deadline")
+        if not self.waiting:
+            return
+        if self._waits():
+            time.sleep(LOOK)
+            return
+        batch = sorted(self.waiting, key=lambda request: request.priority)[: self.max_rows]
+        for request in batch:
+            self.waiting.remove(request)
+            request.is_waiting = False
+        began, rows = self.clock(), len(batch)
+        answers = self._act([request.observation for request in batch])
+        ended = self.clock()
+        self._company, self._until = self.num_requests(), None
+        for request, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Exception):
+                request.finish([[]], "error", answer)
+            else:
+                request.result = ActResult(answer, began, ended, rows)
+                request.finish([[]], "stop")
+        if any(isinstance(answer, Exception) and not isinstance(answer, SoonerError)
+               for answer in answers):  # fmt: skip
+            self.check()
+
+    def check(self) -> None:
+        """Act on the sample: tells a policy that one request broke from one that is broken.
+
+        Raises:
+            Exception: what the policy raised.
+        """
+        [answer] = self._act([self.sample])
+        if isinstance(answer, Exception):
+            raise answer
+
+    def _waits(self) -> bool:
+        if len(self.waiting) >= min(self._company, self.max_rows):
+            return False
+        if self._until is None:
+            self._until = self.clock() + self.settings.window_ms / 1e3
+        return self.clock() < self._until
+
+    def _act(self, observations: list[Observation]) -> list[Any]:
+        """Returns actions, or in their place what went wrong; one bad request spoils no other."""
+        method = self.policy.settle(self.settings.method, len(observations))
+        try:
+            actions = list(self.policy.act(observations, method=method))
+            if len(actions) != len(observations):
+                raise RuntimeError(f"{len(actions)} actions for {len(observations)} observations")
+            return actions
+        except Exception as error:
+            if len(observations) == 1 or not isinstance(error, SoonerError):
+                return [error] * len(observations)
+            return [self._act([observation])[0] for observation in observations]
+
+
+class ActHandler(Handler):
     """Reads requests, has them computed, and writes the responses.
 
     Args:
         policy: that acts; it belongs to the handler from then on.
         settings: limits and method.
+        on_ready: called once the policy is warm.
 
     Raises:
         SoonerError: a method that the policy can't run.
     """
 
-    def __init__(self, policy: Policy, settings: ServeSettings) -> None:
-        self.policy, self.settings = policy, settings
+    settings: ServeSettings
+
+    def __init__(
+        self, policy: Policy, settings: ServeSettings, on_ready: Callable[[], None] = lambda: None
+    ) -> None:
+        self.policy, self.on_ready = policy, on_ready
         self.method = policy.check_method(settings.method or policy.default_method)
         key = policy.unnorm_key or next(iter(policy.statistics))
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         self.sample = Observation(grey, "wait", key)
-        self.metrics = ActMetrics(lambda: self.thread.load())
-        self.thread = EngineThread(
+        metrics = ServerMetrics(
+            policy.name,
+            lambda: self.service.load(),
+            lambda: time.monotonic() - self.service.last_tick,
+        )
+        thread = EngineThread(
             self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
-            listener=self.metrics, patience=PATIENCE,
+            listener=metrics, patience=PATIENCE,
         )  # fmt: skip
-        self.bodies = Bodies(settings)
-        self.under_way = 0
-        self._futures: set[asyncio.Future[None]] = set()
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
+        super().__init__(thread, settings, metrics, settings.max_queue)
+
+    def add_routes(self, app: FastAPI) -> None:
+        app.post("/act", responses=responses("application/json"))(self.act)
 
     def _engine(self) -> PolicyEngine:
-        thread = self.thread
-        engine = PolicyEngine(
-            self.policy, self.settings, self.sample, lambda: thread.num_requests,
-            self.metrics.batch, thread.clock,
-        )  # fmt: skip
-        if thread.state != "warming":
+        count, clock = lambda: self.service.num_requests, self.service.clock
+        engine = PolicyEngine(self.policy, self.settings, self.sample, count, clock)
+        if self.service.state != "warming":
             engine.check()  # after a failure
         return engine
 
@@ -84,145 +373,71 @@ class ActHandler:
         for method in dict.fromkeys(("plain", self.method)):
             for _ in range(2):
                 self.policy.act([self.sample], method=method)
+        self.on_ready()
 
-    async def open(self) -> None:
-        """Warm up the policy, and take requests.
-
-        Raises:
-            SoonerError: it does not act.
-        """
-        self.thread.start()
-        while self.thread.state == "warming":
-            await asyncio.sleep(0.005)
-        if self.thread.fault is not None:
-            raise SoonerError(f"the policy could not be warmed up ({self.thread.fault})")
-
-    async def close(self) -> None:
-        """Take nothing new, answer what is under way for `grace_seconds`, and end; a call of the
-        policy that still runs is left behind."""
-        self.thread.drain()
-        await asyncio.to_thread(self.thread.close, self.settings.grace_seconds)
-        for future in self._futures:  # of a call that hangs
-            if not future.done():
-                future.set_exception(stopping())
-        self._readers.shutdown(wait=False)
-
-    async def health(self, request: Request) -> Response:
-        """Returns whether requests are taken; with the token, also by what they are answered."""
-        state = STATES.get(self.thread.state, self.thread.state)
-        answer: dict[str, Any] = {"status": state}
-        if request.state.is_known:
-            load, fault = self.thread.load(), self.thread.fault
-            answer |= {
-                **({} if fault is None else {"fault": fault}),
-                "model": self.policy.name,
-                "method": self.method,
-                "horizon": self.policy.horizon,
-                "unnorm_keys": sorted(self.policy.statistics),
-                "queue": load.waiting,
-                "running": load.running,
-                "max_batch": self.settings.max_batch,
-                "max_queue": self.settings.max_queue,
-            }
-        return JSONResponse(answer, 200 if state == "ready" else 503)
-
-    async def metrics_text(self) -> Response:
-        """Returns Prometheus' text format."""
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+    def description(self) -> dict[str, Any]:
+        return {
+            "model": self.policy.name,
+            "method": self.method,
+            "horizon": self.policy.horizon,
+            "unnorm_keys": sorted(self.policy.statistics),
+            "max_batch": self.settings.max_batch,
+            "max_queue": self.settings.max_queue,
+        }
 
     async def act(self, request: Request) -> Response:
         """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
-        began = self.thread.clock()
-        try:
-            response = await self._admitted(request, began)
-        except Exception as error:
-            if isinstance(error, SoonerError) and not isinstance(error, FieldError):
-                error = RefusedError(422, str(error))
-            response = act_refused(refusal_of(error, name_of(request)))
-        self.metrics.answered(response.status_code, self.thread.clock() - began)
-        return response if response.status_code == 200 else self.bodies.refusal(response)
+        return await self.counted(request, partial(self._answer, request))
 
-    async def _admitted(self, request: Request, began: float) -> Response:
-        self.thread.check_takes()
-        if self.under_way >= self.settings.max_queue:
-            raise too_many(self.settings.max_queue)
-        self.under_way += 1
-        try:
-            async with self.bodies.read(request) as body:
-                # Decoding a picture would block the event loop for other requests.
-                loop = asyncio.get_running_loop()
-                act_request = await loop.run_in_executor(self._readers, self._read, body)
-            deadline = self._deadline(request, act_request, began)
-            work = self._result(name_of(request), act_request, began, deadline)
-            result = await unless_gone(request, work)
-        finally:
-            self.under_way -= 1
-        return _accepted(act_request, result, result.began - began)
+    async def _answer(self, request: Request, began: float, slot: Slot) -> Response:
+        async with self.bodies.read(request) as body:
+            # Decoding a picture would block the event loop for other requests.
+            act_request = await self.on_reader(partial(self._read, body))
+        requested, default = act_request.deadline_ms, self.settings.deadline_ms
+        deadline = self.deadline(request, began, requested, default)
+        made = PolicyRequest.of(name_of(request), act_request.observation, began, deadline)
+        result = await unless_gone(request, self._result(made))
+        return _response(act_request, result, result.began - began)
 
     def _read(self, body: bytes) -> ActRequest:
         """Returns a request, its picture at the size that the policy sees."""
-        parsed = parse(body)
+        parsed = ActRequest.read(body)
         return replace(parsed, observation=self.policy.fitted(parsed.observation))
 
-    def _deadline(self, request: Request, act_request: ActRequest, began: float) -> float | None:
-        """In the thread's clock; a header comes before the body, and both before the setting."""
-        header = milliseconds(request.headers.get(DEADLINE))
-        for limit in (header, act_request.deadline_ms, self.settings.deadline_ms):
-            if limit is not None:
-                return began + limit / 1e3
-        return None
-
-    async def _result(
-        self, name: str, act_request: ActRequest, began: float, deadline: float | None
-    ) -> ActResult:
+    async def _result(self, request: PolicyRequest) -> ActResult:
         """Returns what came of a request; frees its place if nobody waits any more.
 
         Raises:
             RefusedError: it is not taken, or the deadline passed before its turn came.
             Exception: what the policy raised.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def finish() -> None:
-            if not done.done():
-                done.set_result(None)
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def sink(event: Tokens | None) -> None:
-            loop.call_soon_threadsafe(finish)
+            loop.call_soon_threadsafe(done.set)
 
-        request = PolicyRequest.of(name, act_request.observation, began, deadline)
         request.sink = sink
-        self.thread.submit(request)
-        self._futures.add(done)
+        self.service.submit(request)
+        deadline = request.deadline
+        limit = None if deadline is None else max(deadline - self.service.clock(), 0)
         try:
-            limit = None if deadline is None else max(deadline - self.thread.clock(), 0)
-            await asyncio.wait({done}, timeout=limit)
-            if not done.done() and request.is_waiting and not request.has_ended:
-                raise self._too_late(began)
-            await done
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit):
+                    await done.wait()
+            if not request.is_waiting:
+                await done.wait()  # its batch is being computed
         finally:
-            self._futures.discard(done)
-            self.thread.cancel(request)  # does nothing if it has ended
-        if request.finish_reason == "deadline":
-            raise self._too_late(began)
+            self.service.cancel(request)  # does nothing if it has ended
+        if not done.is_set() or request.finish_reason == "deadline":
+            raise past_deadline(self.service.clock() - request.arrived)
         if request.result is None:
             raise request.error or stopping()
         return request.result
 
-    def _too_late(self, began: float) -> RefusedError:
-        waited = 1e3 * (self.thread.clock() - began)
-        return RefusedError(
-            504,
-            f"the deadline passed after {waited:.0f} ms in the queue, so nothing was computed; "
-            "give more time, or send fewer requests",
-            "deadline_ms",
-        )
 
-
-def _accepted(request: ActRequest, result: ActResult, queued: float) -> Response:
+def _response(request: ActRequest, result: ActResult, queued: float) -> Response:
     action, computed = result.action, result.ended - result.began
-    body = write(action.values, request.form)
+    body = request.write(action.values)
     if request.details:
         times = {"queued": queued, "computed": computed}
         body = {**action.as_dict(), "action": body, "rows": result.rows, **times}
@@ -235,34 +450,31 @@ def _accepted(request: ActRequest, result: ActResult, queued: float) -> Response
     return JSONResponse(body, headers=headers)
 
 
-def create_app(
+def build_server(
     policy: Policy,
-    settings: ServeSettings | None = None,
+    settings: ServeSettings,
     on_ready: Callable[[], None] = lambda: None,
-) -> FastAPI:
-    """Returns a server of one policy, which belongs to it from then on.
+    log_level: str = "warning",
+) -> DrainingServer:
+    """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
+    handler = ActHandler(policy, settings, on_ready)
+    return DrainingServer(create_app(handler), settings, log_level, handler)
+
+
+def serve(
+    policy: Policy,
+    settings: ServeSettings,
+    on_ready: Callable[[str], None] = lambda url: None,
+    log_level: str = "warning",
+) -> None:
+    """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way.
 
     Args:
-        on_ready: called once the policy is warm.
+        on_ready: told the address once requests are taken.
+        log_level: uvicorn's.
 
     Raises:
-        SoonerError: a method that the policy can't run.
+        SoonerError: the address is taken, a method can't be run, or the policy was lost.
     """
-    handler = ActHandler(policy, settings or ServeSettings())
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await handler.open()
-        on_ready()
-        yield
-        await handler.close()
-
-    app = FastAPI(title="sooner act", lifespan=lifespan, redoc_url=None)
-    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, refuse=act_refused)
-    app.add_middleware(RequestIds)
-    app.state.handler = handler
-
-    app.post("/act")(handler.act)
-    app.get("/health")(handler.health)
-    app.get("/metrics")(handler.metrics_text)
-    return app
+    with bind(settings) as listening:
+        build_server(policy, settings, lambda: on_ready(url(listening)), log_level).run([listening])

@@ -16,15 +16,15 @@ from ..engine.scheduler import Engine, TokenPace
 from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
+from .app import create_app
 from .engine_thread import EngineThread
-from .metrics import ChatMetrics
+from .metrics import ServerMetrics
 from .model import chat_prompts, kv_memory, limit_to_row, served_model, serving_method
-from .openai.app import OpenAIHandler, create_app
+from .openai.app import OpenAIHandler
 from .openai.grammar import GuidanceGrammars
 from .openai.planning import ServedModel
-from .refusal import refused
 from .run import bind, url
-from .server import DrainingServer, stopping_is_no_failure
+from .server import DrainingServer
 from .settings import ChatSettings
 
 logger = logging.getLogger("sooner.serve")
@@ -40,7 +40,7 @@ class ChatServer:
 
     Args:
         pair: the models, loaded.
-        asked: the model as it was named, one of the names that clients may use.
+        model_name: the model as it was named, one of the names that clients may use.
         settings: how.
         on_ready: called once the engine has answered a request of its own; requests are taken.
         on_stop: told how many requests are under way, if any are, when the server is told to stop.
@@ -48,7 +48,7 @@ class ChatServer:
         page: puts a page for browsers on the application; handed that and the engine's thread.
 
     Attributes:
-        app: answers requests, once `start` was called.
+        app: answers requests, once it is started.
 
     Raises:
         SoonerError: the method can't be run with these models.
@@ -64,15 +64,14 @@ class ChatServer:
         log_level: str = "warning",
         page: Page | None = None,
     ) -> None:
-        self.target, self.settings = pair.target, settings
-        self.on_ready, self.on_stop = on_ready, on_stop
+        self.target, self.on_ready = pair.target, on_ready
         method = serving_method(pair, settings)
         self.settings = settings = limit_to_row(settings, method)
         self._standing = getattr(getattr(method, "method", method), "standing", None)
         memory = kv_memory(pair, method, settings)
         self.prompts = chat_prompts(pair, model_name, settings, memory.max_model_len)
         served = served_model(pair, model_name, settings, self.prompts, method, memory)
-        self.metrics = ChatMetrics(
+        metrics = ServerMetrics(
             served.name,
             lambda: self.thread.load(),
             lambda: time.monotonic() - self.thread.last_tick,
@@ -81,27 +80,16 @@ class ChatServer:
             partial(build_engine, pair.target.model, method, settings, memory.pages),
             max_requests=settings.max_rows + settings.max_queue,
             warm_up=self._warm_up,
-            listener=self.metrics,
+            listener=metrics,
         )
+        grammars, missing = grammars_of(served)
         self.handler = OpenAIHandler(
-            served,
-            self.thread,
-            settings,
-            self.metrics,
-            *grammars_of(served),
-            on_close=self._end_work,
+            served, self.thread, settings, metrics, grammars, missing, on_stop=on_stop
         )
-        show = None if page is None else partial(page, service=self.thread)
-        self.app = create_app(self.handler, page=show)
-        self.server = DrainingServer(
-            self.app,
-            settings,
-            log_level,
-            self.handler.close,
-            self.thread.has_failed,
-            refused,
-            self.thread.hurry,
+        self.app = create_app(
+            self.handler, page=None if page is None else partial(page, service=self.thread)
         )
+        self.server = DrainingServer(self.app, settings, log_level, self.handler)
 
     def run(self, sockets: list[Any]) -> None:
         """Serve until the process is told to stop (SIGINT, SIGTERM), or the engine is lost.
@@ -110,32 +98,19 @@ class ChatServer:
             SoonerError: the engine was lost.
         """
         try:
-            with stopping_is_no_failure(self.server):  # before anybody is told that it answers
-                self.start()
-                self.server.run(sockets=sockets)
+            self.server.run(sockets)
         finally:
             self.close()
-        if self.thread.fault is not None:
-            raise SoonerError(
-                f"the engine was lost ({self.thread.fault}), and the server ended; the log tells "
-                "more"
-            )
-
-    def start(self) -> None:
-        """Start the engine and the processes that decode; returns at once. For those who give
-        requests to `app` otherwise than by `run`."""
-        starting = threading.Thread(target=self.prompts.media.processes.start, daemon=True)
-        starting.start()
-        self.thread.start()
 
     def close(self) -> None:
-        """End what `start` began, but for the engine's thread, which `handler.close` ends."""
+        """End processes beside the engine's thread, which `handler.close` ends."""
         self.prompts.close()
         if self._standing is not None:
             self._standing.close()  # a draft's process
         gc.unfreeze()  # see `_warm_up`; libraries complain at the end about what is left
 
     def _warm_up(self, engine: Any) -> None:
+        threading.Thread(target=self.prompts.media.processes.start, daemon=True).start()
         warm_up(self.target, engine)
         # What is there now stays, so a full collection need not look at it, and is short. It comes
         # once a quarter as many objects are new as the last one found, hence the second one: what
@@ -144,12 +119,6 @@ class ChatServer:
         gc.freeze()
         gc.collect()
         self.on_ready()
-
-    def _end_work(self) -> None:
-        if self.handler.under_way:
-            self.on_stop(self.handler.under_way)
-        if not self.thread.close(self.settings.grace_seconds):
-            logger.error("the engine hangs, and is left behind")
 
 
 def run_chat(
@@ -172,8 +141,7 @@ def run_chat(
     """
     with bind(settings) as listening:
         tell = partial(on_ready, url(listening))
-        server = ChatServer(pair, model_name, settings, tell, on_stop, log_level, page)
-        server.run([listening])
+        ChatServer(pair, model_name, settings, tell, on_stop, log_level, page).run([listening])
 
 
 def grammars_of(served: ServedModel) -> tuple[GuidanceGrammars | None, str]:

@@ -142,8 +142,8 @@ class EngineLoop:
     Args:
         build: makes the engine, and another one when a step failed.
         clock: seconds, the same as in `Request.arrived` and `deadline`.
-        listener: for metrics; called with what `ChatMetrics` has methods for, if it has them, too.
-            Its errors are logged and no request's.
+        listener: for metrics; what it has of the methods of `ServerMetrics` is called. Its errors
+            are logged and no request's.
         on_end: called when a request has ended, before its client is told.
         patience: seconds after which a request without a deadline counts as due.
 

@@ -101,8 +101,9 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
 
     def start(self) -> None:
-        """Make the engine and begin to work; returns at once."""
-        self._thread.start()
+        """Make the engine and begin to work, unless it has begun; returns at once."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def submit(self, request: ServedRequest) -> None:
         """Take a request; its sink is told what follows.
@@ -189,10 +190,6 @@ class EngineThread:
     def num_requests(self) -> int:
         """Requests that have not ended."""
         return self._submitted
-
-    def has_failed(self) -> bool:
-        """Whether there is no engine any more."""
-        return self.state == "failed"
 
     def _count_end(self) -> None:
         """Before the client is told, so that it is not refused if it asks again at once."""

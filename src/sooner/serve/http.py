@@ -1,9 +1,4 @@
-"""What stands before the handlers: who may ask, ids of requests, and limits of their bodies.
-
-A connection that is closed while bytes of the client lie unread is reset, and many a client then
-drops the response that it has received already. So a refusal is sent once the body has been read,
-unless that is far too large or does not come.
-"""
+"""What stands before the handlers: who may ask, ids of requests, and limits of their bodies."""
 
 from __future__ import annotations
 
@@ -14,12 +9,11 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from fastapi.responses import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,8 +24,6 @@ from .settings import ServerSettings, is_loopback
 LINGER, LINGER_SECONDS = 8, 5.0
 """A refused body is read and thrown away if it has no more than this many times the largest one
 that is taken, until this many seconds pass without any of it, or `body_seconds` in all."""
-IS_READ = "body_is_read"
-"""Key of a request's state, once the end of its body has come."""
 
 Result = TypeVar("Result")
 logger = logging.getLogger("sooner.serve")
@@ -68,183 +60,141 @@ class Bodies:
                 408 if it does not come.
             ClientDisconnect: the client left.
         """
-        count = _Count(self)
-        try:
-            try:
-                async with asyncio.timeout(self.settings.body_seconds):
-                    body = await self._whole(request, count)
-            except TimeoutError:
-                seconds = self.settings.body_seconds
-                text = f"the request was not sent within {seconds:g} s; send it again"
-                raise RefusedError(408, text) from None
-            yield body
-        finally:
-            self.in_use -= count.size
+        settings, counted = self.settings, 0
 
-    def refusal(self, answer: Response) -> Response:
-        """Returns a refusal as it is sent to a client that may still be sending its body."""
-        return _Refusal(answer, self)
+        def count(size: int) -> None:
+            nonlocal counted
+            if size > settings.max_body:
+                text = (
+                    f"the request has more than {settings.max_body / 2**20:g} MiB; send the image "
+                    "encoded, or smaller"
+                )
+                raise RefusedError(413, text, headers={"Connection": "close"})
+            more = max(size - counted, 0)
+            if self.in_use + more > settings.max_bytes:
+                text = (
+                    f"requests of {settings.max_bytes / 2**20:g} MiB are being read already; come "
+                    "back in 1 s"
+                )
+                raise RefusedError(429, text, headers={"Retry-After": "1"})
+            self.in_use += more
+            counted += more
 
-    async def discard(self, request: Request) -> bool:
-        """Read the rest of a body that is not wanted; what is far too large is left where it is.
-
-        Returns whether the client is still there.
-        """
-        limit = LINGER * self.settings.max_body
-        if _state(request).get(IS_READ) or (declared_length(request) or 0) > limit:
-            return True
-        size, pieces = 0, _pieces(request)
-        try:
-            async with asyncio.timeout(self.settings.body_seconds):
-                while size <= limit:
-                    async with asyncio.timeout(LINGER_SECONDS):
-                        size += len(await anext(pieces))
-        except ClientDisconnect:
-            return False
-        except (TimeoutError, StopAsyncIteration):
-            pass
-        return True
-
-    async def _whole(self, request: Request, count: _Count) -> bytes:
-        count.reach(declared_length(request) or 0)
         body = bytearray()
-        async for piece in _pieces(request):
-            count.reach(len(body) + len(piece))
-            body += piece
-        return bytes(body)
+        try:
+            count(declared_length(request.headers))
+            try:
+                async with asyncio.timeout(settings.body_seconds):
+                    async for piece in request.stream():
+                        count(len(body) + len(piece))
+                        body += piece
+            except TimeoutError:
+                text = f"the request was not sent within {settings.body_seconds:g} s; send it again"
+                raise RefusedError(408, text) from None
+            yield bytes(body)
+        finally:
+            self.in_use -= counted
 
 
-class _Refusal(Response):
-    """A response that is sent once the client has sent its body."""
-
-    def __init__(self, answer: Response, bodies: Bodies) -> None:
-        self.answer, self.bodies = answer, bodies
-        self.status_code, self.raw_headers = answer.status_code, answer.raw_headers
-        self.background = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if await self.bodies.discard(Request(scope, receive)):
-            await self.answer(scope, receive, send)
-
-
-class _Count:
-    """Bytes that one body counts for: those declared, or those that came, if they are more."""
-
-    def __init__(self, bodies: Bodies) -> None:
-        self.bodies, self.size = bodies, 0
-
-    def reach(self, size: int) -> None:
-        """Count at least `size`, or refuse it."""
-        settings, more = self.bodies.settings, size - self.size
-        if size > settings.max_body:
-            raise RefusedError(
-                413,
-                f"the request has more than {settings.max_body / 2**20:g} MiB; send the image "
-                "encoded, or smaller",
-                headers={"Connection": "close"},
-            )
-        if more <= 0:
-            return
-        if self.bodies.in_use + more > settings.max_bytes:
-            raise RefusedError(
-                429,
-                f"requests of {settings.max_bytes / 2**20:g} MiB are being read already; come back "
-                "in 1 s",
-                headers={"Retry-After": "1"},
-            )
-        self.bodies.in_use += more
-        self.size = size
-
-
-def declared_length(request: Request) -> int | None:
-    """Returns what `Content-Length` says; `None` for a body that comes in chunks."""
-    header = request.headers.get("content-length", "")
-    return int(header) if header.isascii() and header.isdecimal() else None
-
-
-def _state(request: Request) -> dict[str, Any]:
-    state: dict[str, Any] = request.scope.setdefault("state", {})
-    return state
-
-
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        more = message.get("more_body", False)
-        if not more:
-            _state(request)[IS_READ] = True
-        yield message.get("body", b"")
+def declared_length(headers: Headers) -> int:
+    """Returns what `Content-Length` says; 0 for a body that comes in chunks."""
+    header = headers.get("content-length", "")
+    return int(header) if header.isascii() and header.isdecimal() else 0
 
 
 class Guard:
-    """Middleware that refuses a request before its body is read: without the token, and on the
-    loopback by pages and under names of other machines.
+    """Middleware that gives each request an id, in the answer's header and in the log, and refuses
+    some before their bodies are read: without the token, and on the loopback by pages and under
+    names of other machines.
 
     A page from elsewhere can make a browser send requests to `127.0.0.1`, under its own Origin or,
     with a name that it points there (DNS rebinding), under its own Host. There are no CORS headers,
     so no page from elsewhere reads an answer either.
 
+    A connection that is closed while bytes of the client lie unread is reset, and many a client
+    then drops the response that it has received already. So refusals, the application's too, are
+    sent once the body has been read, unless that is far too large or does not come.
+
     Args:
         settings: `host` is where the server listens, `token` what clients send.
-        bodies: read what a refused client still sends.
         has_page: browsers are asked for the token, as the password of HTTP's Basic scheme.
-        refuse: writes a refusal in the application's form.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        bodies: Bodies,
-        has_page: bool = False,
-        refuse: Callable[[RefusedError], Response] = refused,
-    ) -> None:
-        self.app, self.settings, self.bodies, self.has_page = app, settings, bodies, has_page
-        self.refuse = refuse
+    def __init__(self, app: ASGIApp, settings: ServerSettings, has_page: bool = False) -> None:
+        self.app, self.settings, self.has_page = app, settings, has_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        is_known = self._has_token(headers)
-        refusal = self._refusal(headers)
-        if refusal is None and not is_known and scope["path"] not in OPEN_PATHS:
-            is_browser = self.has_page and "text/html" in headers.get("accept", "")
-            scheme = 'Basic realm="sooner", charset="UTF-8"' if is_browser else "Bearer"
-            refusal = RefusedError(
-                401,
-                "the token is missing or wrong; send 'Authorization: Bearer TOKEN' (a client's "
-                "api_key)",
-                headers={"WWW-Authenticate": scheme},
-            )
-        if refusal is not None:
-            await self.bodies.refusal(self.refuse(refusal))(scope, receive, send)
-            return
-        scope.setdefault("state", {})["is_known"] = is_known
-        await self.app(scope, receive, send)
+        began, headers = time.monotonic(), Headers(scope=scope)
+        value = headers.get(HEADER, "")
+        name = value if SANE.fullmatch(value) else uuid.uuid4().hex
+        is_unread = True  # the end of the body has not come
 
-    def _refusal(self, headers: Headers) -> RefusedError | None:
-        if not is_loopback(self.settings.host):
+        async def received() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread &= message.get("more_body", False)
+            return message
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if message["status"] >= 400 and is_unread:
+                    await self._discard(received, declared_length(headers))
+                MutableHeaders(scope=message)[HEADER] = name
+                spent = 1e3 * (time.monotonic() - began)
+                path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
+                logger.info(
+                    "%s %s %s %d %.1f ms", name, scope["method"], path, message["status"], spent
+                )
+            await send(message)
+
+        is_known = self._has_token(headers)
+        scope.setdefault("state", {}).update(request_id=name, is_known=is_known)
+        refusal = self._refusal(headers, is_known or scope["path"] in OPEN_PATHS)
+        app = self.app if refusal is None else refused(refusal)
+        await app(scope, received, answer)
+
+    async def _discard(self, receive: Receive, declared: int) -> None:
+        """Read the rest of a body that is not wanted; what is far too large is left where it is."""
+        limit, size = LINGER * self.settings.max_body, 0
+        is_coming = declared <= limit
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.body_seconds):
+                while is_coming and size <= limit:
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        message = await receive()
+                    size += len(message.get("body", b""))
+                    is_coming = message.get("more_body", False)
+
+    def _refusal(self, headers: Headers, may_enter: bool) -> RefusedError | None:
+        if is_loopback(self.settings.host):
+            host, origin = headers.get("host"), headers.get("origin")
+            if host is not None and not is_local(f"//{host}"):
+                return RefusedError(
+                    403,
+                    f"the Host is '{host}', and this server listens on the loopback; ask for "
+                    "127.0.0.1 or localhost, or bind another --host with a --token",
+                    code="host_not_allowed",
+                )
+            if origin is not None and not is_local(origin):
+                return RefusedError(
+                    403,
+                    f"the Origin is '{origin}', and this server answers pages of this machine "
+                    "alone",
+                    code="origin_not_allowed",
+                )
+        if may_enter:
             return None
-        host, origin = headers.get("host"), headers.get("origin")
-        if host is not None and not is_local(f"//{host}"):
-            return RefusedError(
-                403,
-                f"the Host is '{host}', and this server listens on the loopback; ask for "
-                "127.0.0.1 or localhost, or bind another --host with a --token",
-                code="host_not_allowed",
-            )
-        if origin is not None and not is_local(origin):
-            return RefusedError(
-                403,
-                f"the Origin is '{origin}', and this server answers pages of this machine alone",
-                code="origin_not_allowed",
-            )
-        return None
+        is_browser = self.has_page and "text/html" in headers.get("accept", "")
+        scheme = 'Basic realm="sooner", charset="UTF-8"' if is_browser else "Bearer"
+        return RefusedError(
+            401,
+            "the token is missing or wrong; send 'Authorization: Bearer TOKEN' (a client's "
+            "api_key)",
+            headers={"WWW-Authenticate": scheme},
+        )
 
     def _has_token(self, headers: Headers) -> bool:
         if self.settings.token is None:
@@ -279,35 +229,6 @@ def is_local(address: str) -> bool:
     except ValueError:
         return False
     return host is not None and is_loopback(host)
-
-
-class RequestIds:
-    """Middleware: an id for each request, in the answer's header and in the log, which has a line
-    for each answer; the client's own if it has one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began = time.monotonic()
-        value = Headers(scope=scope).get(HEADER, "")
-        name = value if SANE.fullmatch(value) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = name
-
-        async def named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = name
-                spent = 1e3 * (time.monotonic() - began)
-                path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
-                logger.info(
-                    "%s %s %s %d %.1f ms", name, scope["method"], path, message["status"], spent
-                )
-            await send(message)
-
-        await self.app(scope, receive, named)
 
 
 def name_of(request: Request) -> str:

@@ -1,6 +1,6 @@
-"""Metrics of both servers for Prometheus.
+"""Metrics of a server for Prometheus.
 
-Names of `ChatMetrics` are vLLM's with `sooner:` in place of `vllm:` where they mean the same, so
+Names are vLLM's with `sooner:` in place of `vllm:` where they mean the same, so
 that its boards and alerts need a new prefix only (vLLM, `docs/design/metrics.md`). Ours alone:
 `pages`, `pages_used`, `engine_tick_age_seconds` and `http_requests`.
 """
@@ -73,7 +73,7 @@ HISTOGRAMS = {
 }  # fmt: skip
 
 
-class ChatMetrics:
+class ServerMetrics:
     """What the server of one model has done, in a registry of its own.
 
     `begun`, `committed`, `drafted`, `preempted` and `ended` are called by the engine's thread, see
@@ -165,71 +165,8 @@ class ChatMetrics:
         self._counters["prefix_cache_hits"].inc(request.cached_tokens)
 
     def answered(self, status: int, seconds: float) -> None:
-        """Records that a request of OpenAI's API got a status; a stream, once it begins."""
+        """Records that a request got a status; a stream, once it begins."""
         self._count("http_requests", status)
-
-    def text(self) -> bytes:
-        """Returns Prometheus' text format."""
-        return generate_latest(self.registry)
-
-
-LATENCY = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-PER_FORWARD = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
-
-
-class ActMetrics:
-    """Holds counters of a policy's server, in a registry of its own.
-
-    Args:
-        load: read when the metrics are.
-    """
-
-    def __init__(self, load: Callable[[], ServiceLoad]) -> None:
-        self.registry = CollectorRegistry()
-        options: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("sooner_requests", "Requests by status.", ["status"], **options)
-        self.actions = Counter("sooner_actions", "Actions by mode.", ["mode"], **options)
-        self.tokens = Counter("sooner_tokens", "Action tokens said.", **options)
-        self.forwards = Counter("sooner_forwards", "Forwards of the policy.", **options)
-        self.seconds = Histogram(
-            "sooner_request_seconds", "From request to answer.", buckets=LATENCY, **options
-        )
-        self.queue = Histogram(
-            "sooner_queue_seconds", "From request to batch, or to its end in the queue.",
-            buckets=(0.001, 0.0025, *LATENCY), **options,
-        )  # fmt: skip
-        self.rows = Histogram("sooner_batch_rows", "Robots in a batch.", buckets=ROWS, **options)
-        self.pace = Histogram(
-            "sooner_tokens_per_forward", "Of a robot's action.", buckets=PER_FORWARD, **options
-        )
-        depth = Gauge("sooner_queue_depth", "Requests that wait.", **options)
-        depth.set_function(lambda: load().waiting)
-        busy = Gauge("sooner_running", "Requests that are computed.", **options)
-        busy.set_function(lambda: load().running)
-
-    def ended(self, request: Any, seconds: float) -> None:
-        """Records that a request left the queue, `seconds` after it arrived if in no batch."""
-        result = request.result
-        self.queue.observe(seconds if result is None else result.began - request.arrived)
-
-    def answered(self, status: int, seconds: float) -> None:
-        """Records that a request ended."""
-        self.requests.labels(str(status)).inc()
-        self.seconds.observe(seconds)
-
-    def batch(self, actions: list[Any]) -> None:
-        """Records that a batch was computed; batches that were split count as several."""
-        if not actions:
-            return
-        self.rows.observe(len(actions))
-        runs = {id(action.stats): action.stats for action in actions}
-        for stats in runs.values():
-            self.tokens.inc(stats.tokens)
-            self.forwards.inc(stats.nfe)
-            self.pace.observe(stats.tokens / max(stats.rows * stats.nfe, 1))
-        for action in actions:
-            self.actions.labels(action.mode).inc()
 
     def text(self) -> bytes:
         """Returns Prometheus' text format."""

@@ -1,4 +1,4 @@
-"""Error responses: an HTTP status and one line, in the form of OpenAI's API or of `/act`.
+"""Error responses: an HTTP status and one line, in the form of OpenAI's API.
 
 400: a field is wrong (`param` names it) or the prompt is too long. 401: no token. 403: a Host or an
 Origin that is not this machine's. 404, 405: no such path or model, or another method. 408, 413: the
@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
 from ..errors import SoonerError, is_out_of_memory
-from ..tasks.act.observation import FieldError, UnreadableError
+from ..tasks.act.observation import FieldError
 
 logger = logging.getLogger("sooner.serve")
 
@@ -41,7 +41,7 @@ class RefusedError(Exception):
     """Holds an HTTP status with one line about it.
 
     Attributes:
-        status: such as 422.
+        status: such as 400.
         text: what is wrong, and the way out.
         field: of the request that is at fault, if one is.
         code: a word for programs, such as `context_length_exceeded`; of OpenAI's form.
@@ -83,20 +83,6 @@ def error_fields(error: RefusedError) -> dict[str, str | None]:
     """Returns the fields of OpenAI's error object."""
     kind = TYPES.get(error.status, "server_error")
     return {"message": error.text, "type": kind, "param": error.field, "code": error.code}
-
-
-def act_refused(error: RefusedError) -> Response:
-    """Returns a refusal in the form of `/act`, `{"detail", "field"}`."""
-    content = {"detail": error.text}
-    if error.field is not None:
-        content["field"] = error.field
-    return JSONResponse(content, error.status, headers=error.headers)
-
-
-def of_field(error: FieldError) -> RefusedError:
-    """A field that can't be read is no request; any other is a wrong value."""
-    status = 400 if isinstance(error, UnreadableError) else 422
-    return RefusedError(status, str(error), error.field)
 
 
 def too_many(limit: int) -> RefusedError:
@@ -192,7 +178,7 @@ def refusal_of(error: Exception, name: str) -> RefusedError:
     if isinstance(error, ClientDisconnect):
         return RefusedError(499, "the client hung up")  # nobody reads this
     if isinstance(error, FieldError):
-        return of_field(error)
+        return BadRequestError(error.field, str(error))
     if isinstance(error, SoonerError):
         return BadRequestError(None, str(error))
     logger.error("%s failed", name, exc_info=error)

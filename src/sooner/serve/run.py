@@ -1,16 +1,11 @@
-"""Runs the server process: binds the socket, runs uvicorn, shuts down gracefully."""
+"""Addresses of servers, and what these need; imports no web framework."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from ..errors import SoonerError
-from .settings import ServerSettings, ServeSettings
-
-if TYPE_CHECKING:
-    from ..tasks.act.policy import Policy
+from .settings import ServerSettings
 
 
 def require() -> None:
@@ -28,49 +23,6 @@ def require() -> None:
             f"the server needs {error.name}, which is not installed; pip install 'sooner[serve]'"
         ) from error
     del fastapi, prometheus_client, uvicorn
-
-
-def serve(
-    policy: Policy,
-    settings: ServeSettings,
-    on_ready: Callable[[str], None] = lambda url: None,
-    log_level: str = "warning",
-) -> None:
-    """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way.
-
-    Args:
-        on_ready: told the address once requests are taken.
-        log_level: uvicorn's.
-
-    Raises:
-        SoonerError: the address is taken, a package is missing, a method can't be run, or the
-            policy was lost.
-    """
-    require()
-    with bind(settings) as listening:
-        server = build_server(policy, settings, lambda: on_ready(url(listening)), log_level)
-        server.run(sockets=[listening])
-    if server.is_broken():
-        raise SoonerError("the policy was lost, and the server ended; the log tells more")
-
-
-def build_server(
-    policy: Policy,
-    settings: ServeSettings,
-    on_ready: Callable[[], None] = lambda: None,
-    log_level: str = "warning",
-) -> Any:
-    """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
-    from .act import create_app
-    from .refusal import act_refused
-    from .server import DrainingServer
-
-    app = create_app(policy, settings, on_ready)
-    handler = app.state.handler
-    thread = handler.thread
-    return DrainingServer(
-        app, settings, log_level, handler.close, thread.has_failed, act_refused, thread.hurry
-    )
 
 
 def bind(settings: ServerSettings) -> socket.socket:

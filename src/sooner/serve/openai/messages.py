@@ -5,7 +5,6 @@ body is read, each error with the path of its field.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -300,26 +299,6 @@ def parse(kind: type[Request], body: bytes) -> Request:
         raise BadRequestError(None, "the body is nested too deeply") from None
     request.check()
     return request
-
-
-def deadline_seconds(header: str | None, requested: float | None, default: float | None) -> float:
-    """Returns seconds that a request may take; infinite if nobody says. The header comes first.
-
-    Raises:
-        BadRequestError: the header is no number above 0.
-    """
-    if header is not None:
-        try:
-            requested = float(header)
-        except ValueError:
-            requested = math.nan
-        if not math.isfinite(requested) or requested <= 0:
-            raise BadRequestError(
-                "deadline_ms", f"x-deadline-ms is {brief(header)}; it must be a number above 0"
-            )
-    if requested is not None:
-        return requested / 1e3
-    return math.inf if default is None else default
 
 
 def path_of(location: tuple[int | str, ...], value: Any) -> str:

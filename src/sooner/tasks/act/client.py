@@ -100,7 +100,7 @@ class RemotePolicy:
 
 def _detail(error: urllib.error.HTTPError) -> str:
     try:
-        return str(json.load(error)["detail"])
+        return str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return error.reason
 

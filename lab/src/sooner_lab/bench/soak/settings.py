@@ -15,7 +15,7 @@ WARM = 6
 SPARE = 4
 """Descriptors and threads that an idle server may have more than at the beginning."""
 SETTLE_SECONDS = 30.0
-"""What an idle server is given to close connections: `head_seconds` (15), twice."""
+"""What an idle server is given to close connections: a connection kept alive takes 5."""
 TIMEOUT = 240.0
 """Seconds after which an answer counts as lost."""
 DOCUMENTED = frozenset({200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504})

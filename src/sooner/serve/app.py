@@ -1,0 +1,289 @@
+"""The application of a server: paths of all of them, and what every handler of requests shares."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from ..tasks.act.observation import brief
+from .http import Bodies, Guard, name_of
+from .refusal import (
+    BadRequestError,
+    RefusedError,
+    not_ready,
+    past_deadline,
+    refusal_of,
+    refused,
+    too_many,
+)
+from .settings import ServerSettings
+
+if TYPE_CHECKING:
+    from .engine_thread import EngineThread
+    from .metrics import ServerMetrics
+
+logger = logging.getLogger("sooner.serve")
+
+STALL = 30.0
+"""Seconds without a round of the engine's loop after which `/health` fails."""
+READERS = 2
+"""Threads that read bodies, and what is in them."""
+LARGE = 64 << 10
+"""Bytes of a body that is read in one of them."""
+DEADLINE = "x-deadline-ms"
+BARE = ("/chat/completions", "/completions", "/models")
+"""What clients ask for whose base URL lacks `/v1`."""
+
+Result = TypeVar("Result")
+
+
+class Handler:
+    """Answers the requests of an application; what they ask for is a subclass's.
+
+    Args:
+        service: that decodes.
+        settings: limits.
+        metrics: of the whole server.
+        maximum: requests that are under way at once.
+        on_stop: called with the number of requests under way, if there are any, when the server is
+            told to stop.
+        clock: the service's seconds.
+
+    Attributes:
+        under_way: requests that are read, prepared or answered.
+    """
+
+    def __init__(
+        self,
+        service: EngineThread,
+        settings: ServerSettings,
+        metrics: ServerMetrics,
+        maximum: int,
+        on_stop: Callable[[int], None] = lambda count: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.service, self.settings, self.metrics = service, settings, metrics
+        self.maximum, self.on_stop, self.clock = maximum, on_stop, clock
+        self.bodies = Bodies(settings)
+        self.under_way = 0
+        self.is_closing = False
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
+
+    def add_routes(self, app: FastAPI) -> None:
+        """Add the paths of what the server does; its health and its metrics are there already."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin to work; returns at once."""
+        self.service.start()
+
+    async def close(self) -> None:
+        """Take nothing new, answer what is under way for `grace_seconds`, and end; a step that
+        still runs then is left behind."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        if self.under_way:
+            self.on_stop(self.under_way)
+        if not await asyncio.to_thread(self.service.close, self.settings.grace_seconds):
+            logger.error("the engine hangs, and is left behind")
+        self._readers.shutdown(wait=False)
+
+    def status(self) -> str:
+        """Returns the service's state; `stalled` where the engine's loop does not go round."""
+        state = self.service.state
+        if state in ("ready", "draining") and self._waited() > STALL:
+            return "stalled"
+        return "ok" if state == "ready" else state
+
+    def _waited(self) -> float:
+        return max(self.clock() - self.service.last_tick, 0.0)
+
+    def description(self) -> dict[str, Any]:
+        """Returns what `/health` tells of the model."""
+        return {}
+
+    async def health(self, request: Request) -> Response:
+        """Returns whether the engine's loop goes round; 503 if it has not for 30 s.
+
+        Without the token it tells nothing more.
+        """
+        answer: dict[str, Any] = {"status": self.status()}
+        if request.state.is_known:
+            load = self.service.load()
+            answer |= {"seconds_since_tick": round(self._waited(), 3), "running": load.running}
+            answer |= {"waiting": load.waiting, **self.description()}
+            if self.service.fault is not None:
+                answer["fault"] = self.service.fault
+        return JSONResponse(answer, 503 if answer["status"] in ("stalled", "failed") else 200)
+
+    async def ready(self) -> Response:
+        """Returns whether requests are taken; 503 while warming up and draining."""
+        state = "draining" if self.is_closing else self.service.state
+        return JSONResponse({"status": state}, 200 if state == "ready" else 503)
+
+    async def metrics_text(self) -> Response:
+        """Returns counters, gauges and histograms under vLLM's names, with the prefix `sooner:`."""
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def counted(
+        self, request: Request, answer: Callable[[float, Slot], Awaitable[Response]]
+    ) -> Response:
+        """Returns the response that `answer` makes, given the time of arrival and the request's
+        place, or the refusal that it raises."""
+        began, slot = self.clock(), Slot(self)
+        try:
+            self._check_takes()
+            slot.take()
+            response = await answer(began, slot)
+        except Exception as error:
+            response = refused(refusal_of(error, name_of(request)))
+        finally:
+            if not slot.is_streamed:
+                slot.release()
+        self.metrics.answered(response.status_code, self.clock() - began)
+        return response
+
+    def _check_takes(self) -> None:
+        """Refuse a request before it is read.
+
+        Raises:
+            RefusedError: nothing is taken now.
+        """
+        state = "draining" if self.is_closing else self.service.state
+        if state != "ready" and (refusal := not_ready(state, self.service.fault)) is not None:
+            raise refusal
+        if self.under_way >= self.maximum:
+            raise too_many(self.maximum)
+
+    def deadline(
+        self, request: Request, began: float, requested: float | None, default: float | None
+    ) -> float | None:
+        """Returns by when a request is to be answered, in the service's seconds, if somebody says.
+
+        Args:
+            requested: milliseconds that the body names; the header comes first.
+            default: milliseconds of the settings.
+
+        Raises:
+            BadRequestError: the header is no number above 0.
+        """
+        if (header := request.headers.get(DEADLINE)) is not None:
+            try:
+                requested = float(header)
+            except ValueError:
+                requested = math.nan
+            if not math.isfinite(requested) or requested <= 0:
+                raise BadRequestError(
+                    "deadline_ms", f"{DEADLINE} is {brief(header)}; it must be a number above 0"
+                )
+        limit = default if requested is None else requested
+        return None if limit is None else began + limit / 1e3
+
+    async def on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
+        """Do what would block the event loop in a thread, if it is `size` enough."""
+        if size < LARGE:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def in_time(
+        self, work: Coroutine[Any, Any, Result], began: float, deadline: float | None
+    ) -> Result:
+        """Returns the result of `work`, unless the deadline passes.
+
+        Raises:
+            RefusedError: 504.
+        """
+        limit = asyncio.timeout(None if deadline is None else deadline - self.clock())
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise past_deadline(self.clock() - began) from None
+            raise
+        finally:
+            del limit  # it holds the task that holds the error whose frames hold it
+
+
+class Slot:
+    """What a request holds: one of the places, and what is to be called at its end. Given back
+    once, whatever happens.
+
+    Attributes:
+        on_release: frees what the request has of the engine.
+        is_streamed: the stream gives it back when it has ended.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.on_release: Callable[[], None] = lambda: None
+        self.is_streamed = self.is_counted = False
+
+    def take(self) -> None:
+        self.is_counted = True
+        self.handler.under_way += 1
+
+    def release(self) -> None:
+        self.on_release()
+        if self.is_counted:
+            self.is_counted = False
+            self.handler.under_way -= 1
+
+
+def create_app(handler: Handler, page: Callable[[FastAPI], Any] | None = None) -> FastAPI:
+    """Returns the server of one model.
+
+    Args:
+        handler: answers; started and closed with the application.
+        page: puts a page on the application, for browsers; these ask for the token then.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        handler.start()
+        yield
+        await handler.close()
+
+    app = FastAPI(title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Guard, settings=handler.settings, has_page=page is not None)
+    app.state.handler = handler
+    app.exception_handler(HTTPException)(_refused)
+    handler.add_routes(app)
+    for path, answer in (("/health", handler.health), ("/ready", handler.ready)):
+        app.get(path, responses=responses("application/json"))(answer)
+    app.get("/metrics", responses=responses("text/plain"))(handler.metrics_text)
+    if page is not None:
+        page(app)
+    return app
+
+
+def responses(*types: str) -> dict[int | str, Any]:
+    """Returns `responses` of a route, by the types of its answer; docs/serve.md lists refusals."""
+    text = "A refusal: `error` has a `message`, and the `param` that is at fault."
+    refusal: dict[str, Any] = {"description": text, "content": {"application/json": {}}}
+    content: dict[str, Any] = {name: {} for name in types}
+    return {200: {"description": "The answer.", "content": content}, "default": refusal}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Returns the refusal of paths and methods that there are not."""
+    assert isinstance(error, HTTPException)
+    path, headers = request.url.path[:200], dict(error.headers or {})
+    if error.status_code == 405:
+        text = f"{path} takes {headers.get('Allow')}, not {request.method}; see /docs"
+    elif path in BARE:
+        text = f"no path {path} here; a client's base URL of this server ends in /v1, see /docs"
+    else:
+        text = f"no path {path} here; chats are POST /v1/chat/completions, for others see /docs"
+    return refused(RefusedError(error.status_code, text, headers=headers))
