@@ -20,8 +20,7 @@ from sooner.engine.request import TokenLogprobs
 from sooner.engine.rows import Reason
 from sooner.engine.stats.run import DraftCount
 from sooner.serve.app import create_app
-from sooner.serve.engine_loop import ServedRequest, Tokens
-from sooner.serve.engine_thread import ServiceLoad, ServiceState
+from sooner.serve.engine_thread import ServedRequest, ServiceLoad, ServiceState, Tokens
 from sooner.serve.openai.app import OpenAIHandler
 from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from serve.stub_engine import StubEngine, request_of
-from sooner.serve.engine_loop import ServedRequest, Tokens
-from sooner.serve.engine_thread import EngineThread
+from sooner.serve.engine_thread import EngineThread, ServedRequest, Tokens
 
 WAIT = 60
 """Seconds after which a test gives up; none depends on how long things take."""

@@ -16,8 +16,7 @@ from serve.chatting import VOCAB, served
 from serve.job_listener import until
 from sooner import Autoregressive, Engine, Method
 from sooner.engine.request import RequestOptions
-from sooner.serve.engine_loop import ServedRequest
-from sooner.serve.engine_thread import EngineThread
+from sooner.serve.engine_thread import EngineThread, ServedRequest
 from sooner.serve.openai.grammar import GrammarProcessor
 from sooner.serve.openai.planning import Planner
 

@@ -16,7 +16,7 @@ from typing import Any
 from sooner import Autoregressive
 from sooner.engine.request import Request, RequestOptions, TokenLogprobs
 from sooner.engine.rows import Reason
-from sooner.serve.engine_loop import ServedRequest
+from sooner.serve.engine_thread import ServedRequest
 
 WORDS = range(1000)
 

@@ -10,8 +10,7 @@ import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, solo_output
-from sooner.serve.engine_loop import seed_of
-from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread
+from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread, seed_of
 from sooner.serve.refusal import RefusedError
 
 

@@ -17,7 +17,7 @@ from sooner import HSD, Autoregressive, Eagle, EagleHead, Engine, PromptLookup, 
 from sooner.engine import loop as decoding_loop
 from sooner.engine.memory import manager
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.serve.engine_loop import EngineLoop, ServedRequest, Tokens
+from sooner.serve.engine_thread import EngineLoop, ServedRequest, Tokens
 from sooner.serve.openai.planning import Following, sampling_options
 
 pytest.importorskip("llguidance")

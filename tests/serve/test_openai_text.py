@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from serve.spoken import byte_fallback, byte_level, ids_of
 from serve.stub_engine import request_of
 from sooner.engine.request import TokenLogprobs
-from sooner.serve.engine_loop import Tokens
+from sooner.serve.engine_thread import Tokens
 from sooner.serve.openai.choice import (
     BROKEN,
     MAX_PENDING,

@@ -9,7 +9,7 @@ import numpy as np
 from serve.robots import SlowPolicy
 from serve.stub_engine import StubClock
 from sooner.serve.act import PolicyEngine, PolicyRequest
-from sooner.serve.engine_loop import EngineLoop
+from sooner.serve.engine_thread import EngineLoop
 from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from serve.stub_engine import StubClock, StubEngine, request_of, solo_output
-from sooner.serve.engine_loop import EngineLoop, Tokens
+from sooner.serve.engine_thread import EngineLoop, Tokens
 
 WORDS = range(12)
 STOPS = frozenset({3})

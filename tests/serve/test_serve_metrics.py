@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from stub_engine import StubClock, StubEngine, request_of
 
-from sooner.serve.engine_loop import EngineLoop, ServedRequest
-from sooner.serve.engine_thread import ServiceLoad
+from sooner.serve.engine_thread import EngineLoop, ServedRequest, ServiceLoad
 from sooner.serve.metrics import PREFIX, ServerMetrics
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"

@@ -40,8 +40,7 @@ from ..tasks.act.observation import (
 )
 from ..tasks.act.policy import Policy
 from .app import Handler, Slot, create_app, responses
-from .engine_loop import Clock, ServedRequest, Tokens
-from .engine_thread import EngineThread
+from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
 from .http import name_of, unless_gone
 from .metrics import ServerMetrics
 from .openai.messages import Checked, parse

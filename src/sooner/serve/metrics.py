@@ -13,8 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ..engine.rows import Reason
-from .engine_loop import ServedRequest
-from .engine_thread import ServiceLoad
+from .engine_thread import ServedRequest, ServiceLoad
 
 PREFIX = "sooner:"
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from ..engine_loop import Tokens, nobody
+from ..engine_thread import Tokens, nobody
 from ..refusal import engine_failed, error_fields, past_deadline, refusal_of, stopping
 from .answers import Answer, AnswerForm
 from .choice import Choice, Update

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ..engine_loop import ServedRequest
+from ..engine_thread import ServedRequest
 from .choice import BROKEN, Choice, OutputToken, Update
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .tools import AnswerPiece

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from transformers import PreTrainedTokenizerFast
 
 from ...engine.request import TokenLogprobs
-from ..engine_loop import ServedRequest, Tokens
+from ..engine_thread import ServedRequest, Tokens
 from .tools import AnswerParser, AnswerPiece
 
 FinishReason = Literal["stop", "length", "tool_calls"]

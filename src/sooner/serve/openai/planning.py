@@ -23,7 +23,7 @@ from ...methods import HSD, Autoregressive, Method, PromptLookup, Speculative
 from ...methods.aligned.alignment import Experience
 from ...methods.chain_draft import ChainDrafter
 from ...methods.prompt_lookup import LookupDrafter
-from ..engine_loop import ServedRequest, seed_of
+from ..engine_thread import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
 from .choice import Choice, Detokenizer, special_ids
 from .grammar import GrammarProcessor
