@@ -17,13 +17,14 @@ from sooner.serve.engine_thread import Tokens
 from sooner.serve.openai.choice import (
     BROKEN,
     MAX_PENDING,
+    AnswerParser,
     Choice,
     Detokenizer,
+    PlainAnswer,
     StopStrings,
     Update,
     special_ids,
 )
-from sooner.serve.openai.tools import AnswerParser, PlainAnswer
 
 texts = some.text(
     some.one_of(

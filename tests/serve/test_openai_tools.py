@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 
 from serve.chatting import CHAT, HELLO, ScriptedService, chunks, scripted, served, talking
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
+from sooner.serve.openai.choice import AnswerParsers, AnswerPiece
 from sooner.serve.openai.protocol import ChatRequest
-from sooner.serve.openai.tools import AnswerParsers, AnswerPiece
 
 WEATHER = {
     "type": "function",

@@ -15,9 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..engine_thread import ServedRequest
-from .choice import BROKEN, Choice, OutputToken, Update
+from .choice import BROKEN, AnswerPiece, Choice, OutputToken, Update
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
-from .tools import AnswerPiece
 
 Answer = dict[str, Any]
 MODES = ("exact", "relaxed", "approximate", "draft")

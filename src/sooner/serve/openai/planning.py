@@ -25,10 +25,9 @@ from ...methods.chain_draft import ChainDrafter
 from ...methods.prompt_lookup import LookupDrafter
 from ..engine_thread import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
-from .choice import Choice, Detokenizer, special_ids
+from .choice import AnswerParser, AnswerParsers, Choice, Detokenizer, PlainAnswer, special_ids
 from .grammar import GrammarProcessor
 from .protocol import ChatRequest, GenerationRequest
-from .tools import AnswerParser, AnswerParsers, PlainAnswer
 
 SAMPLING = (
     "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
