@@ -12,13 +12,13 @@ import torch
 
 from serve.chatting import CHAT, HELLO, VOCAB, chunks, scripted, talking
 from serve.spoken import byte_level, ids_of
+from sooner.serve.http import parse
 from sooner.serve.openai.grammar import (
     GrammarError,
     GuidanceGrammars,
     GuidanceMatcher,
     refuse_grammars,
 )
-from sooner.serve.openai.messages import parse
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.refusal import BadRequestError
 

@@ -15,8 +15,8 @@ import torch
 from serve.chatting import CHAT, TEXT, VOCAB, ScriptedService, error_of, scripted, served, talking
 from serve.spoken import byte_level, ids_of
 from sooner.serve.openai.grammar import GuidanceGrammars
-from sooner.serve.openai.messages import REFUSED
 from sooner.serve.openai.prompts import ChatPrompts
+from sooner.serve.openai.protocol import REFUSED
 from sooner.tasks.loading import Loaded
 
 pytest.importorskip("llguidance")

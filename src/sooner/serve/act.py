@@ -41,9 +41,8 @@ from ..tasks.act.observation import (
 from ..tasks.act.policy import Policy
 from .app import Handler, Slot, create_app, responses
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
-from .http import name_of, unless_gone
+from .http import ApiFields, name_of, parse, unless_gone
 from .metrics import ServerMetrics
-from .openai.messages import Checked, parse
 from .refusal import BadRequestError, past_deadline, stopping
 from .run import bind, url
 from .server import DrainingServer
@@ -60,7 +59,7 @@ ARRAY = "__numpy__"
 Form = Literal["plain", "numpy", "encoded"]
 
 
-class ActBody(Checked):
+class ActBody(ApiFields):
     """Holds the body of `POST /act`."""
 
     image: Any = None

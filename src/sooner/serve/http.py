@@ -1,24 +1,29 @@
-"""What stands before the handlers: who may ask, ids of requests, and limits of their bodies."""
+"""What stands before the handlers: who may ask, ids of requests, limits of their bodies, and how a
+body is read, each error with the path of its field.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hmac
+import json
 import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .refusal import RefusedError, refused
+from ..tasks.act.observation import brief
+from .refusal import BadRequestError, RefusedError, refused
 from .settings import ServerSettings, is_loopback
 
 LINGER, LINGER_SECONDS = 8, 5.0
@@ -26,12 +31,31 @@ LINGER, LINGER_SECONDS = 8, 5.0
 that is taken, until this many seconds pass without any of it, or `body_seconds` in all."""
 
 Result = TypeVar("Result")
+Fields = TypeVar("Fields", bound="ApiFields")
 logger = logging.getLogger("sooner.serve")
 OPEN_PATHS = ("/health", "/ready")
 """What probes ask without a token; they are told less."""
 HEADER = "X-Request-Id"
 SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """Ids of clients that are taken over; others could forge lines of the log."""
+
+
+TYPES = {
+    "messages": 'a list of objects such as {"role": "user", "content": "hello"}',
+    "image_url": 'an object such as {"url": "data:image/png;base64,..."}',
+    "video_url": 'an object such as {"url": "data:video/mp4;base64,..."}',
+    "file": 'an object such as {"file_data": "data:application/pdf;base64,..."}',
+    "stop": "a string or a list of strings",
+    "content": "a string or a list of parts",
+    "prompt": "a string, a list of strings, or token ids",
+    "tool_choice": '"none", "auto", "required", or the name of a function as an object',
+}
+"""What fields take, where pydantic would name a type, or one member of a union alone."""
+UNTAGGED = ("union_tag_invalid", "union_tag_not_found")
+"""pydantic's errors of an object whose `type` is none that it knows, or missing."""
+SMALL = 8 << 20
+"""Bytes of a body that is read once more to tell the path of a wrong field, not only its first
+name; in a larger one that would hold up everybody else's tokens."""
 
 
 class Bodies:
@@ -100,6 +124,78 @@ def declared_length(headers: Headers) -> int:
     """Returns what `Content-Length` says; 0 for a body that comes in chunks."""
     header = headers.get("content-length", "")
     return int(header) if header.isascii() and header.isdecimal() else 0
+
+
+class ApiFields(BaseModel):
+    """Strict in types, deaf to names that it does not know."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    def check(self) -> None:
+        """Refuse fields that go against each other.
+
+        Raises:
+            BadRequestError: names the field.
+        """
+
+
+def parse(kind: type[Fields], body: bytes) -> Fields:
+    """Read a request.
+
+    Raises:
+        BadRequestError: the body is no JSON, or a field is wrong; names its path.
+    """
+    try:
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, body) from None
+    except RecursionError:
+        raise BadRequestError(None, "the body is nested too deeply") from None
+    request.check()
+    return request
+
+
+def path_of(location: tuple[int | str, ...], value: Any) -> str:
+    """Returns a field's path in the body, such as `messages[0].content`.
+
+    pydantic names the members of unions in between; what is no key of the body is left out.
+    """
+    path = ""
+    for index, key in enumerate(location):
+        is_last = index == len(location) - 1
+        if isinstance(key, int):
+            path += f"[{key}]"
+            value = value[key] if isinstance(value, list) and key < len(value) else None
+        elif isinstance(value, Mapping) and (key in value or is_last):
+            path += f".{key}" if path else key
+            value = value.get(key)
+    return path
+
+
+def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
+    detail = error.errors(include_url=False)[0]
+    if detail["type"] == "json_invalid":
+        text = detail["msg"].partition(": ")[2] if body.strip() else "it is empty"
+        return BadRequestError(None, f"the body is no JSON: {text}")
+    if not detail["loc"]:
+        return BadRequestError(None, f"the body is {brief(detail['input'])}; send an object")
+    is_small = len(body) <= SMALL
+    path = path_of(detail["loc"], json.loads(body)) if is_small else str(detail["loc"][0])
+    name = path.rpartition(".")[2]
+    if detail["type"] == "missing":
+        return BadRequestError(path, f"{path} is missing")
+    if detail["type"] in UNTAGGED:
+        context = detail["ctx"]
+        path = f"{path}.type"
+        if "tag" not in context:
+            return BadRequestError(path, f"{path} is missing")
+        text = f"{path} is {brief(context['tag'])}; it should be one of {context['expected_tags']}"
+        return BadRequestError(path, text)
+    if name in TYPES and detail["type"].endswith("_type"):
+        return BadRequestError(path, f"{path} is {brief(detail['input'])}; send {TYPES[name]}")
+    expected = detail["msg"].replace("Input", "it", 1).replace("a valid array", "a list")
+    expected = expected[0].lower() + expected[1:]
+    return BadRequestError(path, f"{path} is {brief(detail['input'])}; {expected}")
 
 
 class Guard:

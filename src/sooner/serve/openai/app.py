@@ -10,14 +10,13 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from ..app import LARGE, Handler, Slot, responses
-from ..http import name_of, unless_gone
+from ..http import name_of, parse, unless_gone
 from ..refusal import BadRequestError, refused, unknown_model
 from ..settings import ChatSettings
 from .answering import Answering, EventMail, EventStream, frames
 from .answers import Answer, AnswerForm, ChatForm, TextForm, TokenTexts, totals
 from .choice import Update
 from .grammar import GuidanceGrammars, refuse_grammars
-from .messages import parse
 from .planning import Planner, Prepared, ServedModel, prepare_text
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 

@@ -22,8 +22,7 @@ from transformers import LogitsProcessor
 
 from ...errors import SoonerError
 from ..refusal import BadRequestError
-from .messages import Function, Structure
-from .protocol import ChatRequest, GenerationRequest, NamedTool
+from .protocol import ChatRequest, Function, GenerationRequest, NamedTool, Structure
 
 MAX_LETTERS = 256 << 10
 """The longest text of a grammar."""

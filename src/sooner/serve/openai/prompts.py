@@ -27,9 +27,8 @@ from ...tasks.video import VideoInfo
 from ..media.reader import MediaReader, ProcessedMedia
 from ..media.sources import MediaBusyError, MediaError
 from ..refusal import BadRequestError, RefusedError, too_long
-from .messages import FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
 from .planning import Prepared
-from .protocol import ChatRequest
+from .protocol import ChatRequest, FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
 
 logger = logging.getLogger("sooner.serve")
 

@@ -2,39 +2,249 @@
 
 Types are strict, so a wrong one is refused with its path. Fields that are not listed are ignored:
 clients send many (`user`, `store`, `metadata`, ...) that change nothing here. Those that would
-change the answer and can't be honoured are refused by name (`messages.py`).
+change the answer and can't be honoured are refused by name (`REFUSED`).
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
+from ..http import ApiFields
 from ..refusal import BadRequestError
-from .messages import (
-    MAX_MESSAGES,
-    MAX_PARTS,
-    MAX_TOOLS,
-    ApiFields,
-    AudioPart,
-    Checked,
-    Message,
-    Structure,
-    StructuredOutputs,
-    Text,
-    TextPart,
-    Tool,
-    check_extras,
-    kind_of,
-    schema_text,
-    text_or,
-)
 
+MAX_TOOLS, MAX_MESSAGES, MAX_PARTS, MAX_OPTIONS = 128, 4096, 1024, 4096
 MAX_CHOICES, MAX_STOPS, MAX_BIASES, MAX_PROMPTS, MAX_DRAFT = 128, 16, 4096, 256, 1024
 INT64 = 1 << 63
 
 Finite = Field(allow_inf_nan=False)
+
+Text = Annotated[str, Field(max_length=1 << 28)]
+
+
+class TextPart(ApiFields):
+    type: Literal["text"]
+    text: Text
+
+
+class RefusalPart(ApiFields):
+    """What an assistant said instead of an answer; read as text."""
+
+    type: Literal["refusal"]
+    refusal: Text
+
+
+class MediaUrl(ApiFields):
+    """A `data:` URI, `file://` below the server's media root, or http(s) if it allows that."""
+
+    url: Text
+    detail: str | None = None
+
+
+class ImagePart(ApiFields):
+    type: Literal["image_url"]
+    image_url: MediaUrl
+
+
+class VideoPart(ApiFields):
+    type: Literal["video_url"]
+    video_url: MediaUrl
+
+
+class FileData(ApiFields):
+    """A PDF: `file_data` is base64, or a `data:` URI."""
+
+    file_data: Text | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+class FilePart(ApiFields):
+    type: Literal["file"]
+    file: FileData
+
+
+Part = Annotated[
+    TextPart | RefusalPart | ImagePart | VideoPart | FilePart,
+    Field(discriminator="type"),
+]
+Parts = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
+def kind_of(value: Any) -> str:
+    """Returns which member of a union with text a value is for."""
+    return "text" if isinstance(value, str) else "list"
+
+
+def text_or(items: Any) -> Any:
+    """Returns a string, or `items`, a list; what is neither is told to be no list."""
+    return Annotated[
+        Annotated[Text, Tag("text")] | Annotated[items, Tag("list")], Discriminator(kind_of)
+    ]
+
+
+class FunctionCall(ApiFields):
+    """A call as an assistant's earlier message has it."""
+
+    name: Annotated[str, Field(max_length=256)]
+    arguments: Text = "{}"
+
+
+class ToolCall(ApiFields):
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(ApiFields):
+    """Holds one message. ApiFields that only a model's chat template knows are kept."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: text_or(Parts) | None = None  # type: ignore[valid-type]
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class Function(ApiFields):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,256}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(ApiFields):
+    type: Literal["function"]
+    function: Function
+
+
+REFUSED = {
+    "add_special_tokens": "texts get the tokenizer's own; send prompt as token ids for others",
+    "allowed_token_ids": "use logit_bias, or structured_outputs",
+    "audio": "no model here speaks",
+    "bad_words": "use logit_bias, or structured_outputs",
+    "cache_salt": "all requests share one prefix cache; --no-prefix-caching turns it off",
+    "chat_template": "a request can't bring a template; put it into the checkpoint's folder",
+    "documents": "put them into a message",
+    "function_call": "send tools and tool_choice",
+    "functions": "send tools and tool_choice",
+    **dict.fromkeys(
+        ("guided_choice", "guided_grammar", "guided_json", "guided_regex"),
+        "send response_format or structured_outputs, as newer vLLM takes them",
+    ),
+    "kv_transfer_params": "keys and values stay in this process",
+    "logits_processors": "no code by name; use logit_bias",
+    "logprob_token_ids": "use top_logprobs",
+    "media_io_kwargs": "frames and pixels are those that the model's processor takes",
+    "mm_processor_kwargs": "frames and pixels are those that the model's processor takes",
+    "prompt_embeds": "send prompt as text or token ids",
+    "prompt_logprobs": "log-probabilities of prompts are not kept",
+    "repetition_detection": "use frequency_penalty or repetition_penalty",
+    **dict.fromkeys(
+        ("return_token_ids", "return_tokens_as_token_ids"),
+        "return_token_origins has the ids of the answer",
+    ),
+    "structural_tag": "use structured_outputs or tools",
+    "suffix": "put it into the prompt",
+    "thinking_token_budget": "use max_tokens",
+    **dict.fromkeys(
+        ("truncate_prompt_tokens", "truncation_side"), "prompts are not cut; send a shorter one"
+    ),
+    "use_beam_search": "speculation follows one sequence",
+    "vllm_xargs": "there are no such extensions",
+    "web_search_options": "this server searches nothing",
+}
+"""Fields that would change the answer, and why they can't be honoured or what does the same."""
+
+
+def check_extras(extras: Mapping[str, Any]) -> None:
+    """Refuse a field of `REFUSED` that asks for something.
+
+    Raises:
+        BadRequestError: names the field.
+    """
+    for name, reason in REFUSED.items():
+        value = extras.get(name)
+        if value is not None and value is not False and value not in ("", [], {}):
+            raise BadRequestError(name, f"{name} is not supported: {reason}")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the text of an answer has to match.
+
+    Attributes:
+        field: the request's field that asks for it, by its path.
+        kind: of the text.
+        text: a JSON schema, a regular expression, a JSON list of texts, or a grammar (Lark, GBNF).
+    """
+
+    field: str
+    kind: Literal["json", "regex", "choice", "grammar"]
+    text: str
+
+
+class StructuredOutputs(ApiFields):
+    """vLLM's field for a structure; one of `json`, `regex`, `choice`, `grammar` and `json_object`
+    is set."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    json_: Annotated[dict[str, Any] | bool | Text | None, Field(alias="json")] = None
+    regex: Text | None = None
+    choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
+    grammar: Text | None = None
+    json_object: bool | None = None
+
+    @property
+    def structure(self) -> Structure | None:
+        """Returns what is asked for.
+
+        Raises:
+            BadRequestError: more than one structure, or a schema that is no JSON.
+        """
+        path, extras = "structured_outputs", self.model_extra or {}
+        for name in ("structural_tag", "whitespace_pattern"):
+            if extras.get(name) is not None:
+                text = f"{name} is not supported; use structured_outputs without it, or tools"
+                raise BadRequestError(f"{path}.{name}", text)
+        schemas = {"json": self.json_, "json_object": {"type": "object"}}
+        if not self.json_object:
+            del schemas["json_object"]
+        structures = [
+            Structure(f"{path}.{name}", "json", schema_text(f"{path}.{name}", schema))
+            for name, schema in schemas.items()
+            if schema is not None
+        ]
+        for kind in ("regex", "choice", "grammar"):
+            if (value := getattr(self, kind)) is not None:
+                text = value if isinstance(value, str) else json.dumps(value)
+                structures.append(Structure(f"{path}.{kind}", kind, text))
+        if len(structures) > 1:
+            names = " and ".join(structure.field for structure in structures)
+            raise BadRequestError(structures[1].field, f"{names} exclude each other; send one")
+        return next(iter(structures), None)
+
+
+def schema_text(field: str, schema: Any) -> str:
+    """Returns a JSON schema, given as an object, `True` or JSON, as llguidance takes it.
+
+    Raises:
+        BadRequestError: it is no JSON.
+    """
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise BadRequestError(field, f"{field} is no JSON: {error}") from error
+    return json.dumps(schema)
 
 
 class FunctionName(ApiFields):
@@ -90,7 +300,7 @@ TokenIds = Annotated[
 ]
 
 
-class GenerationRequest(Checked):
+class GenerationRequest(ApiFields):
     """What both completions have. Sampling that is not set follows `generation_config.json`."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -303,13 +513,6 @@ class ChatRequest(GenerationRequest):
             raise BadRequestError(
                 f"{path}.content", f"{path} is an assistant's with neither content nor tool_calls"
             )
-        if isinstance(message.content, list):
-            for index, part in enumerate(message.content):
-                if isinstance(part, AudioPart):
-                    raise BadRequestError(
-                        f"{path}.content[{index}]", "input_audio is not supported; send text, "
-                        "image_url, video_url or file parts",
-                    )  # fmt: skip
 
 
 class CompletionRequest(GenerationRequest):
