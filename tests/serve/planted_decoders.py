@@ -21,7 +21,7 @@ def hang(task: DecodeTask) -> dict[str, Any]:
 
 def hang_in_a_picture(task: DecodeTask) -> dict[str, Any]:
     """Promises pixels and does not send them."""
-    from sooner.serve.media.worker import send
+    from sooner.serve.media.processes import send
 
     send(task.send.__closure__[0].cell_contents, {"shape": [1, 1, 3]})  # type: ignore[index, union-attr]
     time.sleep(60)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.serve.media.fetch import Fetcher, is_public, split
-from sooner.serve.media.sources import MediaError, MediaLimits, Sources
+from sooner.serve.media.sources import Fetcher, MediaError, MediaLimits, Sources, is_public, split
 
 LIMITS = MediaLimits(max_bytes=1000, seconds=1.0)
 PUBLIC = "93.184.216.34"

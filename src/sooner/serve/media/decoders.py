@@ -19,8 +19,8 @@ from ...documents.resolution import Resolution
 from ...errors import SoonerError
 from ...tasks.frames import read
 from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
+from .processes import DecodeTask
 from .sources import MediaError, MediaLimits
-from .worker import DecodeTask
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """What Pillow may try. It knows forty others, and hands some of them (EPS) to another program."""

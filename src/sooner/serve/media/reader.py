@@ -19,9 +19,8 @@ from torch import Tensor
 from ...tasks.frames import Frames
 from ...tasks.video import VideoBytes, VideoInfo
 from ..settings import ChatSettings
-from .fetch import Fetcher
 from .processes import Answer, DecodedMedia, DecodeProcesses
-from .sources import MediaLimits, Sources, from_base64
+from .sources import Fetcher, MediaLimits, Sources, from_base64
 
 Choose = Callable[[VideoInfo], Sequence[int]]
 MAX_BYTES = 256 << 20
