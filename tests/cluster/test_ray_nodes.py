@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray")
 
 from sooner.errors import SoonerError
-from sooner.ray.nodes import CPUS, GONE, SPARE, RayNode, Share, compare, plan_share
+from sooner.ray.nodes import CPUS, GONE, SPARE, RayNode, compare, gpus_of_actors
 
 HERE = {"Python": "3.11.7", "torch": "2.11", "'/data'": "a folder"}
 
@@ -18,11 +18,10 @@ def nodes(*cpus: float, gpus: float = 0.0) -> list[RayNode]:
 
 @pytest.mark.parametrize("cpus", [[1], [2], [4], [16], [1, 1], [2, 2], [1, 4, 16]])
 def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
-    share = plan_share(nodes(*cpus), 2 * len(cpus), "--actors")
-    assert share == Share(CPUS)
-    assert sum(cpus) - share.cpus * 2 * len(cpus) >= SPARE * len(cpus) - 1e-9
-    assert plan_share(nodes(*cpus, gpus=9), 2, "--replicas") == Share(CPUS, 1.0)
-    assert plan_share(nodes(*cpus, gpus=9), 2, "", needs_gpu=False) == Share(CPUS)
+    assert gpus_of_actors(nodes(*cpus), 2 * len(cpus), "--actors") == 0
+    assert sum(cpus) - CPUS * 2 * len(cpus) >= SPARE * len(cpus) - 1e-9
+    assert gpus_of_actors(nodes(*cpus, gpus=9), 2, "--replicas") == 1
+    assert gpus_of_actors(nodes(*cpus, gpus=9), 2, "", needs_gpu=False) == 0
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_too_many_are_refused_with_the_way_out(
     machines: list[RayNode], actors: int, message: str
 ) -> None:
     with pytest.raises(SoonerError, match=message):
-        plan_share(machines, actors, "--actors")
+        gpus_of_actors(machines, actors, "--actors")
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class Watch:
         matcher, many = matcher_of(PERSON), int(tree.sizes[0])
         matcher.accept(generated)
         tokens, parents = tree.tokens[0, :many].tolist(), tree.parents[0, :many].tolist()
-        allowed = matcher.masks(tokens, parents).allowed.tolist()
+        allowed = matcher.masks(tokens, parents)[1].tolist()
         over: list[bool] = []  # behind an end, where nothing is ever said
         for parent in parents:
             over.append(parent >= 0 and (over[parent] or tokens[parent] == END))

@@ -17,7 +17,6 @@ from sooner.serve.openai.grammar import (
     GrammarError,
     GuidanceGrammars,
     GuidanceMatcher,
-    refuse_grammars,
 )
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.refusal import BadRequestError
@@ -70,7 +69,7 @@ def mask_after(path: list[int]) -> Any:
         matcher.accept(path)
     except GrammarError:
         return None
-    return ANY if end in path else matcher.masks([], []).masks[0]
+    return ANY if end in path else matcher.masks([], [])[0][0]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -97,15 +96,15 @@ def test_masks_of_a_tree_are_those_of_its_paths(seed: int) -> None:
         tokens.append(token)
         parents.append(parent)
         paths.append([*paths[1 + parent], token])
-    result = matcher.masks(tokens, parents)
-    assert result.masks.shape == (25, VOCAB)
+    masks, allowed = matcher.masks(tokens, parents)
+    assert masks.shape == (25, VOCAB)
     for entry, path in enumerate(paths):
         expected = mask_after(ids[:start] + path)
         if entry:
-            assert bool(result.allowed[entry - 1]) == (expected is not None)
-        torch.testing.assert_close(result.masks[entry], ANY if expected is None else expected)
-    again = matcher.masks(tokens, parents)  # it was rolled back
-    assert torch.equal(again.masks, result.masks)
+            assert bool(allowed[entry - 1]) == (expected is not None)
+        torch.testing.assert_close(masks[entry], ANY if expected is None else expected)
+    again = matcher.masks(tokens, parents)[0]  # it was rolled back
+    assert torch.equal(again, masks)
     matcher.accept(ids[start:])
 
 
@@ -121,7 +120,7 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     draw, output, end = random.Random(seed), list[int](), byte_level().eos_token_id
     matcher = matcher_of(schema)
     while not output or output[-1] != end:
-        allowed = matcher.masks([], []).masks[0].nonzero().flatten().tolist()
+        allowed = matcher.masks([], [])[0][0].nonzero().flatten().tolist()
         words = [token for token in allowed if byte_level().decode([token]).strip()]
         output.append(draw.choice(words or allowed))
         matcher.accept(output[-1:])
@@ -202,7 +201,7 @@ def test_without_grammars_fields_that_need_them_are_refused_by_name() -> None:
         ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
     ):
         with pytest.raises(BadRequestError, match=f"{field} needs a grammar") as caught:
-            refuse_grammars(request(**fields), "none")
+            asyncio.run(GuidanceGrammars(object(), VOCAB, []).of(request(**fields)))
         assert caught.value.field == field
 
 

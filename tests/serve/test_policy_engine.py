@@ -82,7 +82,7 @@ def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
     robots.clock.advance(1.0)
     assert robots.run() == [["2"]]
     assert robots.ends["1"].finish_reason == "deadline"
-    assert robots.ends["2"].result.rows == 1
+    assert robots.ends["2"].batch == 1
 
 
 def test_a_bad_request_does_not_affect_the_rest() -> None:
@@ -91,7 +91,7 @@ def test_a_bad_request_does_not_affect_the_rest() -> None:
         robots.ask(text)
     robots.run()
     assert str(robots.ends["refuse"].error) == "this one can't be done"
-    actions = [robots.ends[text].result.action.values[0, 0] for text in "12"]
+    actions = [robots.ends[text].action.values[0, 0] for text in "12"]
     assert actions == [1.0, 2.0]
 
 

@@ -25,7 +25,7 @@ from ..tasks.parse.output import DocumentWork, ParseOutput
 from ..tasks.parse.result import Counts
 from ..tasks.parse.worker import document_at
 from .cluster import LOCAL, connected
-from .nodes import LIGHT, Share, check_nodes, connected_nodes, plan_share
+from .nodes import CPUS, LIGHT, check_nodes, connected_nodes, gpus_of_actors
 from .parser import IN_FLIGHT, Batch, ParserStage, Row, batch_of, rows_of
 
 PLANNED = 16
@@ -85,18 +85,18 @@ class RayJob(DocumentJob):
         with connected(self.address, under_way, debug=self.debug):
             nodes = connected_nodes()
             parsers = self.parsers or int(sum(item.gpus for item in nodes)) or len(nodes)
-            share = plan_share(nodes, parsers, "--actors")
+            gpus = gpus_of_actors(nodes, parsers, "--actors")
             check_nodes(self.inputs, self.parser.get("model"), self.store)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
             try:
-                self._run_until_done(parsers, share)
+                self._run_until_done(parsers, gpus)
             finally:
                 with suppress(SoonerError):  # would hide what happened
                     self.manifest.rebuild()
         self.output.intake.check(self._longest)
         return self.counts
 
-    def _run_until_done(self, parsers: int, share: Share) -> None:
+    def _run_until_done(self, parsers: int, gpus: float) -> None:
         """Run the pipeline over one wave of documents after another.
 
         Ray goes on with a task of a lost machine by running it again and leaving out as many rows
@@ -112,22 +112,22 @@ class RayJob(DocumentJob):
                 )
             self._pages.clear()
             try:
-                self._run(left[:WAVE], parsers, share)
+                self._run(left[:WAVE], parsers, gpus)
             except SoonerError:
                 raise
             except Exception as error:
                 raise _sooner_error(error) from error
             rounds = 0 if self._is_done.count(0) < len(left) else rounds + 1
 
-    def _run(self, numbers: list[int], parsers: int, share: Share) -> None:
+    def _run(self, numbers: list[int], parsers: int, gpus: float) -> None:
         self._since = 0.0
-        dataset = self._dataset(numbers, parsers, share)
+        dataset = self._dataset(numbers, parsers, gpus)
         batches = dataset.iter_batches(batch_size=None, prefetch_batches=0)
         for row in (row for batch in batches for row in rows_of(batch)):
             self._since = self._since or time.perf_counter()  # all actors are up
             self._count_row(row)
 
-    def _dataset(self, numbers: list[int], parsers: int, share: Share) -> Any:
+    def _dataset(self, numbers: list[int], parsers: int, gpus: float) -> Any:
         """Returns a dataset of rows that went through all stages; nothing runs before they are
         asked for."""
         import ray.data
@@ -148,7 +148,8 @@ class RayJob(DocumentJob):
             tasks = -(-len(entries) // PLANNED)
             rows: Any = ray.data.from_items(entries, override_num_blocks=tasks)
             rows = rows.map_batches(
-                PlanStage(self.output).__call__,
+                plan,
+                fn_args=[self.output],
                 batch_size=None,
                 num_cpus=LIGHT,
                 compute=ray.data.TaskPoolStrategy(size=max(2, parsers)),
@@ -162,8 +163,8 @@ class RayJob(DocumentJob):
                     "notes_of": self.notes_of,
                 },
                 batch_size=None,
-                num_cpus=share.cpus,
-                num_gpus=share.gpus or None,
+                num_cpus=CPUS,
+                num_gpus=gpus or None,
                 # Not a pool of one size: an actor whose machine is lost gets the place of one that
                 # has nothing to do.
                 compute=ray.data.ActorPoolStrategy(
@@ -208,51 +209,46 @@ class RayJob(DocumentJob):
                 self._count_unwritable(self.output.fail(work, str(error)))
 
 
-class PlanStage:
-    """What is left to be done of documents: a row a page; one of no page where there is none.
+def plan(batch: Batch, output: ParseOutput) -> Iterator[dict[str, list[Any]]]:
+    """Yields what is left to be done of documents: a row a page, or one of no page.
 
     Args:
+        batch: its `document` is JSON of number, source and place, since names of files need not be
+            Unicode.
         output: says what is done.
+
+    Raises:
+        SoonerError: the store of the results can't be read or written.
     """
+    for entry in batch["document"]:
+        for row in _rows(output, *json.loads(entry)):
+            yield batch_of([row])
 
-    def __init__(self, output: ParseOutput) -> None:
-        self.output = output
 
-    def __call__(self, batch: Batch) -> Iterator[dict[str, list[Any]]]:
-        """Yields a row at a time; `document` of a batch is JSON of number, source and place, since
-        names of files need not be Unicode.
-
-        Raises:
-            SoonerError: the store of the results can't be read or written.
-        """
-        for entry in batch["document"]:
-            for row in self._rows(*json.loads(entry)):
-                yield batch_of([row])
-
-    def _rows(self, number: int, source: str, place: str) -> Iterator[Row]:
-        document, line = document_at(source, Path(place)), None
-        try:
-            with fetched(document) as local:
-                work = self.output.plan(local)
-                if not work.left and not work.is_delivered:
-                    self.output.finish(work)
-        except ObjectError as error:  # its files can't be written
-            work = DocumentWork(document, "", self.output.settings_hash)
-            line = self.output.fail(work, str(error))
-        counts = {
-            "document": number, "of": work.of, "left": len(work.left), "before": work.done,
-            "aside": work.aside,
-        }  # fmt: skip
-        for page in work.left or [-1]:
-            yield {
-                # Columns are Unicode, which names of files need not be.
-                "path": source.encode(errors="backslashreplace").decode(),
-                "place": place.encode(errors="backslashreplace").decode(),
-                "hash": work.input_hash,
-                "page": page,
-                "line": json.dumps(line),
-                "counts": json.dumps(counts),
-            }
+def _rows(output: ParseOutput, number: int, source: str, place: str) -> Iterator[Row]:
+    document, line = document_at(source, Path(place)), None
+    try:
+        with fetched(document) as local:
+            work = output.plan(local)
+            if not work.left and not work.is_delivered:
+                output.finish(work)
+    except ObjectError as error:  # its files can't be written
+        work = DocumentWork(document, "", output.settings_hash)
+        line = output.fail(work, str(error))
+    counts = {
+        "document": number, "of": work.of, "left": len(work.left), "before": work.done,
+        "aside": work.aside,
+    }  # fmt: skip
+    for page in work.left or [-1]:
+        yield {
+            # Columns are Unicode, which names of files need not be.
+            "path": source.encode(errors="backslashreplace").decode(),
+            "place": place.encode(errors="backslashreplace").decode(),
+            "hash": work.input_hash,
+            "page": page,
+            "line": json.dumps(line),
+            "counts": json.dumps(counts),
+        }
 
 
 def _sooner_error(error: BaseException) -> Exception:

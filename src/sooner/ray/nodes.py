@@ -44,19 +44,10 @@ class RayNode:
     gpus: float = 0.0
 
 
-@dataclass(frozen=True)
-class Share:
-    """Holds CPUs and GPUs of one actor."""
-
-    cpus: float
-    gpus: float = 0.0
-
-
-def plan_share(
+def gpus_of_actors(
     nodes: Sequence[RayNode], actors: int, options: str, needs_gpu: bool = True
-) -> Share:
-    """Returns what each actor takes: little of the CPUs, which it shares with its own threads and
-    with others', and a whole GPU where there are any.
+) -> float:
+    """Returns the GPUs of each actor, one where there are any; of the CPUs it takes `CPUS`.
 
     Args:
         nodes: of the cluster.
@@ -79,7 +70,7 @@ def plan_share(
             f"{actors} actors need {CPUS * actors:g} CPUs or more, and the cluster has "
             f"{sum(item.cpus for item in nodes):g}; ask for at most {max(limit, 1)} with {options}"
         )
-    return Share(CPUS, 1.0 if gpus else 0.0)
+    return 1.0 if gpus else 0.0
 
 
 def check_nodes(paths: Sequence[str], model: str | None, store: Store | None = None) -> None:

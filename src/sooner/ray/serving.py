@@ -20,7 +20,7 @@ from ..errors import SoonerError
 from ..interrupts import ended_as_interrupted
 from ..serve.settings import ChatSettings, ReplicaSettings
 from .cluster import LOCAL, MISSING, connected, hushed
-from .nodes import Share, check_nodes, connected_nodes, plan_share
+from .nodes import CPUS, check_nodes, connected_nodes, gpus_of_actors
 
 logger = logging.getLogger("sooner.serve")
 
@@ -99,16 +99,16 @@ class RayServer:
             with connected(self.address, BODIES, debug=self.debug, environment=PROXY) as is_managed:
                 options = "--replicas and --max-replicas"
                 count, needs_gpu = self.replicas.maximum, self.needs_gpu
-                share = plan_share(connected_nodes(), count, options, needs_gpu=needs_gpu)
+                gpus = gpus_of_actors(connected_nodes(), count, options, needs_gpu)
                 if not is_managed:
                     check_nodes(self.paths, self.model_files)
                 self.on_stage("load")
-                with self._deployed(share, is_managed, port) as url:
+                with self._deployed(gpus, is_managed, port) as url:
                     self.on_ready(url)
                     _wait_for_term()
 
     @contextmanager
-    def _deployed(self, share: Share, is_managed: bool, port: int) -> Iterator[str]:
+    def _deployed(self, gpus: float, is_managed: bool, port: int) -> Iterator[str]:
         """The application's address, while all replicas that there are always are ready."""
         serve = import_serve(self.debug)
         was_there = not is_managed and _client(serve) is not None
@@ -121,7 +121,7 @@ class RayServer:
         serve.start(proxy_location="HeadOnly", http_options=http)
         _quiet(self.debug)  # `start` has set it anew
         try:
-            yield self._run(serve, share, port)
+            yield self._run(serve, gpus, port)
         finally:
             # Ray complains of calls that its own end cuts off, and of a cluster that is no more.
             with hushed(self.debug), suppress(Exception):
@@ -129,7 +129,7 @@ class RayServer:
                 if not (is_managed or was_there or serve.status().applications):
                     serve.shutdown()
 
-    def _run(self, serve: Any, share: Share, port: int) -> str:
+    def _run(self, serve: Any, gpus: float, port: int) -> str:
         """Deploy the application; returns its address."""
         from ray.serve.config import ProxyLocation
 
@@ -143,7 +143,7 @@ class RayServer:
         is_alone = (http.host, http.port) == (self.settings.host, port)
         prefix = "/" if is_alone else f"/{self.name}"
         try:
-            serve.run(self._application(serve, share), name=self.name, route_prefix=prefix)
+            serve.run(self._application(serve, gpus), name=self.name, route_prefix=prefix)
         except RuntimeError as error:
             raise SoonerError(self._failure(serve, error)) from None
         host = f"[{http.host}]" if ":" in http.host else http.host
@@ -156,7 +156,7 @@ class RayServer:
         while self.name in serve.status().applications and time.monotonic() < end:
             time.sleep(0.1)
 
-    def _application(self, serve: Any, share: Share) -> Any:
+    def _application(self, serve: Any, gpus: float) -> Any:
         from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 
         settings, replicas = self.settings, self.replicas
@@ -178,7 +178,7 @@ class RayServer:
             serve.ingress()(ChatReplica),
             name=DEPLOYMENT,
             max_ongoing_requests=settings.max_rows + settings.max_queue + PROBES,
-            ray_actor_options={"num_cpus": share.cpus, "num_gpus": share.gpus},
+            ray_actor_options={"num_cpus": CPUS, "num_gpus": gpus},
             # Of the first ones: what a model lacks, it lacks each time.
             max_constructor_retry_count=1,
             health_check_period_s=HEALTH_SECONDS,

@@ -174,31 +174,20 @@ def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class ActResult:
-    """Holds an action, and how it came about.
-
-    Attributes:
-        action: as `Policy.act` gave it.
-        began, ended: when its batch was computed, in the clock's seconds.
-        rows: requests that were answered together.
-    """
-
-    action: Any
-    began: float
-    ended: float
-    rows: int
-
-
 @dataclass(eq=False, kw_only=True)
 class PolicyRequest(ServedRequest):
     """A request for an action; it says no tokens.
 
     Attributes:
-        result: once it has ended without an error.
+        action: as `Policy.act` gave it, once it has ended without an error.
+        began, seconds: when its batch was computed, by the clock, and for how long.
+        batch: requests that were answered together.
     """
 
-    result: ActResult | None = None
+    action: Any = None
+    began: float = 0.0
+    seconds: float = 0.0
+    batch: int = 0
 
     @staticmethod
     def of(
@@ -217,7 +206,7 @@ class PolicyRequest(ServedRequest):
 
 
 class PolicyEngine:
-    """Requests in, batches through a policy, results out; an `EngineLike`.
+    """Requests in, batches through a policy, actions out; an engine for `EngineLoop`.
 
     Each step is one call of the policy. Robots that got answers together ask again together, so
     between two calls a step waits a moment for as many requests as the last batch had.
@@ -278,15 +267,16 @@ class PolicyEngine:
         for request in batch:
             self.waiting.remove(request)
             request.is_waiting = False
-        began, rows = self.clock(), len(batch)
+        began = self.clock()
         answers = self._act([request.observation for request in batch])
-        ended = self.clock()
+        seconds = self.clock() - began
         self._company, self._until = self.num_requests(), None
         for request, answer in zip(batch, answers, strict=True):
             if isinstance(answer, Exception):
                 request.finish([[]], "error", answer)
             else:
-                request.result = ActResult(answer, began, ended, rows)
+                request.action, request.batch = answer, len(batch)
+                request.began, request.seconds = began, seconds
                 request.finish([[]], "stop")
         if any(isinstance(answer, Exception) and not isinstance(answer, SoonerError)
                for answer in answers):  # fmt: skip
@@ -340,7 +330,7 @@ class ActHandler(Handler):
     def __init__(
         self, policy: Policy, settings: ServeSettings, on_ready: Callable[[], None] = lambda: None
     ) -> None:
-        self.policy, self.on_ready = policy, on_ready
+        self.policy = policy
         self.method = policy.check_method(settings.method or policy.default_method)
         key = policy.unnorm_key or next(iter(policy.statistics))
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
@@ -352,7 +342,7 @@ class ActHandler(Handler):
         )
         thread = EngineThread(
             self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
-            listener=metrics, patience=PATIENCE,
+            on_ready=on_ready, listener=metrics, patience=PATIENCE,
         )  # fmt: skip
         super().__init__(thread, settings, metrics, settings.max_queue)
 
@@ -371,7 +361,6 @@ class ActHandler(Handler):
         for method in dict.fromkeys(("plain", self.method)):
             for _ in range(2):
                 self.policy.act([self.sample], method=method)
-        self.on_ready()
 
     def description(self) -> dict[str, Any]:
         return {
@@ -394,16 +383,16 @@ class ActHandler(Handler):
         requested, default = act_request.deadline_ms, self.settings.deadline_ms
         deadline = self.deadline(request, began, requested, default)
         made = PolicyRequest.of(name_of(request), act_request.observation, began, deadline)
-        result = await unless_gone(request, self._result(made))
-        return _response(act_request, result, result.began - began)
+        await unless_gone(request, self._run(made))
+        return _response(act_request, made)
 
     def _read(self, body: bytes) -> ActRequest:
         """Returns a request, its picture at the size that the policy sees."""
         parsed = ActRequest.read(body)
         return replace(parsed, observation=self.policy.fitted(parsed.observation))
 
-    async def _result(self, request: PolicyRequest) -> ActResult:
-        """Returns what came of a request; frees its place if nobody waits any more.
+    async def _run(self, request: PolicyRequest) -> None:
+        """Wait until a request has its action; frees its place if nobody waits any more.
 
         Raises:
             RefusedError: it is not taken, or the deadline passed before its turn came.
@@ -428,21 +417,20 @@ class ActHandler(Handler):
             self.service.cancel(request)  # does nothing if it has ended
         if not done.is_set() or request.finish_reason == "deadline":
             raise past_deadline(self.service.clock() - request.arrived)
-        if request.result is None:
+        if request.action is None:
             raise request.error or stopping()
-        return request.result
 
 
-def _response(request: ActRequest, result: ActResult, queued: float) -> Response:
-    action, computed = result.action, result.ended - result.began
+def _response(request: ActRequest, made: PolicyRequest) -> Response:
+    action, queued, computed = made.action, made.began - made.arrived, made.seconds
     body = request.write(action.values)
     if request.details:
         times = {"queued": queued, "computed": computed}
-        body = {**action.as_dict(), "action": body, "rows": result.rows, **times}
+        body = {**action.as_dict(), "action": body, "rows": made.batch, **times}
     headers = {
         "X-Sooner-Mode": action.mode,
         "X-Sooner-Method": action.method,
-        "X-Sooner-Batch": str(result.rows),
+        "X-Sooner-Batch": str(made.batch),
         "Server-Timing": f"queue;dur={1e3 * queued:.2f}, act;dur={1e3 * computed:.2f}",
     }
     return JSONResponse(body, headers=headers)

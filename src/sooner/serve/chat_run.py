@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ..engine.scheduler import Engine, TokenPace
-from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
 from .app import create_app
@@ -21,8 +20,6 @@ from .engine_thread import EngineThread
 from .metrics import ServerMetrics
 from .model import chat_prompts, kv_memory, limit_to_row, served_model, serving_method
 from .openai.app import OpenAIHandler
-from .openai.grammar import GuidanceGrammars
-from .openai.planning import ServedModel
 from .run import bind, url
 from .server import DrainingServer
 from .settings import ChatSettings
@@ -64,7 +61,7 @@ class ChatServer:
         log_level: str = "warning",
         page: Page | None = None,
     ) -> None:
-        self.target, self.on_ready = pair.target, on_ready
+        self.target = pair.target
         method = serving_method(pair, settings)
         self.settings = settings = limit_to_row(settings, method)
         self._standing = getattr(getattr(method, "method", method), "standing", None)
@@ -80,12 +77,10 @@ class ChatServer:
             partial(build_engine, pair.target.model, method, settings, memory.pages),
             max_requests=settings.max_rows + settings.max_queue,
             warm_up=self._warm_up,
+            on_ready=on_ready,
             listener=metrics,
         )
-        grammars, missing = grammars_of(served)
-        self.handler = OpenAIHandler(
-            served, self.thread, settings, metrics, grammars, missing, on_stop=on_stop
-        )
+        self.handler = OpenAIHandler(served, self.thread, settings, metrics, on_stop=on_stop)
         self.app = create_app(
             self.handler, page=None if page is None else partial(page, service=self.thread)
         )
@@ -118,7 +113,6 @@ class ChatServer:
         gc.collect()
         gc.freeze()
         gc.collect()
-        self.on_ready()
 
 
 def run_chat(
@@ -142,20 +136,6 @@ def run_chat(
     with bind(settings) as listening:
         tell = partial(on_ready, url(listening))
         ChatServer(pair, model_name, settings, tell, on_stop, log_level, page).run([listening])
-
-
-def grammars_of(served: ServedModel) -> tuple[GuidanceGrammars | None, str]:
-    """Returns what compiles grammars for a model's tokenizer, or else why none can."""
-    try:
-        return GuidanceGrammars(
-            served.tokenizer, served.vocab_size, list(served.stop_token_ids)
-        ), ""
-    except SoonerError as error:
-        return None, str(error)
-    except Exception as error:
-        # llguidance meets tokenizers of words, which the miniatures have, with errors of its own.
-        logger.info("no grammars: %s", error)
-        return None, f"llguidance can't use the tokenizer of '{served.name}'; leave it out"
 
 
 def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
 from ..engine.stats.run import DraftCount
@@ -130,29 +130,16 @@ def seed_of(seed: int | None, choice: int) -> int:
     return mixed % (1 << 63)
 
 
-class EngineLike(Protocol):
-    """What `sooner.Engine` is to its thread; robot policies have another, tests a stub.
-
-    It ends requests that are late, failed or complete within `step`, by `Request.finish`. It may
-    have `pages` and `pages_used` of its memory, and `close`.
-    """
-
-    @property
-    def is_idle(self) -> bool: ...
-
-    def add(self, request: Any) -> None: ...
-
-    def step(self) -> Any: ...
-
-    def cancel(self, request: Any) -> None: ...
-
-
 class EngineDiedError(Exception):
     """The accelerator failed; nothing more can be computed in this process."""
 
 
 class EngineLoop:
     """Hands requests to the engine and tells their clients; each request ends exactly once.
+
+    The engine is a `sooner.Engine`, or what has its `is_idle`, `add`, `cancel` and `step`, ends
+    requests that are late, failed or complete within a step by `Request.finish`, and may have
+    `pages`, `pages_used` and `close`.
 
     Args:
         build: makes the engine, and another one when a step failed.
@@ -169,7 +156,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        build: Callable[[], EngineLike],
+        build: Callable[[], Any],
         clock: Clock,
         listener: Any = None,
         on_end: Callable[[], None] = lambda: None,
@@ -177,12 +164,12 @@ class EngineLoop:
     ) -> None:
         self.build, self.clock, self.listener = build, clock, listener
         self.on_end, self.patience = on_end, patience
-        self.engine: EngineLike | None = None
+        self.engine: Any = None
         self.requests: list[ServedRequest] = []
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is held."""
+        """Whether every request has ended."""
         return not self.requests
 
     @property
@@ -402,6 +389,7 @@ class EngineThread:
         build: makes the engine, in that thread; called again when a step failed.
         max_requests: that may be held, with a row or without; more are refused.
         warm_up: run on the new engine before the first request is taken.
+        on_ready: called in that thread once requests are taken.
         listener: as `EngineLoop`'s.
         clock: seconds; the one of `Request.arrived` and `deadline`.
         patience: seconds after which a request without a deadline counts as due.
@@ -416,17 +404,18 @@ class EngineThread:
 
     def __init__(
         self,
-        build: Callable[[], EngineLike],
+        build: Callable[[], Any],
         *,
         max_requests: int = 72,
-        warm_up: Callable[[EngineLike], None] = lambda engine: None,
+        warm_up: Callable[[Any], None] = lambda engine: None,
+        on_ready: Callable[[], None] = lambda: None,
         listener: Any = None,
         clock: Clock = time.monotonic,
         patience: float = PATIENCE,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
         self.max_requests, self.clock = max_requests, clock
-        self.warm_up, self.end_process = warm_up, end_process
+        self.warm_up, self.on_ready, self.end_process = warm_up, on_ready, end_process
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
@@ -544,6 +533,7 @@ class EngineThread:
             with self._lock:
                 if self.state == "warming":
                     self.state = "ready"
+            self.on_ready()
             self._turn_until_closed()
         except EngineDiedError as error:
             self._fail(error.__cause__ or error)

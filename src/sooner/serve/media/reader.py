@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
+import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -216,8 +215,8 @@ class ProcessedMedia:
         if not self.media_keys or len(args) != 1:
             return process(*args, **options)
         try:
-            key = (kind, self.media_keys, _hashable(options))
-        except TypeError:  # an option whose content can't be told
+            key = (kind, self.media_keys, pickle.dumps(options))
+        except Exception:  # an option whose content is not known
             return process(*args, **options)
         batch = self._cache.get(key)
         if batch is None:
@@ -243,20 +242,3 @@ class _CachedProcessor:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._processor, name)
-
-
-def _hashable(value: Any) -> Any:
-    """Returns an option as something that is equal if the option is.
-
-    Raises:
-        TypeError: it is of a kind that only its maker can compare.
-    """
-    if value is None or isinstance(value, str | int | float | bool | Enum):
-        return value
-    if isinstance(value, Mapping):
-        return tuple((name, _hashable(item)) for name, item in sorted(value.items()))
-    if isinstance(value, list | tuple):
-        return tuple(_hashable(item) for item in value)
-    if dataclasses.is_dataclass(value):
-        return type(value), _hashable(vars(value))
-    raise TypeError(f"a {type(value).__name__}")

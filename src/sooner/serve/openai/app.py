@@ -16,7 +16,7 @@ from ..settings import ChatSettings
 from .answering import Answering, EventMail, EventStream, frames
 from .answers import Answer, AnswerForm, ChatForm, TextForm, TokenTexts, totals
 from .choice import Update
-from .grammar import GuidanceGrammars, refuse_grammars
+from .grammar import GuidanceGrammars
 from .planning import Planner, Prepared, ServedModel, prepare_text
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 
@@ -33,7 +33,6 @@ class OpenAIHandler(Handler):
     Args:
         served: the model.
         grammars: compiles what `response_format` and forced tools ask for.
-        grammars_missing: why that is refused where there are no grammars.
         options: of `Handler`.
     """
 
@@ -46,13 +45,14 @@ class OpenAIHandler(Handler):
         settings: ChatSettings,
         metrics: ServerMetrics,
         grammars: GuidanceGrammars | None = None,
-        grammars_missing: str = "this server has none; leave it out",
         **options: Any,
     ) -> None:
         maximum = settings.max_rows + settings.max_queue
         super().__init__(service, settings, metrics, maximum, **options)
         self.served = served
-        self.grammars, self.grammars_missing = grammars, grammars_missing
+        self.grammars = grammars or GuidanceGrammars(
+            served.tokenizer, served.vocab_size, served.stop_token_ids
+        )
         self._planner, self._mail = Planner(served), EventMail(settings.stream_interval)
         self._texts = TokenTexts(served.tokenizer)
 
@@ -72,8 +72,7 @@ class OpenAIHandler(Handler):
 
     async def close(self) -> None:
         await super().close()
-        if self.grammars is not None:
-            self.grammars.close()
+        self.grammars.close()
 
     async def chat(self, request: Request) -> Response:
         """Returns answers to a chat with text, pictures, videos and PDFs."""
@@ -152,9 +151,7 @@ class OpenAIHandler(Handler):
         prompts = await self._prompts(generation)
         size = LARGE if generation.prediction else 0
         prediction = await self.on_reader(partial(self._planner.prediction_of, generation), size)
-        if self.grammars is None and generation.has_grammar:
-            refuse_grammars(generation, self.grammars_missing)
-        matcher = (lambda: None) if self.grammars is None else await self.grammars.of(generation)
+        matcher = await self.grammars.of(generation)
         choices = self._planner.plan(
             name, generation, prompts, began, deadline, prediction, matcher
         )

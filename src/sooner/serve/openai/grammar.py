@@ -8,11 +8,10 @@ is verified, and so is all below it: the target's masked distribution could neve
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ...errors import SoonerError
 from ..refusal import BadRequestError
-from .protocol import ChatRequest, Function, GenerationRequest, NamedTool, Structure
+from .protocol import GenerationRequest, Structure
+
+logger = logging.getLogger("sooner.serve")
 
 MAX_LETTERS = 256 << 10
 """The longest text of a grammar."""
@@ -32,21 +32,6 @@ MAX_GRAMMARS = 64
 
 class GrammarError(RuntimeError):
     """A grammar and committed tokens do not go together: the engine's fault, not the client's."""
-
-
-@dataclass(frozen=True)
-class TreeMasks:
-    """What a grammar allows in one row's tree.
-
-    Attributes:
-        masks: tokens that may follow the root (first) and each node, `[1 + nodes, vocab]` bool;
-            any behind a forbidden node or an end token, where nothing is ever committed: a row
-            without a token would be no distribution.
-        allowed: nodes that may stand where they are, `[nodes]` bool; a child's parent does, too.
-    """
-
-    masks: Tensor
-    allowed: Tensor
 
 
 class GuidanceMatcher:
@@ -62,8 +47,13 @@ class GuidanceMatcher:
         self.matcher, self.vocab_size = matcher, vocab_size
         self.stop_token_ids = stop_token_ids
 
-    def masks(self, tokens: Sequence[int], parents: Sequence[int]) -> TreeMasks:
+    def masks(self, tokens: Sequence[int], parents: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Returns what may stand in one row's tree.
+
+        The first are tokens that may follow the root and each node, `[1 + nodes, vocab]` bool: any
+        behind a forbidden node or an end token, where nothing is ever committed, as a row without a
+        token would be no distribution. The second are nodes that may stand where they are,
+        `[nodes]` bool.
 
         Args:
             tokens, parents: of the tree, as `engine.tree.Tree` has them: a parent is -1 for the
@@ -91,7 +81,7 @@ class GuidanceMatcher:
                 continue
             masks[1 + node] = self._mask()
             path.append(iter(children[1 + node]))
-        return TreeMasks(masks, allowed)
+        return masks, allowed
 
     def accept(self, ids: Sequence[int]) -> None:
         """Go on behind tokens that were committed.
@@ -149,26 +139,12 @@ class GrammarProcessor(LogitsProcessor):
 
     def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
         """Returns which nodes of a draft may stand there; see `methods.prompt_lookup`."""
-        masks = self.grammar.masks(tokens, parents)
+        masks, allowed = self.grammar.masks(tokens, parents)
         paths: list[tuple[int, ...]] = [()]
         for token, parent in zip(tokens, parents, strict=True):
             paths.append((*paths[1 + parent], token))
-        self._masks.update(zip(paths, masks.masks, strict=True))
-        return [bool(flag) for flag in masks.allowed]
-
-
-def refuse_grammars(request: GenerationRequest, reason: str) -> None:
-    """Refuse what would need a grammar.
-
-    Args:
-        reason: why there are none.
-
-    Raises:
-        BadRequestError: names the field.
-    """
-    if (structure := structure_of(request)) is not None:
-        field = structure.field.partition(".")[0].replace("tools", "tool_choice")
-        raise BadRequestError(field, f"{field} needs a grammar: {reason}")
+        self._masks.update(zip(paths, masks, strict=True))
+        return allowed.tolist()
 
 
 class GuidanceGrammars:
@@ -182,43 +158,40 @@ class GuidanceGrammars:
         vocab_size: of the target's scores.
         stop_token_ids: allowed where the grammar is complete.
 
-    Raises:
-        SoonerError: llguidance is not installed, or can't read the tokenizer.
+    Attributes:
+        missing: why there are none, where llguidance is not installed or can't read the tokenizer.
     """
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        vocab_size: int,
-        stop_token_ids: Sequence[int],
-    ) -> None:
-        try:
-            import llguidance
-        except ImportError as error:
-            raise SoonerError(
-                "grammars need llguidance, which is not installed; pip install 'sooner[serve]'"
-            ) from error
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise SoonerError(
-                f"grammars need a fast tokenizer, and {type(tokenizer).__name__} is none"
-            )
-        text, ends = backend.to_str(), sorted(stop_token_ids)
-        self.vocab_size, self.stop_token_ids = vocab_size, frozenset(ends)
-        self._guidance = llguidance
-        self._tokenizer = llguidance.LLTokenizer(text, n_vocab=vocab_size, eos_token=ends)
+    def __init__(self, tokenizer: Any, vocab_size: int, stop_token_ids: Collection[int]) -> None:
+        ends = sorted(stop_token_ids)
+        self.vocab_size, self.stop_token_ids, self.missing = vocab_size, frozenset(ends), ""
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-grammar")
         self._compiled: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        try:
+            import llguidance
+
+            self._guidance, text = llguidance, tokenizer.backend_tokenizer.to_str()
+            self._tokenizer = llguidance.LLTokenizer(text, n_vocab=vocab_size, eos_token=ends)
+        except ImportError:
+            self.missing = "llguidance is not installed; pip install 'sooner[serve]'"
+        except Exception as error:
+            # Slow tokenizers have no backend; llguidance meets those of words, which the miniatures
+            # have, with errors of its own.
+            logger.info("no grammars: %s", error)
+            self.missing = "llguidance can't use the model's tokenizer; leave it out"
 
     async def of(self, request: GenerationRequest) -> Callable[[], GuidanceMatcher | None]:
         """Returns what makes the matcher of each choice.
 
         Raises:
-            BadRequestError: the schema is no grammar, or too large a one.
+            BadRequestError: the schema is no grammar, or too large a one; or there are none.
         """
-        structure = structure_of(request)
+        structure = request.structure
         if structure is None:
             return lambda: None
+        if self.missing:
+            field = structure.field.partition(".")[0].replace("tools", "tool_choice")
+            raise BadRequestError(field, f"{field} needs a grammar: {self.missing}")
         matcher = await self._matcher(structure)
         return lambda: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, self.stop_token_ids)
 
@@ -254,37 +227,3 @@ class GuidanceGrammars:
         if not matcher.get_error():
             matcher.compute_bitmask()  # finds what only the first step would
         return matcher
-
-
-def structure_of(request: GenerationRequest) -> Structure | None:
-    """Returns what an answer has to match, by a forced call or the fields that ask for a
-    structure.
-    """
-    if isinstance(request, ChatRequest) and (choice := request.tool_choice) is not None:
-        functions = {tool.function.name: tool.function for tool in request.tools or ()}
-        schema: dict[str, Any] | None = None
-        if isinstance(choice, NamedTool):
-            schema = functions[choice.function.name].parameters or {"type": "object"}
-        elif choice == "required":
-            schema = _calls_schema(functions, request.parallel_tool_calls is False)
-        if schema is not None:
-            return Structure("tools", "json", json.dumps(schema))
-    return request.structure
-
-
-def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
-    """Returns the schema of a list of calls, at most one of them if it `is_single`."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": name},
-                "parameters": function.parameters or {"type": "object"},
-            },
-            "required": ["name", "parameters"],
-            "additionalProperties": False,
-        }
-        for name, function in functions.items()
-    ]
-    limit = {"maxItems": 1} if is_single else {}
-    return {"type": "array", "minItems": 1, **limit, "items": {"anyOf": calls}}

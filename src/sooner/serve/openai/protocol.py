@@ -412,17 +412,12 @@ class GenerationRequest(ApiFields):
         if form is not None and form.type != "text" and self.structured_outputs:
             name = "structured_outputs"
             raise BadRequestError(name, f"{name} and response_format exclude each other")
-        if self.has_grammar and self.min_tokens:
+        if self.structure is not None and self.min_tokens:
             raise BadRequestError(
                 "min_tokens",
                 "min_tokens goes without a grammar, which may leave no token; leave one of them "
                 "out",
             )
-
-    @property
-    def has_grammar(self) -> bool:
-        """Whether a grammar decides which tokens may stand where."""
-        return self.structure is not None
 
 
 class ChatRequest(GenerationRequest):
@@ -453,8 +448,18 @@ class ChatRequest(GenerationRequest):
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
-    def has_grammar(self) -> bool:
-        return self.tool_choice not in (None, "none", "auto") or super().has_grammar
+    def structure(self) -> Structure | None:
+        """What the text of the answer has to match: forced calls, or what is asked for."""
+        functions = {tool.function.name: tool.function for tool in self.tools or ()}
+        schema: dict[str, Any] | None = None
+        if isinstance(self.tool_choice, NamedTool):
+            named = functions.get(self.tool_choice.function.name)  # if it is a tool at all
+            schema = (named and named.parameters) or {"type": "object"}
+        elif self.tool_choice == "required":
+            schema = _calls_schema(functions, self.parallel_tool_calls is False)
+        if schema is None:
+            return super().structure
+        return Structure("tools", "json", json.dumps(schema))
 
     @property
     def adds_prompt(self) -> bool:
@@ -499,7 +504,7 @@ class ChatRequest(GenerationRequest):
                 "tool_choice.function.name",
                 f"tool_choice names '{choice.function.name[:64]}', which is none of the tools",
             )
-        if (structure := self.structure) is not None:
+        if (structure := super().structure) is not None:
             field = structure.field.partition(".")[0]
             raise BadRequestError(field, f"{field} and a forced tool_choice exclude each other")
 
@@ -513,6 +518,24 @@ class ChatRequest(GenerationRequest):
             raise BadRequestError(
                 f"{path}.content", f"{path} is an assistant's with neither content nor tool_calls"
             )
+
+
+def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
+    """Returns the schema of a list of calls, at most one of them if it `is_single`."""
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": name},
+                "parameters": function.parameters or {"type": "object"},
+            },
+            "required": ["name", "parameters"],
+            "additionalProperties": False,
+        }
+        for name, function in functions.items()
+    ]
+    limit = {"maxItems": 1} if is_single else {}
+    return {"type": "array", "minItems": 1, **limit, "items": {"anyOf": calls}}
 
 
 class CompletionRequest(GenerationRequest):
