@@ -18,7 +18,7 @@ from ..tasks.loading import Loaded, ModelPair
 from .app import create_app
 from .engine_thread import EngineThread
 from .metrics import ServerMetrics
-from .model import chat_prompts, kv_memory, limit_to_row, served_model, serving_method
+from .model import kv_memory, limit_to_row, served_model, serving_method
 from .openai.app import OpenAIHandler
 from .run import bind, url
 from .server import DrainingServer
@@ -66,8 +66,8 @@ class ChatServer:
         self.settings = settings = limit_to_row(settings, method)
         self._standing = getattr(getattr(method, "method", method), "standing", None)
         memory = kv_memory(pair, method, settings)
-        self.prompts = chat_prompts(pair, model_name, settings, memory.max_model_len)
-        served = served_model(pair, model_name, settings, self.prompts, method, memory)
+        served = served_model(pair, model_name, settings, method, memory)
+        self.prompts: Any = served.prepare
         metrics = ServerMetrics(
             served.name,
             lambda: self.thread.load(),

@@ -148,44 +148,28 @@ def stop_ids(loaded: Loaded) -> frozenset[int]:
     return frozenset(int(token) for token in ids if token is not None)
 
 
-def chat_prompts(
-    pair: ModelPair, model_name: str, settings: ChatSettings, max_model_len: int
-) -> ChatPrompts:
-    """Returns what makes inputs of chats, with the processes that decode.
-
-    Args:
-        max_model_len: tokens that prompt and answer may have together.
-    """
-    return ChatPrompts(
-        settings.served_model_name or model_name,
-        pair.target,
-        media_reader(settings, habits_of(pair.target.name).size),
-        max_model_len,
-        settings.max_media,
-        settings.media_memory // 2,
-    )
-
-
 def served_model(
-    pair: ModelPair,
-    model_name: str,
-    settings: ChatSettings,
-    prompts: ChatPrompts,
-    method: Method,
-    memory: KvMemory,
+    pair: ModelPair, model_name: str, settings: ChatSettings, method: Method, memory: KvMemory
 ) -> ServedModel:
-    """Returns the model as answers know it; `model_name` is as on the command line."""
+    """Returns the model as answers know it, with the processes that decode media; `model_name` is
+    as on the command line."""
     model, name = pair.target.model, settings.served_model_name or model_name
+    limit = model.generation_config.max_new_tokens or memory.share
     return ServedModel(
         names=tuple(dict.fromkeys((name, model_name))),
         tokenizer=pair.target.tokenizer,
-        prepare=prompts,
-        max_model_len=prompts.max_model_len,
+        prepare=ChatPrompts(
+            name,
+            pair.target,
+            media_reader(settings, habits_of(pair.target.name).size),
+            memory.max_model_len,
+            settings.max_media,
+            settings.media_memory // 2,
+        ),
+        max_model_len=memory.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
-        default_max_tokens=min(
-            model.generation_config.max_new_tokens or memory.share, memory.share
-        ),
+        default_max_tokens=min(limit, memory.share),
         method=method,
         slots=memory.slots,
         created=int(time.time()),
