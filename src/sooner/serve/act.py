@@ -99,7 +99,8 @@ class ActRequest:
             BadRequestError: the body is no JSON, or a field is wrong.
             FieldError: a field is no picture, or no text that a policy reads.
         """
-        body, form = parse(ActBody, data), "plain"
+        form: Form = "plain"
+        body = parse(ActBody, data)
         if body.encoded is not None:
             body, form = parse(ActBody, body.encoded.encode()), "encoded"
         elif isinstance(body.image, dict):
