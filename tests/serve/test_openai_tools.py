@@ -142,7 +142,6 @@ def test_tools_that_can_not_be_are_refused() -> None:
             {"tool_choice": "required", "response_format": {"type": "json_object"}},
             "response_format",
         ),
-        ({"tool_choice": "required"}, "tool_choice"),  # no grammars here
     ]
     with scripted() as service:
         for body, field in wrong:

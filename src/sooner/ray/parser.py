@@ -61,11 +61,6 @@ def batch_of(rows: Iterable[Row]) -> dict[str, list[Any]]:
 class ParserStage:
     """Parses pages in Ray Data's `map_batches`: an async generator over one engine an actor.
 
-        >>> parsed = pages.map_batches(
-        ...     Parser, fn_constructor_kwargs={"model": "zai-org/GLM-OCR"}, num_gpus=1,
-        ...     concurrency=2, batch_size=1,
-        ... )
-
     A page is read, drafted, parsed and, with an `output`, written. Rows have `path` and `page`;
     they get `status`, and `markdown` and `parsed` or, with an `output`, `line`.
     Batches that are under way at once in an actor share the rounds of its engine, whatever their
