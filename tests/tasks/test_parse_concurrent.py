@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -70,6 +68,16 @@ def drafts_of(pages: list[Page], plain: list[Any]) -> Drafts:
     }
 
 
+def parse_all(parser: ConcurrentParser, *pages: tuple[Page, Any]) -> list[Any]:
+    """What each page says, all of them under way at once; what was raised stands in its place."""
+
+    async def run() -> list[Any]:
+        coming = [parser.parse(page, draft) for page, draft in pages]
+        return await asyncio.wait_for(asyncio.gather(*coming, return_exceptions=True), 60)
+
+    return asyncio.run(run())
+
+
 @pytest.mark.parametrize("stages", ["page", "both"])
 def test_each_page_reads_as_it_does_alone(
     stages: str, pair: ModelPair, pages: list[Page], plain: list[Any], rounds: list[int]
@@ -79,9 +87,9 @@ def test_each_page_reads_as_it_does_alone(
     drafts = drafts_of(pages, plain)
     order = random.Random(3).sample(range(len(pages)), len(pages))
     with ConcurrentParser(pair, settings, pages_in_flight=4) as parser:
-        futures = {number: parser.submit(pages[number], drafts[number]) for number in order}
-        parsed = {number: future.result(60) for number, future in futures.items()}
+        results = parse_all(parser, *((pages[number], drafts[number]) for number in order))
         assert parser.engine.is_idle
+    parsed = dict(zip(order, results, strict=True))
     for number, result in parsed.items():
         want = plain[number]
         assert (result.raw, result.markdown) == (want.raw, want.markdown)
@@ -103,50 +111,63 @@ def test_each_page_reads_as_it_does_alone(
         assert parsed[2].seconds["regions"] > 0
 
 
-def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
+def test_a_page_that_fails_or_runs_away_disturbs_no_other(
     pair: ModelPair, pages: list[Page]
 ) -> None:
-    """One is too large for the model, all that repeat themselves are stopped where they are alone,
-    one is cancelled."""
+    """One is too large for the model, all that repeat themselves are stopped where they are
+    alone."""
     settings = ParseSettings(stages="page", nodes=8, max_new_tokens=60, repetition=4)
     alone = PageParser(pair, settings)
     want = [alone(page) for page in pages]
     assert {expected.truncated for expected in want} >= {"repetition"}
 
     with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
-        futures = [parser.submit(page, draft_of(page, want[0].raw)) for page in pages[:3]]
-        large = parser.submit(noise_page(560, 560), None)
-        gone, never = (parser.submit(page, None) for page in pages[:2])
-        futures += [parser.submit(page, None) for page in pages[3:]]
-        assert gone.cancel()
-        assert never.cancel()
-        for expected, future in zip(want, futures, strict=True):
-            assert (future.result(60).raw, future.result().truncated) == (
-                expected.raw,
-                expected.truncated,
-            )
-        with pytest.raises(SoonerError, match="positions; lower the dpi"):
-            large.result(60)
-        with pytest.raises(CancelledError):
-            gone.result(60)
-        assert parser.submit(pages[0], None).result(60).raw == want[0].raw
+        drafts = [draft_of(page, want[0].raw) for page in pages[:3]]
+        first = zip(pages[:3], drafts, strict=True)
+        rest = [(page, None) for page in pages[3:]]
+        results = parse_all(parser, *first, (noise_page(560, 560), None), *rest)
+        large = results.pop(3)
+        assert [(parsed.raw, parsed.truncated) for parsed in results] == [
+            (parsed.raw, parsed.truncated) for parsed in want
+        ]
+        assert isinstance(large, SoonerError)
+        assert "positions; lower the dpi" in str(large)
+        assert parse_all(parser, (pages[0], None))[0].raw == want[0].raw
         assert parser.engine.is_idle
-    with pytest.raises(SoonerError, match="the parser is closed"):
-        parser.submit(pages[0])
+    (closed,) = parse_all(parser, (pages[0], None))
+    assert "the parser is closed" in str(closed)
 
 
 def test_a_page_that_is_cancelled_leaves_the_engine(
-    pair: ModelPair, pages: list[Page], rounds: list[int], monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, pages: list[Page], rounds: list[int]
 ) -> None:
+    async def run(parser: ConcurrentParser) -> None:
+        coming = asyncio.ensure_future(parser.parse(pages[0]))
+        while len(rounds) < 3:
+            await asyncio.sleep(0.01)
+        coming.cancel()
+        while not parser.engine.is_idle:
+            await asyncio.sleep(0.01)
+
     settings = ParseSettings(max_new_tokens=400, repetition=0)
     with ConcurrentParser(pair, settings, pages_in_flight=2) as parser:
-        future = parser.submit(pages[0])
-        while len(rounds) < 3:
-            time.sleep(0.01)
-        future.cancel()
-        while not parser.engine.is_idle:
-            time.sleep(0.01)
+        asyncio.run(run(parser))
         assert len(rounds) < 300
+
+
+def test_a_parser_that_is_closed_ends_the_pages_under_way(
+    pair: ModelPair, pages: list[Page], rounds: list[int]
+) -> None:
+    async def run(parser: ConcurrentParser) -> None:
+        coming = asyncio.ensure_future(parser.parse(pages[0]))
+        while len(rounds) < 3:
+            await asyncio.sleep(0.01)
+        parser.close()
+        with pytest.raises(SoonerError, match="closed before the page came to its end"):
+            await asyncio.wait_for(coming, 60)
+
+    settings = ParseSettings(max_new_tokens=400, repetition=0)
+    asyncio.run(run(ConcurrentParser(pair, settings, pages_in_flight=2)))
 
 
 def test_what_runs_out_of_memory_in_a_batch_is_decoded_alone(
@@ -163,27 +184,16 @@ def test_what_runs_out_of_memory_in_a_batch_is_decoded_alone(
     monkeypatch.setattr(Decoding, "round", full)
     settings = ParseSettings(stages="both", **FIXED)
     with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
-        futures = [parser.submit(page, draft_of(page, "w1 w2", "w3")) for page in pages[:3]]
-        for expected, future in zip(plain, futures, strict=False):
-            assert (future.result(60).raw, future.result().mode) == (expected.raw, "exact")
-            assert future.result().notes == []
+        results = parse_all(parser, *((page, draft_of(page, "w1 w2", "w3")) for page in pages[:3]))
+    for expected, parsed in zip(plain, results, strict=False):
+        assert (parsed.raw, parsed.mode, parsed.notes) == (expected.raw, "exact", [])
 
 
 def test_a_sparse_prefill_has_the_model_for_itself(pair: ModelPair, pages: list[Page]) -> None:
     settings = ParseSettings(stages="page", max_new_tokens=12, repetition=0, prefill="fastv:0.5")
-    drafts = [draft_of(page, "w1 w2") for page in pages[:3]]
+    drafted = [(page, draft_of(page, "w1 w2")) for page in pages[:3]]
     alone = PageParser(pair, settings)
-    want = [alone(page, draft) for page, draft in zip(pages, drafts, strict=False)]
+    want = [alone(page, draft) for page, draft in drafted]
     with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
-        futures = [parser.submit(*item) for item in zip(pages, drafts, strict=False)]
-        for item, future in zip(want, futures, strict=True):
-            assert (future.result(60).raw, future.result().mode) == (item.raw, "approximate")
-
-
-def test_a_page_may_be_awaited(pair: ModelPair, pages: list[Page], plain: list[Any]) -> None:
-    async def both(parser: ConcurrentParser) -> list[Any]:
-        return await asyncio.gather(*map(parser.parse, pages[:2]))
-
-    with ConcurrentParser(pair, ParseSettings(**FIXED), pages_in_flight=2) as parser:
-        results = asyncio.run(both(parser))
-    assert [parsed.raw for parsed in results] == [parsed.raw for parsed in plain[:2]]
+        for item, parsed in zip(want, parse_all(parser, *drafted), strict=True):
+            assert (parsed.raw, parsed.mode) == (item.raw, "approximate")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +23,7 @@ from sooner.tasks.parse.stages import (
     COLD,
     ENOUGH,
     FIRST,
+    PREFILL,
     RECENT,
     TRIAL,
     PageCost,
@@ -150,14 +150,15 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
 
 def test_a_budget_is_a_share_of_the_cheapest_page() -> None:
     choice = StageChoice()
-    assert not choice.budget(160, 50, time.perf_counter).is_enough  # nothing known
+    assert not choice.budget(160, 50).is_enough  # nothing known
     for forwards in (20, 20, 200, 10):
         choice.add("page", 1, 1.0, PageCost(100, forwards, forwards / 10, 0.01))
     choice.add("page", 1, 1.0, PageCost(0, 99, 9.0))  # without a draft: no measure of any
     choice.share = 1.0
     for letters, forwards, seconds in ((200, 10, 1.5), (50, 5, 1.0)):
-        budget = choice.budget(letters, 50, time.perf_counter)
-        assert (budget.forwards, budget.seconds) == (forwards, pytest.approx(seconds))
+        budget = choice.budget(letters, 50)
+        slots = PREFILL * seconds / 0.01
+        assert (budget.forwards, budget.slots) == (forwards, pytest.approx(slots))
     assert StageBudget.fixed(160).forwards == 10
 
 

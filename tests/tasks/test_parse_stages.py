@@ -18,7 +18,7 @@ def run(paces: dict[str, float], pages: int) -> tuple[list[str], StageChoice]:
     """The way of each page."""
     choice, gone = StageChoice(), []
     for _ in range(pages):
-        gone.append(choice.pick())
+        gone.append(choice.ways.pick())
         choice.add(gone[-1], 100, 100 * paces[gone[-1]])
     return gone, choice
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...checks import check_whole
@@ -38,8 +36,6 @@ ones make room and are prefilled again later."""
 
 PROMPT = 16384
 """Tokens that a page's prompt is left at most. One with more is decoded alone."""
-
-CLOSED = "the parser was closed before the page came to its end"
 
 
 class ConcurrentParser:
@@ -92,22 +88,15 @@ class ConcurrentParser:
         self._is_closed = False
         # Tokenizers and processors are for one thread: all pages' own work is done in this one.
         self._work = ThreadPoolExecutor(1, "pages")
-        self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(self.pages_in_flight)
-        # A daemon: a forward that hangs must not keep the program from ending.
-        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._queue.run(), self._loop)
 
-    def submit(self, page: Page, draft: PageDraft | None = None) -> Future[ParsedPage]:
-        """Begin a page; for callers without an event loop.
+    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        """Parse a page beside others, once fewer than `pages_in_flight` are under way.
+
+        To cancel it takes the page's rows out of the engine.
 
         Args:
-            page, draft: as `PageParser` takes them.
-
-        Returns:
-            What will hold the page, or what `PageParser` would have raised. To cancel it takes the
-            page's rows out of the engine.
+            page, draft: as `PageParser` takes them, which raises the same.
 
         Raises:
             SoonerError: the parser is closed, or was made for pages without drafts.
@@ -116,52 +105,21 @@ class ConcurrentParser:
             raise SoonerError("the parser is closed; make another one")
         if draft is not None and not self.has_drafts:
             raise SoonerError("a page has a draft, but the parser was made with has_drafts=False")
-        page_run = self._parse(page, draft, next(self._numbers))
-        return asyncio.run_coroutine_threadsafe(page_run, self._loop)
-
-    async def _parse(self, page: Page, draft: PageDraft | None, number: int) -> ParsedPage:
-        """Parse a page, once fewer than `pages_in_flight` are under way."""
-        try:
-            async with self._slots:
-                decoder = SharedDecoder(self._queue, self._work, float(number))
-                return await self.parser.parse(page, draft, decoder)
-        except asyncio.CancelledError:
-            if self._is_closed:
-                raise SoonerError(CLOSED) from None
-            raise
-
-    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
-        """Parse a page beside others; as a call of `PageParser`, which raises the same."""
-        return await asyncio.wrap_future(self.submit(page, draft))
+        decoder = SharedDecoder(self._queue, self._work, float(next(self._numbers)))
+        async with self._slots:
+            return await self.parser.parse(page, draft, decoder)
 
     def close(self) -> None:
         """End all pages that are under way, with an error each, and the threads."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._work.shutdown()
-
-    async def _end(self) -> None:
-        """End the pages that are still under way, and the engine's turns."""
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.engine.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._queue.close()
+            self._work.shutdown()
 
     def __enter__(self) -> ConcurrentParser:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -231,5 +189,4 @@ def _method(
     """Returns the method of an engine whose requests bring their drafts."""
     if not has_drafts:
         return Autoregressive()
-    shared = experience if settings.acceptance_threshold == 1 else None
-    return HSD([[]], **settings.verification, experience=shared)
+    return HSD([[]], **settings.verification(experience))

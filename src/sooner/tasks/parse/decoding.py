@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -23,18 +23,13 @@ from .stages import StageBudget
 
 T = TypeVar("T")
 
-Drafts: TypeAlias = list[Any]
-"""The drafts of each row, as `HSD` takes them."""
-
 Clock: TypeAlias = Callable[[], float]
 """Seconds that were spent on a page so far."""
 
 LONGEST = 256
-
 """Longest period that is looked for, in tokens."""
 
 PERIODS = 6
-
 """Repetitions that a period needs, however long it is; rows of a table may well be alike."""
 
 
@@ -93,6 +88,34 @@ class DecodedRow:
     truncated: str | None = None
 
 
+@dataclass(frozen=True)
+class DecodeRequest:
+    """Rows of a page to be decoded greedily.
+
+    Attributes:
+        stage: `regions` or `page`.
+        inputs: what the processor returned, `input_ids [rows, width]`.
+        limits: most new tokens of each row.
+        repetition: of `RunawayWatch`, of each row; 0 never stops.
+        drafts: of each row, as `HSD` takes them; `None` decodes plainly.
+        verification: options of `HSD`.
+        prefill: a sparse one; the model's own by default.
+        seconds: of decoding, after which rows are stopped; neither the prefill nor the wait for
+            drafts counts.
+        budget: of which every forward is taken; rows are stopped where it is spent.
+    """
+
+    stage: str
+    inputs: Mapping[str, Any] = field(repr=False)
+    limits: Sequence[int]
+    repetition: Sequence[int]
+    drafts: list[Any] | None = field(default=None, repr=False)
+    verification: Mapping[str, Any] = field(default_factory=dict)
+    prefill: Prefill | None = None
+    seconds: float | None = None
+    budget: StageBudget | None = None
+
+
 class RowListener(RowWatch):
     """Keeps what rows generate and why they end, whether `generate` or an engine decodes them.
 
@@ -101,13 +124,9 @@ class RowListener(RowWatch):
     as many commits each, so that every row counts its own for the forwards of a budget.
 
     Args:
-        limits: most new tokens of each row.
-        repetition: of `RunawayWatch`, of each row; 0 never stops.
+        request: says where rows end.
         eos: ids that end a row.
-        seconds: of decoding, after which rows are stopped; neither the prefill nor the wait for
-            drafts counts.
-        budget: of which every forward is taken; rows are stopped where it is spent.
-        clock: by which `seconds` count.
+        clock: by which `request.seconds` count.
 
     Attributes:
         output: of each row so far; complete once it was `finished`.
@@ -115,22 +134,15 @@ class RowListener(RowWatch):
     """
 
     def __init__(
-        self,
-        limits: Sequence[int],
-        repetition: Sequence[int],
-        eos: set[int],
-        seconds: float | None = None,
-        budget: StageBudget | None = None,
-        clock: Clock = time.perf_counter,
+        self, request: DecodeRequest, eos: set[int], clock: Clock = time.perf_counter
     ) -> None:
-        self.output = [DecodedRow() for _ in limits]
-        self.accepted: list[list[int]] = [[] for _ in limits]
-        self.limits, self.eos, self.seconds, self.budget = limits, eos, seconds, budget
-        self.clock = clock
-        self.runaways = [RunawayWatch(limit) for limit in repetition]
+        rows = len(request.limits)
+        self.request, self.eos, self.clock = request, eos, clock
+        self.output = [DecodedRow() for _ in range(rows)]
+        self.accepted: list[list[int]] = [[] for _ in range(rows)]
+        self.runaways = [RunawayWatch(limit) for limit in request.repetition]
         self._reasons: dict[int, str] = {}
-        self._counts = [0] * len(limits)
-        self._commits = [0] * len(limits)
+        self._counts, self._commits = [0] * rows, [0] * rows
         self._began: float | None = None
 
     @property
@@ -140,7 +152,7 @@ class RowListener(RowWatch):
             "on_tokens": self._listen,
             "stopping_criteria": StoppingCriteriaList([self]),
             "do_sample": False,
-            "max_new_tokens": max(self.limits),
+            "max_new_tokens": max(self.request.limits),
         }
 
     def _listen(self, row: int, tokens: list[int], drafted: int) -> None:
@@ -158,7 +170,7 @@ class RowListener(RowWatch):
             if self.runaways[row].add(token):
                 self._reasons[row] = REPETITION
                 return count
-            if self._counts[row] >= self.limits[row]:
+            if self._counts[row] >= self.request.limits[row]:
                 self._reasons[row] = LENGTH
                 return count
         if why is None:
@@ -168,14 +180,15 @@ class RowListener(RowWatch):
 
     def _stopped(self, row: int) -> str | None:
         """Returns why the row may not go on, whatever it says."""
-        if self.budget is not None and self.budget.is_spent(self._commits[row]):
+        budget, seconds = self.request.budget, self.request.seconds
+        if budget is not None and budget.is_spent(self._commits[row]):
             return BUDGET
-        if self.seconds is None or self._commits[row] == 1:
+        if seconds is None or self._commits[row] == 1:
             return None
         now = self.clock()
         if self._began is None:
             self._began = now
-        return TIME if now - self._began > self.seconds else None
+        return TIME if now - self._began > seconds else None
 
     def finished(self) -> list[DecodedRow]:
         """Returns the rows, once all have ended."""
@@ -188,31 +201,6 @@ class RowListener(RowWatch):
             runs_away = output.truncated == REPETITION
             output.sound = self.runaways[row].sound if runs_away else len(output.tokens)
         return self.output
-
-
-@dataclass(frozen=True)
-class DecodeRequest:
-    """Rows of a page to be decoded greedily.
-
-    Attributes:
-        stage: `regions` or `page`.
-        inputs: what the processor returned, `input_ids [rows, width]`.
-        limits, repetition: of each row, see `RowListener`.
-        drafts: of each row; `None` decodes plainly.
-        verification: options of `HSD`.
-        prefill: a sparse one; the model's own by default.
-        seconds, budget: see `RowListener`.
-    """
-
-    stage: str
-    inputs: Mapping[str, Any] = field(repr=False)
-    limits: Sequence[int]
-    repetition: Sequence[int]
-    drafts: Drafts | None = field(default=None, repr=False)
-    verification: Mapping[str, Any] = field(default_factory=dict)
-    prefill: Prefill | None = None
-    seconds: float | None = None
-    budget: StageBudget | None = None
 
 
 class DecodeResult(NamedTuple):
@@ -269,7 +257,7 @@ def decode_alone(
     if method is None:
         drafts = request.drafts
         method = Autoregressive() if drafts is None else HSD(drafts, **request.verification)
-    listener = RowListener(request.limits, request.repetition, eos, request.seconds, request.budget)
+    listener = RowListener(request, eos)
     made = generate(model, request.inputs, method, prefill=request.prefill, **listener.options)
     return DecodeResult(listener.finished(), made.stats)
 
@@ -295,32 +283,17 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-def figures(stats: Stats, outputs: Sequence[DecodedRow], mode: str) -> StageStats:
-    """Returns figures of a stage. One that did not come to an end says nothing about speed."""
-    result = replace(combined([stats]), mode=mode)
-    if any(output.truncated in (REPETITION, TIME) for output in outputs):
-        return replace(
-            result, mean_acceptance_length=0.0, aal=0.0, decode_seconds=0.0, tokens_per_second=0.0
-        )
-    return result
-
-
-def combined(runs: Iterable[Stats]) -> StageStats:
-    """Returns several runs as one."""
-    runs = list(runs)
-    steps = sum(run.num_spec_steps for run in runs)
-    accepted = sum(run.num_accepted_draft_tokens for run in runs)
-    seconds = sum(run.decode_seconds for run in runs)
-    decoded = sum(run.decode_tokens for run in runs)
-    return StageStats(
-        rows=sum(run.rows for run in runs),
-        tokens=sum(run.tokens for run in runs),
-        steps=sum(run.nfe for run in runs),
-        mode=runs[0].mode,
-        mean_acceptance_length=1 + accepted / steps if steps else 0.0,
-        aal=accepted / steps if steps else 0.0,
-        decode_seconds=seconds,
-        tokens_per_second=decoded / seconds if seconds else 0.0,
+def stage_stats(stats: Stats, is_complete: bool = True) -> StageStats:
+    """Returns figures of a stage. One that did not come to its end says nothing about speed."""
+    counts = StageStats(stats.rows, stats.tokens, stats.nfe, stats.mode)
+    if not is_complete:
+        return counts
+    return replace(
+        counts,
+        mean_acceptance_length=stats.mean_acceptance_length,
+        aal=stats.aal,
+        decode_seconds=stats.decode_seconds,
+        tokens_per_second=stats.tokens_per_second,
     )
 
 

@@ -1,20 +1,23 @@
-"""The requests of many pages to one engine, in one event loop, and the decoder of each page."""
+"""The requests of many pages to one engine, in its own thread, and the decoder of each page."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...engine.memory.manager import PAGE
 from ...engine.request import Request
 from ...engine.scheduler import Engine
 from ...engine.stats.run import Stats
-from ...errors import is_out_of_memory
+from ...errors import SoonerError, is_out_of_memory
 from ...methods import HSD, Method
 from .decoding import DecodeRequest, DecodeResult, PageDecoder, RowListener, decode_alone
 
@@ -22,6 +25,8 @@ T = TypeVar("T")
 
 CROPS = 8
 """Crops of a page that are one request of the engine, prefilled together."""
+
+CLOSED = "the parser was closed before the page came to its end"
 
 
 @dataclass(eq=False)
@@ -31,7 +36,7 @@ class QueuedRequest:
     Attributes:
         request: of several rows, if these are to be prefilled together.
         decoder: of the page.
-        future: its result, or what went wrong.
+        future: its result, or what went wrong; where it is cancelled, the rows leave the engine.
         listener, rows: while it is in the engine.
         is_alone: it is decoded with nothing beside it.
         seconds_before: that the engine spent on it before it was begun anew.
@@ -39,7 +44,7 @@ class QueuedRequest:
 
     request: DecodeRequest
     decoder: SharedDecoder
-    future: asyncio.Future[DecodeResult]
+    future: Future[DecodeResult] = field(default_factory=Future)
     listener: RowListener | None = None
     rows: Request | None = None
     is_alone: bool = False
@@ -53,12 +58,11 @@ class QueuedRequest:
         return self.seconds_before + spent
 
     def finish(self, result: DecodeResult | Exception) -> None:
-        if self.future.done():  # it was cancelled
-            return
-        if isinstance(result, Exception):
-            self.future.set_exception(result)
-        else:
-            self.future.set_result(result)
+        with suppress(InvalidStateError):  # it was cancelled
+            if isinstance(result, Exception):
+                self.future.set_exception(result)
+            else:
+                self.future.set_result(result)
 
     def result(self) -> DecodeResult:
         """Returns what its rows generated, once these have ended."""
@@ -85,58 +89,72 @@ class QueuedRequest:
 
 
 class EngineQueue:
-    """Gives the requests of many pages to one engine and takes its steps, all in one event loop.
+    """Gives the requests of many pages to one engine and takes its steps, in a thread of its own.
 
     What can't share rounds is decoded with nothing beside it, once all that was begun before has
     ended: a request with a sparse prefill, one that is longer than the engine has pages for, and
     one for which memory ran out beside others.
 
     Args:
-        engine: used by the loop's thread alone from now on.
+        engine: used by this thread alone from now on.
         method: how its rows are decoded; requests that come without drafts join them, too.
         eos: ids that end a text.
     """
 
     def __init__(self, engine: Engine, method: Method, eos: set[int]) -> None:
         self.engine, self.method, self.eos = engine, method, eos
+        self._arrivals: queue.SimpleQueue[QueuedRequest | None] = queue.SimpleQueue()
         self._waiting: deque[QueuedRequest] = deque()  # not begun, in order
         self._running: dict[Request, QueuedRequest] = {}
-        self._has_work = asyncio.Event()
+        self._is_closed = False
+        # A daemon: a forward that hangs must not keep the program from ending.
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
 
-    async def decode(self, entry: QueuedRequest) -> DecodeResult:
-        """Returns the result of a request; where it is cancelled, it leaves the engine.
+    def put(self, entry: QueuedRequest) -> None:
+        if self._is_closed:
+            entry.finish(SoonerError(CLOSED))
+        else:
+            self._arrivals.put(entry)
 
-        Raises:
-            Exception: what went wrong with it.
-        """
-        self._waiting.append(entry)
-        self._has_work.set()
-        try:
-            return await entry.future
-        except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            if entry.rows is not None and self._running.pop(entry.rows, None) is not None:
-                self.engine.cancel(entry.rows)
-            raise
+    def close(self) -> None:
+        """End all requests, with an error each, and the thread."""
+        self._is_closed = True
+        self._arrivals.put(None)
+        self._thread.join()
 
-    async def run(self) -> None:
-        """Take steps of the engine as long as there is anything to do; ends with the loop."""
-        while True:
-            await self._has_work.wait()
+    def _run(self) -> None:
+        while self._receive():
             try:
                 self._begin()
                 if not self.engine.is_idle:
                     for request in self.engine.step():
                         self._end(request)
             except Exception as error:  # of the engine itself: all that it holds ends with it
-                for entry in self._running.values():
-                    entry.finish(error)
-                self._running.clear()
-                self.engine.close()
-            if self.engine.is_idle and not self._waiting:
-                self._has_work.clear()
-            await asyncio.sleep(0)  # pages have their turn
+                self._fail(self._running.values(), error)
+        self._fail([*self._waiting, *self._running.values()], SoonerError(CLOSED))
+
+    def _fail(self, entries: Iterable[QueuedRequest], error: Exception) -> None:
+        for entry in entries:
+            entry.finish(error)
+        self._running.clear()
+        self.engine.close()
+
+    def _receive(self) -> bool:
+        """Take in what was put, and out what was cancelled; waits where there is nothing to do.
+
+        Returns:
+            Whether the queue is still open.
+        """
+        while not (self._waiting or self._running) or not self._arrivals.empty():
+            entry = self._arrivals.get()
+            if entry is None:
+                return False
+            self._waiting.append(entry)
+        for rows in [rows for rows, entry in self._running.items() if entry.future.cancelled()]:
+            del self._running[rows]
+            self.engine.cancel(rows)
+        return True
 
     def _begin(self) -> None:
         """Give the engine what waits, up to what has to be decoded alone."""
@@ -146,6 +164,8 @@ class EngineQueue:
             if is_alone and self._running:
                 return
             self._waiting.popleft()
+            if entry.future.cancelled():
+                continue
             try:
                 if is_alone:
                     result = decode_alone(entry.request, self.engine.model, self.eos)
@@ -169,10 +189,7 @@ class EngineQueue:
         if isinstance(method, HSD):  # of such a kind that its row may join others
             drafts = [[]] if request.drafts is None else request.drafts
             method = HSD(drafts, **request.verification)
-        entry.listener = listener = RowListener(
-            request.limits, request.repetition, self.eos, request.seconds, request.budget,
-            entry.decoder.clock,
-        )  # fmt: skip
+        entry.listener = listener = RowListener(request, self.eos, entry.decoder.clock)
         entry.rows = self.engine.add_request(
             request.inputs, method=method, priority=entry.decoder.priority, **listener.options
         )
@@ -225,13 +242,14 @@ class SharedDecoder(PageDecoder):
         return await asyncio.get_running_loop().run_in_executor(self._work, timed)
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
-        loop = asyncio.get_running_loop()
-        entries = [QueuedRequest(request, self, loop.create_future()) for request in requests]
+        entries = [QueuedRequest(request, self) for request in requests]
         self._requests += entries
-        tasks = [asyncio.ensure_future(self.queue.decode(entry)) for entry in entries]
+        for entry in entries:
+            self.queue.put(entry)
+        futures = [asyncio.wrap_future(entry.future) for entry in entries]
         try:
-            return await asyncio.gather(*tasks)
+            return await asyncio.gather(*futures)
         except Exception:
-            for task in tasks:  # the others leave the engine with the first that failed
-                task.cancel()
+            for future in futures:  # the others leave the engine with the first that failed
+                future.cancel()
             raise

@@ -8,7 +8,6 @@ drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,11 +32,10 @@ from .decoding import (
     DecodeRequest,
     DecodeResult,
     PageDecoder,
-    combined,
     eos_ids,
-    figures,
     release,
     run_now,
+    stage_stats,
 )
 from .forms import FamilyPrompts
 from .habits import ask_of, known_habits
@@ -69,13 +67,22 @@ class _Work:
         draft: what drafters say of it; empty for nothing.
         decoder: of the page.
         notes: what went wrong.
-        verified: what stage 1 made of `pieces`.
+        inputs: the page as the model's inputs, of one row.
+        size: width and height in which the model says boxes, if that can be told.
+        cells: the model's raster of visual tokens, if it has one.
+        processor: seconds that the page's inputs took.
+        pieces: regions for stage 1.
+        verified: what stage 1 made of them.
     """
 
     page: Page
     draft: PageDraft
     decoder: PageDecoder
     notes: list[str]
+    inputs: dict[str, Any] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    cells: Cells | None = None
+    processor: float = 0.0
     pieces: list[Piece] = field(default_factory=list)
     verified: Verified = field(default_factory=Verified)
 
@@ -85,33 +92,41 @@ class _Work:
         return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
 
     @property
+    def width(self) -> int:
+        """Tokens of the prompt."""
+        return int(self.inputs["input_ids"].shape[1])
+
+    @property
     def drafter(self) -> str:
         """By whose name `HSD` keeps what it learns of the page's drafts; empty for nobody's."""
         name = self.draft.drafter
         # Where stage 1 read something, most drafts are the target's own.
-        return f"{name}, read on crops" if name and self.verified.runs else name
+        return f"{name}, read on crops" if name and self.verified.stats.rows else name
 
+    def parsed(self, stats: Stats | None = None, **fields: Any) -> ParsedPage:
+        """Returns the page with what became of it.
 
-@dataclass(frozen=True)
-class _Seen:
-    """A page as the model's inputs.
-
-    Attributes:
-        inputs: of one row.
-        size: width and height in which the model says boxes, if that can be told.
-        cells: its raster of visual tokens, if it has one.
-        seconds: that its processor took.
-    """
-
-    inputs: dict[str, Any]
-    size: tuple[int, int] | None
-    cells: Cells | None
-    seconds: float
-
-    @property
-    def width(self) -> int:
-        """Tokens of the prompt."""
-        return int(self.inputs["input_ids"].shape[1])
+        Args:
+            stats: of stage 2.
+            fields: of `ParsedPage`.
+        """
+        page, verified = self.page, self.verified
+        runs = [verified.stats, *([] if stats is None else [stats])]
+        return ParsedPage(
+            source=page.source.name,
+            number=page.number,
+            size=page.size,
+            drafter=self.draft.drafter,
+            notes=self.notes,
+            seconds={
+                "processor": self.processor + verified.processor,
+                "vision": sum(run.seconds["vision"] for run in runs),
+                "prefill": sum(run.seconds["prefill"] for run in runs),
+                "decode": sum(run.decode_seconds for run in runs),
+                "regions": verified.seconds,
+            },
+            **fields,
+        )
 
 
 class PageParser:
@@ -142,8 +157,7 @@ class PageParser:
         message_of(self.target.processor, self.ask.page, self.ask.template)
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
-        # Drafts of the first stage are a pipeline's, those of the second are the target's own.
-        self.regions = RegionStage(self.target, parse_settings, self.ask, Experience())
+        self.regions = RegionStage(self.target, parse_settings, self.ask)
         self.choice = StageChoice()
 
     def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
@@ -176,140 +190,116 @@ class PageParser:
             f"memory ran out ({reason}); lower --dpi or --max-new-tokens, or use a smaller model"
         )
 
-    def _stages(self, is_drafted: bool) -> str:
-        """Returns which stages this page goes through."""
-        settings = self.settings
-        if settings.stages != "auto":
-            return settings.stages
-        if settings.acceptance_threshold < 1 or not is_drafted:
-            return BOTH
-        return self.choice.pick()
-
     async def _parse(self, page: Page, draft: PageDraft | None, decoder: PageDecoder) -> ParsedPage:
-        stages, call = self._stages(is_drafted=draft is not None), decoder.call
+        settings, stages = self.settings, self.settings.stages
+        if stages == "auto":
+            is_measured = settings.acceptance_threshold == 1 and draft is not None
+            stages = self.choice.ways.pick() if is_measured else BOTH
         work = _Work(page, draft or NO_DRAFT, decoder, _notes(draft or NO_DRAFT))
-        seen = await call(self._see, page)
+        await decoder.call(self._see, work)
         if stages != PAGE and work.draft.regions:
-            await self._read_regions(work, seen, is_result=stages == "regions")
+            await self._read_regions(work, is_result=stages == "regions")
         if stages == "regions":
             if work.verified.output:
-                return await call(self._assembled, work)
+                return await decoder.call(self._assembled, work)
             work.notes.append("no regions to parse; the page was parsed as a whole")
-        request = await call(self._request, work, seen)
-        (result,) = await work.decoder.decode([request])
-        return await call(self._parsed, work, seen, request, result)
+        request = await decoder.call(self._request, work)
+        (result,) = await decoder.decode([request])
+        return await decoder.call(self._parsed, work, request, result)
 
-    def _see(self, page: Page) -> _Seen:
-        began = time.perf_counter()
-        target = self.target
-        inputs = picture_inputs(
-            target.processor, [page.picture], self.ask.page, target.model, self.ask.template
+    def _see(self, work: _Work) -> None:
+        """Make the page's inputs."""
+        began, target = time.perf_counter(), self.target
+        work.inputs = picture_inputs(
+            target.processor, [work.page.picture], self.ask.page, target.model, self.ask.template
         )
-        cells = cells_of(target.processor, inputs)
-        took = time.perf_counter() - began
-        return _Seen(inputs, seen_size(target.model, inputs), cells, took)
+        work.cells = cells_of(target.processor, work.inputs)
+        work.size = seen_size(target.model, work.inputs)
+        work.processor = time.perf_counter() - began
 
-    async def _read_regions(self, work: _Work, seen: _Seen, is_result: bool) -> None:
+    async def _read_regions(self, work: _Work, is_result: bool) -> None:
         """Stage 1, within its budget; there is none where what it reads is the result."""
-        settings, clock, budget = self.settings, work.decoder.clock, None
+        settings, budget = self.settings, None
         if not is_result:
             is_measured = settings.stages == "auto" and settings.acceptance_threshold == 1
             budget = (
-                self.choice.budget(work.letters, seen.width, clock)
+                self.choice.budget(work.letters, work.width)
                 if is_measured
                 else StageBudget.fixed(work.letters)
             )
             if not budget.is_enough:
                 return
         work.pieces = region_pieces(work.draft, self.ask)
-        work.verified = await self.regions(work.page, work.pieces, work.decoder, seen.cells, budget)
+        work.verified = await self.regions(work.page, work.pieces, work.decoder, work.cells, budget)
         if work.verified.reason:
             work.notes.append(f"stage 1 was left out: {work.verified.reason}")
 
-    def _request(self, work: _Work, seen: _Seen) -> DecodeRequest:
+    def _request(self, work: _Work) -> DecodeRequest:
         """Returns stage 2: one pass over the page, with what there is as an unordered set of
         drafts.
         """
         settings, form = self.settings, self.ask.form
-        limit = room_for(self.target.model, seen.inputs, settings.max_new_tokens)
-        caption_settings = CaptionSettings(prefill=settings.prefill)
-        prefill = build_prefill(caption_settings, self.pair, seen.inputs)
-        pieces, texts = pieces_of(work.draft, form, seen.size), work.verified.texts
-        pieces = with_region_texts(pieces, texts, self.ask, work.draft, seen.size)
+        limit = room_for(self.target.model, work.inputs, settings.max_new_tokens)
+        prefill = build_prefill(CaptionSettings(prefill=settings.prefill), self.pair, work.inputs)
+        pieces, texts = pieces_of(work.draft, form, work.size), work.verified.texts
+        pieces = with_region_texts(pieces, texts, self.ask, work.draft, work.size)
         drafts = page_drafts(self.target.tokenizer, pieces, form, self.eos) if pieces else []
-        # What earlier pages taught chooses the nodes, on which the text depends below 1.
-        experience = self.experience if settings.acceptance_threshold == 1 else None
         return DecodeRequest(
             PAGE,
-            seen.inputs,
+            work.inputs,
             limits=[limit],
             repetition=[settings.repetition],
             drafts=[drafts] if drafts else None,
-            verification={
-                **settings.verification,
-                "experience": experience,
-                "drafter": work.drafter,
-            },
+            verification={**settings.verification(self.experience), "drafter": work.drafter},
             prefill=prefill,
             seconds=settings.timeout,
         )
 
-    def _parsed(
-        self, work: _Work, seen: _Seen, request: DecodeRequest, result: DecodeResult
-    ) -> ParsedPage:
+    def _parsed(self, work: _Work, request: DecodeRequest, result: DecodeResult) -> ParsedPage:
         """Returns the page that the target's answer is of."""
-        page, draft, verified = work.page, work.draft, work.verified
-        form, tokenizer = self.ask.form, self.target.tokenizer
+        page, form, tokenizer = work.page, self.ask.form, self.target.tokenizer
         (output,), stats = result.rows, result.stats
         mode = stats.mode  # a short page may have been prefilled densely after all
         if request.drafts is None and request.prefill is None:  # nothing to be tolerant about
             mode = EXACT
-        raw = decoded(tokenizer, output.tokens, form, self.eos)
-        is_sound = output.sound == len(output.tokens)
-        sound = output.tokens[: output.sound]
-        text = raw if is_sound else decoded(tokenizer, sound, form, self.eos)
-        reading = read(text, form, draft, page.size, seen.size)
+        raw = text = decoded(tokenizer, output.tokens, form, self.eos)
+        if output.sound < len(output.tokens):
+            text = decoded(tokenizer, output.tokens[: output.sound], form, self.eos)
+        reading = read(text, form, work.draft, page.size, work.size)
         status, reason = _judged(output, reading, request, form)
-        parsed = ParsedPage(
-            source=page.source.name,
-            number=page.number,
+        is_complete = output.truncated not in (REPETITION, TIME)
+        parsed = work.parsed(
+            stats,
             status=status,
             reason=reason,
             markdown=reading.markdown,
             raw=raw,
             regions=described(reading, output, raw, tokenizer, page.size),
-            size=page.size,
             truncated=output.truncated,
             repaired=reading.repaired,
-            drafter=draft.drafter,
-            notes=work.notes,
             mode=mode,
             stages={
-                **_first_figures(verified),
-                "page": replace(figures(stats, [output], mode), mode=mode),
+                **_first_stage(work.verified),
+                PAGE: replace(stage_stats(stats, is_complete), mode=mode),
             },
-            seconds=_seconds([*verified.runs, stats], work, seen.seconds),
         )
         if request.drafts is not None:
-            self._learn(work, parsed, stats, seen.width)
+            self._learn(work, parsed, stats)
         return parsed
 
-    def _learn(self, work: _Work, parsed: ParsedPage, stats: Stats, width: int) -> None:
+    def _learn(self, work: _Work, parsed: ParsedPage, stats: Stats) -> None:
         """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
-        last = parsed.last
-        way = BOTH if work.verified.runs else PAGE
+        last, way = parsed.last, BOTH if work.verified.stats.rows else PAGE
         if not parsed.counts_for_speed:
             self.choice.add(way, 0, 0.0)
             return
-        slot = (stats.seconds["vision"] + stats.seconds["prefill"]) / width
+        slot = (stats.seconds["vision"] + stats.seconds["prefill"]) / work.width
         cost = PageCost(work.letters, last.steps, last.decode_seconds, slot)
-        took = parsed.seconds["regions"] + last.decode_seconds
-        self.choice.add(way, last.tokens, took, cost)
+        self.choice.add(way, last.tokens, parsed.seconds["regions"] + last.decode_seconds, cost)
 
     def _assembled(self, work: _Work) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
-        page, verified = work.page, work.verified
-        regions, blocks = list[ParsedRegion](), ""
+        verified, regions, blocks = work.verified, list[ParsedRegion](), ""
         cut = [output.truncated for output in verified.output.values() if output.truncated]
         for piece in work.pieces:
             output = verified.output.get(piece.place)
@@ -319,24 +309,17 @@ class PageParser:
                 if output is not None and output.drafted:
                     share = sum(output.drafted) / len(output.drafted)
                 region = replace(piece.region, drafts=[text])
-                regions.append(parsed_region(region, len(regions), page.size, share))
-        return ParsedPage(
-            source=page.source.name,
-            number=page.number,
+                regions.append(parsed_region(region, len(regions), work.page.size, share))
+        reason = f"{len(cut)} of {len(work.pieces)} regions did not come to an end"
+        return work.parsed(
             status=PARTIAL if cut else SUCCESS,
-            reason=f"{len(cut)} of {len(work.pieces)} regions did not come to an end"
-            if cut
-            else "",
+            reason=reason if cut else "",
             markdown=blocks,
             raw=blocks,
             regions=regions,
-            size=page.size,
             truncated=cut[0] if cut else None,
-            drafter=work.draft.drafter,
-            notes=work.notes,
             mode=APPROXIMATE,
-            stages=_first_figures(verified),
-            seconds=_seconds(verified.runs, work, 0.0),
+            stages=_first_stage(verified),
         )
 
     def _region_text(self, piece: Piece, output: DecodedRow | None) -> str:
@@ -356,20 +339,9 @@ def _notes(draft: PageDraft) -> list[str]:
     return [f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"]
 
 
-def _first_figures(verified: Verified) -> dict[str, StageStats]:
-    """Returns the statistics of stage 1, if it ran: batches put together."""
-    return {"regions": combined(verified.runs)} if verified.runs else {}
-
-
-def _seconds(runs: Sequence[Stats], work: _Work, processor: float) -> dict[str, float]:
-    verified = work.verified
-    return {
-        "processor": processor + verified.seconds["processor"],
-        "vision": sum(run.seconds["vision"] for run in runs),
-        "prefill": sum(run.seconds["prefill"] for run in runs),
-        "decode": sum(run.decode_seconds for run in runs),
-        "regions": verified.seconds["regions"],
-    }
+def _first_stage(verified: Verified) -> dict[str, StageStats]:
+    """Returns the statistics of stage 1, if it ran."""
+    return {"regions": stage_stats(verified.stats)} if verified.stats.rows else {}
 
 
 def _judged(

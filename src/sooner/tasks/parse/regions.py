@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...documents import Page, Region
+from ...documents import Page
 from ...documents.page import Picture
-from ...documents.regions import FORMULA
+from ...documents.regions import FORMULA, Box, clipped
 from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned import Experience
 from .contexts import Ids, Piece, decoded, region_drafts
-from .decoding import DecodedRow, DecodeRequest, PageDecoder, eos_ids, release
+from .decoding import DecodedRow, DecodeRequest, DecodeResult, PageDecoder, eos_ids, release
 from .forms import FamilyPrompts
 from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
@@ -23,9 +23,6 @@ from .stages import StageBudget
 
 SIDE = 28
 """Pixels of a visual token's side, where the processor does not say."""
-
-PREFILL = 0.5
-"""Share of the seconds of a budget that prefills may take; the rest is for decoding."""
 
 MIN_SIDE, MAX_ASPECT = 8, 100.0
 """Crops that are smaller, or longer by far than wide, are refused by processors."""
@@ -90,15 +87,17 @@ class Verified:
     Attributes:
         output: of pieces that were read, by `Piece.place`.
         texts: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
-        runs: figures of the batches.
-        seconds: of everything; `processor` that of making inputs.
+        stats: of all batches.
+        seconds: of everything.
+        processor: seconds of making inputs, contained in that.
         reason: why something was left out, in one line.
     """
 
     output: dict[int, DecodedRow] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    runs: list[Stats] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: {"regions": 0.0, "processor": 0.0})
+    stats: Stats = field(default_factory=lambda: Stats(rows=0))
+    seconds: float = 0.0
+    processor: float = 0.0
     reason: str = ""
 
 
@@ -109,14 +108,12 @@ class RegionStage:
         target: the loaded model, see `sooner.tasks.loading.Loaded`.
         settings: how.
         ask: what the target is asked about crops.
-        experience: measured costs and acceptance of stage 1, kept from page to page.
     """
 
-    def __init__(
-        self, target: Any, settings: ParseSettings, ask: FamilyPrompts, experience: Experience
-    ) -> None:
+    def __init__(self, target: Any, settings: ParseSettings, ask: FamilyPrompts) -> None:
         self.target, self.settings, self.ask = target, settings, ask
-        self.experience = experience
+        # Drafts of this stage are a pipeline's, those of the second are the target's own.
+        self.experience = Experience()
         self.eos = eos_ids(target.model)
         self._lengths: dict[str, int] = {}
 
@@ -137,14 +134,12 @@ class RegionStage:
             budget: that all batches together may spend. Only regions that the drafter is unsure of
                 are looked at then. Without, what the target reads is the result: every region.
         """
-        began = decoder.clock()
-        done = Verified()
+        began, done = decoder.clock(), Verified()
         if budget is not None:
-            budget.begin()
             pieces = unsure(pieces, self.settings.sure)
         crops = await decoder.call(self._crops, page, pieces, cells)
-        if budget is not None and budget.seconds is not None:
-            crops = affordable(crops, PREFILL * budget.seconds, budget.slot_seconds)
+        if budget is not None and budget.slots is not None:
+            crops = affordable(crops, budget.slots)
         try:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
@@ -152,7 +147,7 @@ class RegionStage:
                 await self._verify(batch, done, budget, decoder)
         except SoonerError as error:
             done.reason = str(error)
-        done.seconds["regions"] = decoder.clock() - began
+        done.seconds = decoder.clock() - began
         return done
 
     def _crops(self, page: Page, pieces: Sequence[Piece], cells: Cells | None) -> list[Crop]:
@@ -161,7 +156,7 @@ class RegionStage:
         crops = []
         for piece in pieces:
             bbox = piece.region.bbox
-            if bbox is None or not is_worth_a_look(piece.region, page):
+            if bbox is None or not is_worth_a_look(bbox, page):
                 continue
             if cells is None:
                 picture = page.crop(bbox, self.settings.margin)
@@ -195,33 +190,28 @@ class RegionStage:
         Raises:
             MemoryRanOutError: one row is too many.
         """
+        began = time.perf_counter()
+        size = decoder.max_rows or len(crops)
+        rows = [crops[start : start + size] for start in range(0, len(crops), size)]
+        results: list[DecodeResult] = []
         try:
-            await self._read(crops, done, budget, decoder)
-            return
+            requests = [await decoder.call(self._request, item, budget) for item in rows]
+            done.processor += time.perf_counter() - began
+            results = await decoder.decode(requests)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             if len(crops) == 1:
                 raise MemoryRanOutError(f"a single region: {error}") from error
-        release()  # out here nothing holds on to what the failed run had allocated
-        half = (len(crops) + 1) // 2
-        await self._verify(crops[:half], done, budget, decoder)
-        await self._verify(crops[half:], done, budget, decoder)
-
-    async def _read(
-        self,
-        crops: Sequence[Crop],
-        done: Verified,
-        budget: StageBudget | None,
-        decoder: PageDecoder,
-    ) -> None:
-        began = time.perf_counter()
-        size = decoder.max_rows or len(crops)
-        rows = [crops[start : start + size] for start in range(0, len(crops), size)]
-        requests = [await decoder.call(self._request, item, budget) for item in rows]
-        done.seconds["processor"] += time.perf_counter() - began
-        results = await decoder.decode(requests)
-        done.runs += [item.stats for item in results]
+        if not results:
+            requests = []
+            release()  # out here nothing holds on to what the failed run had allocated
+            half = (len(crops) + 1) // 2
+            await self._verify(crops[:half], done, budget, decoder)
+            await self._verify(crops[half:], done, budget, decoder)
+            return
+        for item in results:
+            done.stats.merge(item.stats, done.stats.rows)
         if budget is not None:
             budget.spent += max(item.stats.nfe for item in results)
         for crop, row in zip(crops, [row for item in results for row in item.rows], strict=True):
@@ -238,14 +228,13 @@ class RegionStage:
         )
         limits = [crop.limit(is_result) for crop in crops]
         room = room_for(self.target.model, inputs, min(max(limits), settings.max_new_tokens))
-        experience = self.experience if settings.acceptance_threshold == 1 else None
         return DecodeRequest(
             "regions",
             inputs,
             limits=[min(limit, room) for limit in limits],
             repetition=[crop.repetition(settings.repetition, is_result) for crop in crops],
             drafts=[[crop.drafts] for crop in crops],
-            verification={**settings.verification, "experience": experience},
+            verification=settings.verification(self.experience),
             seconds=settings.timeout,
             budget=budget,
         )
@@ -276,14 +265,12 @@ def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
     ]
 
 
-def affordable(crops: Sequence[Crop], seconds: float, slot_seconds: float) -> list[Crop]:
-    """Returns the regions that a prefill of so many seconds has room for, the least sure ones
-    first.
-    """
-    selected, left = [], seconds
+def affordable(crops: Sequence[Crop], slots: float) -> list[Crop]:
+    """Returns the regions that so many prompt tokens have room for, the least sure ones first."""
+    selected: list[Crop] = []
     for crop in sorted(crops, key=lambda crop: crop.confidence):
-        left -= crop.slots * slot_seconds
-        if left < 0:
+        slots -= crop.slots
+        if slots < 0:
             break
         selected.append(crop)
     return selected
@@ -308,13 +295,8 @@ def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
     return result
 
 
-def is_worth_a_look(region: Region, page: Page) -> bool:
-    """Returns whether a region has a box on the page that a processor will take."""
-    if region.bbox is None:
-        return False
-    x0, y0, x1, y1 = region.bbox
-    across = min(x1, page.width) - max(x0, 0.0)
-    down = min(y1, page.height) - max(y0, 0.0)
-    if min(across, down) < MIN_SIDE:
-        return False
-    return max(across, down) <= MAX_ASPECT * min(across, down)
+def is_worth_a_look(bbox: Box, page: Page) -> bool:
+    """Returns whether a processor takes the crop of a box on the page."""
+    x0, y0, x1, y1 = clipped(bbox, *page.size)
+    short, long = sorted((x1 - x0, y1 - y0))
+    return short >= MIN_SIDE and long <= MAX_ASPECT * short

@@ -95,11 +95,16 @@ class ParseSettings(KnowsOldNames):
             if text is not None and not text.strip():
                 raise SoonerError(f"{name} is empty; leave it out for the model's own")
 
-    @property
-    def verification(self) -> dict[str, Any]:
-        """Returns options of `HSD`."""
+    def verification(self, experience: Any = None) -> dict[str, Any]:
+        """Returns options of `HSD`.
+
+        Args:
+            experience: what earlier pages taught; it chooses the nodes, on which the text depends
+                below acceptance threshold 1, where it is left out.
+        """
         names = ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth")
-        return {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in names}
+        return {**options, "experience": experience if self.acceptance_threshold == 1 else None}
 
     def digest(self, *extras: Any) -> str:
         """Returns a short hash of these settings and `extras` (model, drafter, dpi), stable between

@@ -6,10 +6,8 @@ and forwards, and saves forwards of the page where drafts are rough.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
@@ -27,6 +25,8 @@ AGAIN, RARELY = 12, 96
 most. The wait doubles each time that it loses again."""
 TRIAL = 0.1
 """Share of what a page alone costs that stage 1 may spend before it has been seen to pay."""
+PREFILL = 0.5
+"""Share of that which prefills of crops may take; the rest is for decoding."""
 
 RECENT = 8
 """Recent pages from which a cost is estimated."""
@@ -39,24 +39,17 @@ MIN_FORWARDS = 3
 
 @dataclass
 class StageBudget:
-    """Forwards and seconds that stage 1 may spend, all its batches together.
-
-    A running forward is not interrupted, so `seconds` may be exceeded by the time of one.
+    """What stage 1 may spend, all its batches together.
 
     Attributes:
         forwards: through the target, prefills included.
-        seconds: of the whole stage; `None` for any.
-        slot_seconds: seconds per prompt token of a prefill; 0 for unknown.
+        slots: prompt tokens of all crops; `None` for any.
         spent: forwards of the batches that are done.
-        clock: by which the seconds count.
     """
 
     forwards: int
-    seconds: float | None = None
-    slot_seconds: float = 0.0
+    slots: float | None = None
     spent: int = 0
-    clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
-    _began: float | None = field(default=None, repr=False)
 
     @classmethod
     def fixed(cls, letters: int) -> StageBudget:
@@ -69,21 +62,9 @@ class StageBudget:
         """Whether stage 1 can do anything useful within it."""
         return self.forwards >= MIN_FORWARDS
 
-    def begin(self) -> None:
-        """Start the clock."""
-        self._began = self.clock()
-
     def is_spent(self, forwards: int = 0) -> bool:
-        """Returns whether nothing is left.
-
-        Args:
-            forwards: of the batch that is under way.
-        """
-        if self.spent + forwards >= self.forwards:
-            return True
-        if self.seconds is None or self._began is None:
-            return False
-        return self.clock() - self._began >= self.seconds
+        """Returns whether nothing is left behind so many forwards of the batch under way."""
+        return self.spent + forwards >= self.forwards
 
 
 class PageCost(NamedTuple):
@@ -98,7 +79,7 @@ class PageCost(NamedTuple):
 
     letters: int
     forwards: int
-    seconds: float
+    seconds: float = 0.0
     slot_seconds: float = 0.0
 
 
@@ -127,10 +108,6 @@ class StageChoice:
             rarely=RARELY,
         )
 
-    def pick(self) -> str:
-        """Returns the way to go on this page: each a few times, then the faster one."""
-        return self.ways.pick()
-
     def add(self, way: str, tokens: int, seconds: float, cost: PageCost | None = None) -> None:
         """What a page took; one of no tokens, or that never ended (0), counts as tried only."""
         was_known = self.ways.is_known()
@@ -142,7 +119,7 @@ class StageChoice:
         if cost is not None and cost.letters:
             self.recent.append(cost)
 
-    def budget(self, letters: int, slots: int, clock: Callable[[], float]) -> StageBudget:
+    def budget(self, letters: int, slots: int) -> StageBudget:
         """Returns what stage 1 may spend: a share of what the cheapest of recent pages cost, a
         letter or in all, whichever is less; nothing before any is known.
 
@@ -151,10 +128,10 @@ class StageChoice:
             slots: tokens of its prompt.
         """
         if not self.recent:
-            return StageBudget(0, 0.0, clock=clock)
+            return StageBudget(0)
         parts = [(cost, min(letters / cost.letters, 1.0)) for cost in self.recent]
-        forwards = min(cost.forwards * part for cost, part in parts)
+        forwards = int(self.share * int(min(cost.forwards * part for cost, part in parts)))
         seconds = min(cost.seconds * part for cost, part in parts)
         slot = median(cost.slot_seconds for cost in self.recent)
-        seconds = self.share * (slot * slots + seconds)
-        return StageBudget(int(self.share * int(forwards)), seconds, slot, clock=clock)
+        whole = slots + seconds / slot if slot else None
+        return StageBudget(forwards, whole and self.share * PREFILL * whole)
