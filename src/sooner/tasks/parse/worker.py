@@ -11,12 +11,13 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ...documents import BrokenPage, Document, Page, PageDraft, PageRange, fetched
 from ...documents.drafters import PageDrafter
@@ -28,6 +29,9 @@ from .result import FAILED, ParsedPage
 
 T = TypeVar("T")
 
+PreparedPage = tuple[Page | BrokenPage, PageDraft | Exception | None, float]
+"""A page, its draft or what went wrong with that, and the seconds that reading it took."""
+
 FETCHED = 2
 """Documents behind URLs that are kept while their pages are read: the next one is planned while
 the last pages of the one before it are still to be read."""
@@ -37,16 +41,10 @@ class DeviceFaultError(SoonerError):
     """The accelerator failed, so that every further page would fail in this process."""
 
 
-class PreparedPage(NamedTuple):
-    """A page as it was read and drafted; the draft may be what went wrong with it."""
-
-    page: Page | BrokenPage
-    draft: PageDraft | Exception | None
-    read_seconds: float
-
-
 class PageReader:
     """Reads pages of documents, one at a time: pdfium is for one thread.
+
+    A document stays open behind a page, since the next one is mostly of it, too.
 
     Args:
         intake: how pages are read.
@@ -55,6 +53,8 @@ class PageReader:
     def __init__(self, intake: Intake) -> None:
         self.intake, self.lock = intake, threading.Lock()
         self._fetched: OrderedDict[str, tuple[Document, ExitStack]] = OrderedDict()
+        self._pages: Iterator[Page | BrokenPage] = iter(())
+        self._following: tuple[str, int] | None = None  # what `_pages` yields next
 
     def page(self, task: PageTask) -> Page | BrokenPage:
         """Returns a page; number 0 is what is wrong with the document as a whole.
@@ -63,11 +63,13 @@ class PageReader:
             SoonerError: what reads such files is not installed.
         """
         with self.lock:
-            document = self.document(document_at(task.path, Path(task.place)))
-            number = task.number
-            page_range = PageRange(((number, number),) if number else ())
-            for page in self.intake.read(document, page_range):
+            document, number = self.document(document_at(task.path, Path(task.place))), task.number
+            if self._following != (task.path, number):
+                self._pages = self.intake.read(document, PageRange(((max(number, 1), None),)))
+            self._following = None
+            for page in self._pages:
                 if page.number == number:
+                    self._following = (task.path, number + 1)
                     return page
                 if isinstance(page, BrokenPage):  # the document as a whole
                     return BrokenPage(document.path, number, page.reason)
@@ -86,29 +88,11 @@ class PageReader:
         return self._fetched[document.url][0]
 
     def close(self) -> None:
-        """Remove the files that were fetched."""
+        """Close what is open, and remove the files that were fetched."""
         with self.lock:
+            self._pages, self._following = iter(()), None
             while self._fetched:
                 self._fetched.popitem()[1][1].close()
-
-
-class SinglePageParser:
-    """A parser of one page at a time, behind the interface of one that takes many.
-
-    Args:
-        parser: called in a thread, given a page and its draft.
-    """
-
-    pages_in_flight = 1
-
-    def __init__(self, parser: Any) -> None:
-        self.parser, self.ask = parser, parser.ask
-
-    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
-        return await in_thread(self.parser, page, draft)
-
-    def close(self) -> None:
-        """Nothing is to be closed."""
 
 
 class PageWorker:
@@ -226,8 +210,7 @@ class PageWorker:
             for attempt in self._attempts:
                 with suppress(StorageError):  # it ends with this process
                     self.output.deaths.end(attempt)
-        if self._parser is not None:
-            self._parser.close()
+        getattr(self._parser, "close", lambda: None)()
         self.reader.close()
 
     def _begin(self, output: ParseOutput, task: PageTask) -> str:
@@ -257,6 +240,7 @@ class PageWorker:
             preparing.cancel()
 
     async def _prepared(self, task: PageTask) -> PreparedPage:
+        """A page as it was read and drafted."""
         async with self._reading:
             return await in_thread(self._read_and_draft, task)
 
@@ -277,17 +261,18 @@ class PageWorker:
                 draft = self.drafter(page)
             except Exception as error:
                 draft = error
-        return PreparedPage(page, draft, took)
+        return page, draft, took
 
     async def _result(
         self, page: Page, draft: PageDraft | Exception | None, task: PageTask
     ) -> ParsedPage:
         """Returns what the parser makes of a page, with what is known of it besides."""
         parser = self._loaded()
+        parse = parser.parse if hasattr(parser, "pages_in_flight") else partial(in_thread, parser)
         try:
             if isinstance(draft, Exception):
                 raise draft
-            parsed = await parser.parse(page, draft)
+            parsed = await parse(page, draft)
         except SoonerError as error:
             return ParsedPage(task.place, task.number, FAILED, str(error), size=page.size)
         except Exception as error:
@@ -309,10 +294,8 @@ class PageWorker:
     def _loaded(self) -> Any:
         """Returns the parser; as many pages more are under way as it takes."""
         if self._parser is None:
-            parser = self._load()
-            is_concurrent = hasattr(parser, "pages_in_flight")
-            self._parser = parser if is_concurrent else SinglePageParser(parser)
-            more = self._parser.pages_in_flight - 1
+            self._parser = self._load()
+            more = getattr(self._parser, "pages_in_flight", 1) - 1
             self.capacity += more
             for _ in range(more):
                 self._parsing.release()
