@@ -92,7 +92,7 @@ class RayJob(DocumentJob):
                 self._run_until_done(parsers, gpus)
             finally:
                 with suppress(SoonerError):  # would hide what happened
-                    self.manifest.rebuild()
+                    self.records.rebuild_manifest()
         self.output.intake.check(self._longest)
         return self.counts
 

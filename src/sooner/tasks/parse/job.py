@@ -93,7 +93,7 @@ class DocumentJob:
         for document in self.documents[:1]:  # the others when their turn comes
             if delivery.is_in_place_of(document):  # as of all others, most likely
                 delivery.check(document)
-        self.store, self.manifest = delivery.store, self.output.manifest
+        self.store, self.records = delivery.store, self.output.records
         self.store.check()
         self.counts.documents = len(self.documents)
         self._since, self._longest, self._is_stopped = time.perf_counter(), 0, False
@@ -187,9 +187,9 @@ class ParseJob(DocumentJob):
                 _end(loop, worker)
         except BaseException:
             with suppress(StorageError):  # which would hide what happened
-                self.manifest.rebuild()
+                self.records.rebuild_manifest()
             raise
-        self.manifest.rebuild()
+        self.records.rebuild_manifest()
         with suppress(StorageError):  # nobody reads what killed writers left
             self.store.sweep()
         if self.shard is None:  # others may have longer documents
@@ -219,7 +219,7 @@ class ParseJob(DocumentJob):
                 await self._finish(worker, work)
             for page in work.left:
                 if not self.output.fresh and await worker.store(
-                    self.output.records.is_done, work.task(page)
+                    self.records.is_done, work.task(page)
                 ):
                     self.counts.total -= 1  # by another run, or at another place
                     self.counts.before += 1

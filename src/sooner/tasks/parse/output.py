@@ -30,7 +30,6 @@ from .records import (
     DocumentEntry,
     DonePages,
     Line,
-    Manifest,
     PageRecords,
     PageTask,
     key_of,
@@ -144,10 +143,6 @@ class ParseOutput:
         return PageRecords(self.delivery.store)
 
     @cached_property
-    def manifest(self) -> Manifest:
-        return Manifest(self.delivery.store)
-
-    @cached_property
     def deaths(self) -> Attempts:
         """The attempts at pages, which stay where processes died."""
         return Attempts(self.delivery.store, self.attempts)
@@ -163,14 +158,14 @@ class ParseOutput:
         self.delivery.check(document)
         work = self._planned(document)
         if not work.is_delivered:
-            self.manifest.forget(work.place)
+            self.records.forget_entry(work.place)
         return work
 
     def _planned(self, document: Document) -> DocumentWork:
         place = document.place.as_posix()
         hashed = key_of(_hash(document.path), place)
         work = DocumentWork(document, hashed, self.settings_hash)
-        entry = self.manifest.entry(place)
+        entry = self.records.entry(place)
         if entry is not None and self.is_draft and not self.fresh:
             check_unverified(entry)
         if entry is not None and entry.input_hash != hashed:
@@ -211,17 +206,17 @@ class ParseOutput:
         lines = {line["page"]: line for line in entry.lines}
         numbers = self.intake.pages.select(entry.of)
         is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
-        is_whole = numbers and lines.keys() >= {*numbers}
-        if not is_shut and (not is_whole or 0 in lines):
-            return False
-        for line in lines.values():
-            is_final = line["status"] != FAILED or line["set_aside"]
-            if line["settings_hash"] != self.settings_hash or not is_final:
-                return False
-        if not self.delivery.has(work.document.place, lines):
+        is_whole = numbers and 0 not in lines and lines.keys() >= {*numbers}
+        failed = [line for line in entry.lines if line["status"] == FAILED]
+        if (
+            not (is_shut or is_whole)
+            or any(line["settings_hash"] != self.settings_hash for line in entry.lines)
+            or not all(line["set_aside"] for line in failed)
+            or not self.delivery.has(work.document.place, lines)
+        ):
             return False
         work.of, work.numbers, work.is_delivered = entry.of, numbers, True
-        work.aside = sum(line["status"] == FAILED for line in entry.lines)
+        work.aside = len(failed)
         work.done = len(numbers) - work.aside * (not is_shut)
         return True
 
@@ -269,14 +264,18 @@ class ParseOutput:
                 one.
             StorageError: nothing more can be written, of whatever document.
         """
+        done = self.records.of(work.input_hash, work.settings_hash)
+        if not {*work.numbers} <= done.numbers and 0 not in done.numbers:
+            return False
         try:
-            return self._finish(work)
+            self._derive(work, done)
         except StorageError:
             raise
         except Exception as error:  # what a format or a picture makes of a page's content
             if self.debug:
                 raise
             raise ObjectError(error_line(error)) from error
+        return True
 
     def fail(self, work: DocumentWork, problem: str) -> Line:
         """Record that a document's files can't be written; returns its line.
@@ -286,25 +285,27 @@ class ParseOutput:
         task = replace(work.task(0), input_hash=key_of("", work.place))
         failed = ParsedPage(work.place, 0, FAILED, problem)
         line = line_of(task, failed, [], self.delivery.choices)
-        self.manifest.write(DocumentEntry(work.place, task.input_hash, 0, [line]))
+        self.records.write_entry(DocumentEntry(work.place, task.input_hash, 0, [line]))
         return line
 
-    def _finish(self, work: DocumentWork) -> bool:
-        place, lines = work.document.place, list[Line]()
-        done = self.records.of(work.input_hash, work.settings_hash)
-        if not {*work.numbers} <= done.numbers and 0 not in done.numbers:
-            return False
-
-        @lru_cache(IN_MEMORY)
-        def read(number: int) -> ParsedPage | None:
-            return self.records.read(work.task(number))
+    def _derive(self, work: DocumentWork, done: DonePages) -> None:
+        """Write what is missing of a document's files, and its entry."""
+        place, lines, parsed_pages = work.document.place, list[Line](), sorted(done.parsed)
+        read = lru_cache(IN_MEMORY)(lambda number: self.records.read(work.task(number)))
 
         def pages() -> Iterator[ParsedPage]:
-            return (page for page in map(read, sorted(done.parsed)) if page is not None)
+            return filter(None, map(read, parsed_pages))
 
-        for page in self._pictures(work, sorted(done.parsed - work.written)):
-            if (parsed := read(page if isinstance(page, int) else page.number)) is not None:
-                self.delivery.write_page(place, None if isinstance(page, int) else page, parsed)
+        missing = sorted(done.parsed - work.written)
+        if self.delivery.figures and missing:  # only the document has the pixels
+            with fetched(work.document) as local:
+                page_range = PageRange(tuple((number, number) for number in missing))
+                for page in self.intake.read(local, page_range):
+                    if isinstance(page, Page) and (parsed := read(page.number)) is not None:
+                        self.delivery.write_page(place, page, parsed)
+        else:
+            for parsed in filter(None, map(read, missing)):
+                self.delivery.write_page(place, None, parsed)
         work.written |= done.parsed
         for number in sorted(done.numbers):
             if (parsed := read(number)) is not None:  # else it is to be done again
@@ -313,20 +314,7 @@ class ParseOutput:
         if done.parsed:
             info = document_info(work.task(0), lines)
             self.delivery.write_document(place, info, pages)
-        self.manifest.write(DocumentEntry(work.place, work.input_hash, work.of, lines))
-        return True
-
-    def _pictures(self, work: DocumentWork, numbers: list[int]) -> Iterator[Page | int]:
-        """Yields pages as they are read again, since only the document has the pixels; numbers
-        where no file needs these."""
-        if not self.delivery.figures or not numbers:
-            yield from numbers
-            return
-        page_range = PageRange(tuple((number, number) for number in numbers))
-        with fetched(work.document) as local:
-            for page in self.intake.read(local, page_range):
-                if isinstance(page, Page):
-                    yield page
+        self.records.write_entry(DocumentEntry(work.place, work.input_hash, work.of, lines))
 
 
 def check_unverified(entry: DocumentEntry) -> None:

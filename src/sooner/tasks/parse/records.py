@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -63,11 +64,7 @@ class PageTask:
     @property
     def key(self) -> str:
         """Names the page in a store: the same for every place of this content."""
-        return page_key(self.input_hash, self.settings_hash, self.number)
-
-
-def page_key(input_hash: str, settings_hash: str, number: int) -> str:
-    return f"{input_hash}/{settings_hash}/{number:06d}"
+        return f"{self.input_hash}/{self.settings_hash}/{self.number:06d}"
 
 
 def key_of(input_hash: str, place: str) -> str:
@@ -106,11 +103,28 @@ class DonePages:
         return self.parsed | self.aside | self.failed
 
 
+@dataclass(frozen=True)
+class DocumentEntry:
+    """A document whose files are all there.
+
+    Attributes:
+        place: where they are.
+        input_hash: of the content that they are of.
+        of: pages that it has.
+        lines: of its pages, in order.
+    """
+
+    place: str
+    input_hash: str
+    of: int
+    lines: list[Line]
+
+
 class PageRecords:
-    """Holds the objects of pages in a store.
+    """Holds the objects of pages, the entries of documents and the manifest of an output folder.
 
     Args:
-        store: of the results.
+        store: of the results. What can't be read or written there raises its `StorageError`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -119,9 +133,6 @@ class PageRecords:
     def write(self, task: PageTask, page: ParsedPage, is_fresh: bool = False) -> None:
         """Keep what became of a page. A failure never takes the place of what was parsed, unless
         it `is_fresh`.
-
-        Raises:
-            StorageError: it can't be written.
         """
         end = PARSED if page.status != FAILED else ASIDE if page.set_aside else BROKEN
         data = {
@@ -138,7 +149,7 @@ class PageRecords:
         """Returns what became of a page; `None` if nothing did.
 
         Raises:
-            StorageError: the store can't be read, or holds something else under this name.
+            ObjectError: the store holds something else under its name.
         """
         for end in ENDS:
             name = f"{PAGES}/{task.key}{end}"
@@ -161,16 +172,12 @@ class PageRecords:
         return self.store.exists(f"{PAGES}/{task.key}{PARSED}")
 
     def forget(self, key: str, *ends: str) -> None:
-        """Take away what became of a page; see `page_key`."""
+        """Take away what became of a page, by the key of its task."""
         for end in ends or ENDS:
             self.store.remove(f"{PAGES}/{key}{end}")
 
     def of(self, input_hash: str, settings_hash: str) -> DonePages:
-        """Returns what is kept of a document.
-
-        Raises:
-            StorageError: the store can't be listed.
-        """
+        """Returns what is kept of a document."""
         done = DonePages()
         by_end = dict(zip(ENDS, (done.parsed, done.aside, done.failed), strict=True))
         folder = f"{PAGES}/{input_hash}/{settings_hash}/"
@@ -180,74 +187,35 @@ class PageRecords:
                 by_end[dot + end].add(int(digits))
         return done
 
-
-@dataclass(frozen=True)
-class DocumentEntry:
-    """A document whose files are all there.
-
-    Attributes:
-        place: where they are.
-        input_hash: of the content that they are of.
-        of: pages that it has.
-        lines: of its pages, in order.
-    """
-
-    place: str
-    input_hash: str
-    of: int
-    lines: list[Line]
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> DocumentEntry | None:
-        record = read_line(data)
-        try:
-            return None if record is None else cls(**record)
-        except TypeError:  # of a later version
-            return None
-
-
-class Manifest:
-    """Holds the entries and the manifest of an output folder.
-
-    Args:
-        store: of the results.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
     def entry(self, place: str) -> DocumentEntry | None:
-        """Returns what is known of a document's files; `None` if they may be anything.
-
-        Raises:
-            StorageError: the store can't be read.
-        """
-        try:
-            return DocumentEntry.from_bytes(self.store.read(_entry_name(place)))
-        except MissingObjectError:
-            return None
+        """Returns what is known of a document's files; `None` if they may be anything."""
+        with suppress(MissingObjectError, TypeError):  # not there, or of a later version
+            record = read_line(self.store.read(_entry_name(place)))
+            return None if record is None else DocumentEntry(**record)
+        return None
 
     def lines(self, place: str) -> list[Line]:
         """Returns the manifest's lines of the pages of a document whose files are there."""
         entry = self.entry(place)
         return [] if entry is None else entry.lines
 
-    def write(self, entry: DocumentEntry) -> None:
+    def write_entry(self, entry: DocumentEntry) -> None:
         self.store.write(_entry_name(entry.place), to_line(asdict(entry)))
 
-    def forget(self, place: str) -> None:
+    def forget_entry(self, place: str) -> None:
         """A document's files are about to change."""
         self.store.remove(_entry_name(place))
 
-    def rebuild(self) -> None:
+    def rebuild_manifest(self) -> None:
         """Put the manifest together from the entries, a line a page, by document and page; one
         that says just this is left alone.
-
-        Raises:
-            StorageError: it can't be written.
         """
-        if not self._holds(self._all_lines()):
-            self.store.write(NAME, self._all_lines())
+        path = self.store.local_path(NAME)
+        if path is not None and path.is_file():
+            with open(path, "rb") as file:
+                if all(first == other for first, other in zip_longest(file, self._all_lines())):
+                    return
+        self.store.write(NAME, self._all_lines())
 
     def _all_lines(self) -> Iterator[bytes]:
         names = self.store.names(f"{DOCUMENTS}/")
@@ -256,14 +224,6 @@ class Manifest:
             for start in range(0, len(keys), 4 * AT_ONCE):
                 for lines in crew.map(self.lines, keys[start : start + 4 * AT_ONCE]):
                     yield from map(to_line, lines)
-
-    def _holds(self, lines: Iterator[bytes]) -> bool:
-        """Returns whether a local manifest says just this."""
-        path = self.store.local_path(NAME)
-        if path is None or not path.is_file():
-            return False
-        with open(path, "rb") as file:
-            return all(first == other for first, other in zip_longest(file, lines))
 
 
 def _entry_name(place: str) -> str:
