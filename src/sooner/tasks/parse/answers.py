@@ -53,15 +53,12 @@ def _closes(match: re.Match[str], mark: str) -> bool:
 
 
 WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af]|[^\W_]+")
-
 """Words; of Chinese, Japanese and Korean, single characters."""
 
 SAME = 0.5
-
 """Share of a block's words that its regions must hold together."""
 
 INSIDE, FEW = 0.8, 2
-
 """Share of a further region's words that a block must hold, and words that it must have at least:
 page numbers are everywhere."""
 

@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     from .parser import PageParser
 
 WARM_UP = 4
-
 """New tokens of the run before the clock counts: first forwards pay for allocations."""
 
 OUTSIDE = ("e2e", "drafter", "wait", "regions")
-
 """Times that contain others, or that were spent beside something else."""
 
 

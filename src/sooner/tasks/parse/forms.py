@@ -35,7 +35,6 @@ FORMS: dict[str, PageForm] = {
     "chandra": Chandra(1024, "list"),
     "chandra-2": Chandra(1000, "blanks"),
 }
-
 """Names of `--form`: Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; those
 and formulas in brackets; a region's text, without marks of headings; Markdown behind YAML front
 matter; a region's table in OTSL, or formula in brackets, and that with brackets on lines of their

@@ -66,8 +66,8 @@ class DocumentShard:
 class DocumentJob:
     """What a run over documents is, whoever parses their pages.
 
-    Each page becomes an object of its own (`page_records`), from which files are derived, so any
-    number of runs may write to one folder at once, or be killed, and the result is the same.
+    Each page becomes an object of its own (`records`), from which files are derived, so any number
+    of runs may write to one folder at once, or be killed, and the result is the same.
 
     Attributes:
         documents: what, from `sooner.documents.find_documents`.
@@ -174,17 +174,15 @@ class ParseJob(DocumentJob):
             self._since += time.perf_counter() - began  # pages a second leave loading out
             return parser
 
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # of pages that end with the run
         worker = PageWorker(
             self.output.intake, timed, self.drafter, workers=self.workers, output=self.output,
             notes_of=self.notes_of, debug=self.output.debug,
         )  # fmt: skip
         try:
             try:
-                loop.run_until_complete(self._run(worker))
+                asyncio.run(self._run(worker))
             finally:
-                _end(loop, worker)
+                worker.close()
         except BaseException:
             with suppress(StorageError):  # which would hide what happened
                 self.records.rebuild_manifest()
@@ -199,11 +197,21 @@ class ParseJob(DocumentJob):
     async def _run(self, worker: PageWorker) -> None:
         """Begin pages as they come, as many as the worker has room for."""
         running: set[asyncio.Future[None]] = set()
+
+        async def fewer(count: int) -> None:
+            nonlocal running
+            while len(running) >= count:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for page in done:
+                    page.result()  # raises what the page raised
+
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)  # of pages that end with the run
         async with aclosing(self._pages(worker)) as pages:
             async for work, number in pages:
                 running.add(asyncio.ensure_future(self._page(worker, work, number)))
-                running = await _fewer(running, worker.capacity)
-        await _fewer(running, 1)
+                await fewer(worker.capacity)
+        await fewer(1)
 
     async def _pages(self, worker: PageWorker) -> AsyncGenerator[tuple[DocumentWork, int], None]:
         """Yields pages to be done, each document planned when the one before it is read."""
@@ -216,7 +224,7 @@ class ParseJob(DocumentJob):
             if problem:
                 self._count_unwritable(self.output.fail(work, problem))
             elif not work.left and not work.is_delivered:
-                await self._finish(worker, work)
+                await self._ended(worker, work, pages=0)
             for page in work.left:
                 if not self.output.fresh and await worker.store(
                     self.records.is_done, work.task(page)
@@ -252,34 +260,12 @@ class ParseJob(DocumentJob):
         finally:  # what a page that stops the run has ended is in the manifest, too
             await self._ended(worker, work)
 
-    async def _ended(self, worker: PageWorker, work: DocumentWork) -> None:
-        work.waiting -= 1
-        if not work.waiting:
-            await self._finish(worker, work)
-
-    async def _finish(self, worker: PageWorker, work: DocumentWork) -> None:
-        """Write a document's files."""
+    async def _ended(self, worker: PageWorker, work: DocumentWork, pages: int = 1) -> None:
+        """Write a document's files behind its last page."""
+        work.waiting -= pages
+        if work.waiting:
+            return
         try:
             await worker.store(self.output.finish, work)
         except ObjectError as error:
             self._count_unwritable(self.output.fail(work, str(error)))
-
-
-async def _fewer(running: set[asyncio.Future[None]], count: int) -> set[asyncio.Future[None]]:
-    """Wait until fewer pages are under way than `count`; raises what one of them raised."""
-    while len(running) >= count:
-        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        for page in done:
-            page.result()
-    return running
-
-
-def _end(loop: asyncio.AbstractEventLoop, worker: PageWorker) -> None:
-    """End what is still under way, and the loop."""
-    for task in (tasks := asyncio.all_tasks(loop)):
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.wait(tasks))
-    worker.close()
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()

@@ -101,7 +101,6 @@ def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
 
 
 SLACK = 0.125
-
 """Share of a cell's side by which a box may reach into a cell that is not its own: drafters draw
 boxes somewhat larger than the text."""
 

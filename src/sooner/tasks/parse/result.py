@@ -65,7 +65,6 @@ class Counts:
 SUCCESS, PARTIAL, FAILED = "SUCCESS", "PARTIAL", "FAILED"
 
 DRAFT, DRAFTED = "DRAFT", "draft"
-
 """Status and mode of a page that no model was asked about, and the reason for it."""
 
 NOT_VERIFIED = "not verified by a model; name one with --model"

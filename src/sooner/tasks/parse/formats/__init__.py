@@ -57,11 +57,9 @@ FORMATS = {
 }
 
 WITH_FURNITURE = ("md", "html")
-
 """Formats in which page headers and footers stand in the text, unless they are left out."""
 
 PAGED = tuple(name for name, format_ in FORMATS.items() if format_.page is not None)
-
 """Formats in which each page has a file of its own, too."""
 
 

@@ -8,62 +8,13 @@ one of as many columns that repeats its head, or that has none and stands at the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ....documents.regions import CAPTION, LIST_ITEM, TABLE, TEXT, Box, Size
 from ....documents.serialise import BULLET, FENCE, HEADING, NUMBER
 from ....documents.tables import RULE, Table, grid, read_table
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Holds the last block of a page and the first one of the next.
-
-    Attributes:
-        labels, boxes, sizes: of both: what they are, where they stand, how large their pages are.
-        before_footnotes: footnotes stand below the first of them.
-        behind_text: plain text stands above the first of them on its page.
-        followed_by: label and text of what is behind the second one.
-        is_told: one of the pages says that a table goes on.
-    """
-
-    labels: tuple[str, str]
-    boxes: tuple[Box | None, Box | None]
-    sizes: tuple[Size, Size]
-    before_footnotes: bool = False
-    after_text: bool = False
-    followed_by: tuple[str, str] = ("", "")
-    is_marked: bool = False
-
-    @property
-    def is_at_edges(self) -> bool:
-        """Whether they stand in the lower and the upper part of their pages, as far as known."""
-        (low, high), (above, below) = self.boxes, self.sizes
-        reaches_down = low is None or low[3] >= LOW * above[1]
-        return reaches_down and (high is None or high[1] <= HIGH * below[1])
-
-    @property
-    def is_aligned(self) -> bool:
-        """Whether left and right edges are the same."""
-        first, other = self.boxes
-        if first is None or other is None:
-            return False
-        (width, _), (next_width, _) = self.sizes
-        edges = [(first[side] / width, other[side] / next_width) for side in (0, 2)]
-        return all(abs(a - b) <= ALIGNED for a, b in edges)
-
-
-LOW, HIGH = 0.6, 0.4
-
-"""Shares of a page's height: a page that ends above was not full, so nothing goes on behind it."""
-
-ALIGNED = 0.03
-
-"""Most difference between edges of tables, as a share of the page's width."""
-
-
-@dataclass(frozen=True)
-class Whole:
+class Whole(NamedTuple):
     """Holds two blocks as one.
 
     Attributes:
@@ -77,39 +28,22 @@ class Whole:
     start: int
 
 
-def joined(text: str, following: str, ending: Ending) -> Whole | None:
-    """Both as one, in the form in which they are written; `None` if the first does not go on."""
-    if not ending.is_at_edges:
-        return None
-    first, second = ending.labels
-    if first == second == TABLE:
-        return None if ending.before_footnotes else joined_table(text, following, ending)
-    if first in (TEXT, LIST_ITEM) and second == TEXT:
-        return joined_paragraph(text, following, first == TEXT and ending.after_text)
-    return None
-
-
 DIVIDED = re.compile(r"[^\W\d_][-\u2010\u00ad]$")
 
 STOPS_WITHIN = re.compile(r"(?:[^\W\d_]|[,\-\u2010-\u2015)\]])$")
-
 """A letter, comma, dash or bracket: within a sentence. Numbers may be of a page or of a line in a
 table of contents, so they don't count."""
 
 OPENING = "([\"'“‘«"
-
 """What may stand before a sentence's small letter."""
 
 NOTE = re.compile(r"\s*(?:\d{1,3}|[*†‡§¶]|[¹²³⁴⁵-⁹]|\[\d{1,3}\]|\$\^|<sup>|\(\d{1,3}\))")
-
 """How footnotes begin, where nobody marked them as such."""
 
 FEWEST_BEFORE, FEWEST_AFTER = 8, 5
-
 """Words that both sides must have, unless a word is divided."""
 
 MARKS = ("|", "<", "![", "$$", "\\[", FENCE)
-
 """How other things than sentences begin."""
 
 SENTENCE_WORD = re.compile(
@@ -118,11 +52,9 @@ SENTENCE_WORD = re.compile(
 )
 
 OPERATOR = re.compile(r"[^\w\s\"'“”‘’.,;:!?…–—&()-]+")
-
 """A word of signs, as in code and formulas."""
 
 NEAR_WORDS, LAST_WORDS, PROSE = 12, 3, 0.85
-
 """Words of each side that are looked at, those at the break that must all be words of a language,
 and the share of the others that must be."""
 
@@ -172,24 +104,23 @@ CONTINUES = re.compile(
     r"cont(?:inue[sd]?|['’]d|d?\.)(?: (?:on|from|to)\b[\w ]{0,40})?[)\].…*_ ]*",
     re.IGNORECASE,
 )
-
 """`Table 1 - continued from previous page`, `(continues on next page)`, `Table 3 (cont.)`."""
 
 
-def joined_table(text: str, following: str, ending: Ending) -> Whole | None:
-    """Returns a table and its further rows, a repeated head left out."""
-    label, caption = ending.followed_by
-    if label == CAPTION and not caption.lower().startswith("fig"):
-        return None  # the second one has a caption of its own
+def joined_table(text: str, following: str, is_placed: bool) -> Whole | None:
+    """Returns a table and its further rows, a repeated head left out.
+
+    Args:
+        is_placed: the second one stands where the first one does, or a page says that it goes on.
+    """
     table, more = read_table(text), read_table(following)
     columns = _columns(table)
     if columns < 2 or columns != _columns(more):
         return None
     repeated = min(_repeated(grid(table), grid(more)), _heads(table, text))
-    if repeated == len(more) or (not repeated and not _is_headless(table, more, following, ending)):
-        return None
+    is_headless = is_placed and "<th" not in following.lower() and _is_headless(table, more)
     rows = _rows(following, len(more))
-    if rows is None:
+    if repeated == len(more) or not (repeated or is_headless) or rows is None:
         return None
     whole = _extended(text.rstrip(), rows[repeated:])
     return None if whole is None else Whole(whole, 0, 0)
@@ -226,12 +157,8 @@ def _repeated(first: list[list[str]], second: list[list[str]]) -> int:
     return count
 
 
-def _is_headless(table: Table, more: Table, following: str, ending: Ending) -> bool:
-    """Returns whether the second table has no head of its own, and stands where the first
-    one did.
-    """
-    if not (ending.is_aligned or ending.is_marked) or "<th" in following.lower():
-        return False
+def _is_headless(table: Table, more: Table) -> bool:
+    """Returns whether the second table has no head of its own."""
     head, *body = grid(table)
     begins, *rest = grid(more)
     if any(a == b != "" for a, b in zip(_key(head), _key(begins), strict=True)):

@@ -10,25 +10,11 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from docling_core.types.doc import (
-    BoundingBox,
-    CodeLanguageLabel,
-    ContentLayer,
-    CoordOrigin,
-    DocItemLabel,
-    DoclingDocument,
-    ImageRef,
-    NodeItem,
-    PictureMeta,
-    ProvenanceItem,
-    TableCell,
-    TableData,
-    TabularChartMetaField,
-)
-from docling_core.types.doc import Size as DoclingSize
+from docling_core.types import doc as docling
 from docling_core.types.doc.document import DocumentOrigin
 
 from ....documents.regions import (
@@ -46,7 +32,7 @@ from ....documents.regions import (
     area,
     clipped,
     overlap,
-)
+)  # fmt: skip
 from ....documents.serialise import BULLET, FENCE, NUMBER, bare_formula, items
 from ....documents.tables import read_table
 from .figures import crop_box
@@ -58,7 +44,7 @@ def document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[by
     yield json.dumps(made.export_to_dict(), ensure_ascii=False).encode() + b"\n"
 
 
-def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> DoclingDocument:
+def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> docling.DoclingDocument:
     """Returns a document out of its pages.
 
     Args:
@@ -69,11 +55,11 @@ def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> DoclingDo
     origin = DocumentOrigin(
         mimetype=kind, filename=place.name, binary_hash=int(info["input_hash"] or "0", 16) % 2**64
     )
-    made = DoclingDocument(name=place.stem, origin=origin)
+    made = docling.DoclingDocument(name=place.stem, origin=origin)
     whole = list(pages)  # a block may go on on a later page
     for page in whole:
         width, height = page.parsed.size
-        made.add_page(page_no=page.parsed.number, size=DoclingSize(width=width, height=height))
+        made.add_page(page_no=page.parsed.number, size=docling.Size(width=width, height=height))
     writer = _Writer(made, place.name, {page.parsed.number: page.parsed.size for page in whole})
     for page in whole:
         writer.page(page)
@@ -81,6 +67,12 @@ def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> DoclingDo
 
 
 HASHES = re.compile(r"^#{1,6}\s+")
+
+TEXTS = {
+    CAPTION: "caption", FOOTNOTE: "footnote", PAGE_HEADER: "page_header",
+    PAGE_FOOTER: "page_footer",
+}  # fmt: skip
+"""Docling's names of texts that are no plain ones."""
 
 
 class _Writer:
@@ -92,9 +84,9 @@ class _Writer:
         sizes: of its pages, by number.
     """
 
-    def __init__(self, made: DoclingDocument, name: str, sizes: Mapping[int, Size]) -> None:
+    def __init__(self, made: docling.DoclingDocument, name: str, sizes: Mapping[int, Size]) -> None:
         self.made, self.name, self.sizes = made, name, sizes
-        self.list: NodeItem | None = None
+        self.list: docling.NodeItem | None = None
 
     def page(self, page: DocumentPage) -> None:
         blocks = page.blocks
@@ -127,22 +119,15 @@ class _Writer:
             return self.heading(block)
         if block.text.startswith(FENCE):
             return self.code(block)
-        names = {
-            CAPTION: "caption",
-            FOOTNOTE: "footnote",
-            PAGE_HEADER: "page_header",
-            PAGE_FOOTER: "page_footer",
-        }
         text = block.text.strip()
         if block.label in (PAGE_HEADER, PAGE_FOOTER):
             text = HASHES.sub("", text)
-        return self.text(names.get(block.label, "text"), text, block.parts)
+        return self.text(TEXTS.get(block.label, "text"), text, block.parts)
 
     def text(self, label: str, text: str, parts: Sequence[BlockPart], parent: Any = None) -> Any:
-        is_furniture = label in ("page_header", "page_footer")
-        layer = ContentLayer.FURNITURE if is_furniture else ContentLayer.BODY
+        layer = docling.ContentLayer.FURNITURE if label.startswith("page_") else None
         item = self.made.add_text(
-            label=DocItemLabel(label), text=text, parent=parent, content_layer=layer
+            label=docling.DocItemLabel(label), text=text, parent=parent, content_layer=layer
         )
         return self.put(item, parts)
 
@@ -158,8 +143,10 @@ class _Writer:
     def code(self, block: DocumentBlock) -> Any:
         lines = block.text.strip().split("\n")
         inner = lines[1:-1] if lines[-1].strip() == FENCE else lines[1:]
+        name = lines[0].strip().lstrip("`").strip().lower()
+        languages = {entry.value.lower(): entry for entry in docling.CodeLanguageLabel}
         item = self.made.add_code(
-            text="\n".join(inner), orig=block.text, code_language=code_language(lines[0])
+            text="\n".join(inner), orig=block.text, code_language=languages.get(name)
         )
         return self.put(item, block.parts)
 
@@ -187,7 +174,8 @@ class _Writer:
     def picture(self, block: DocumentBlock) -> Any:
         item = self.put(self.made.add_picture(image=self.image(block)), block.parts)
         if any(len(row) > 1 for row in read_table(block.text)):
-            item.meta = chart(block.text)
+            chart = docling.TabularChartMetaField(chart_data=table_data(block.text))
+            item.meta = docling.PictureMeta(tabular_chart=chart)
         elif block.text.strip():
             self.text("text", block.text.strip(), block.parts, parent=item)
         return item
@@ -210,10 +198,10 @@ class _Writer:
         box = crop_box(first.bbox, self.sizes[first.page])
         if not block.picture or box is None:
             return None
-        size = DoclingSize(width=box[2] - box[0], height=box[3] - box[1])
+        size = docling.Size(width=box[2] - box[0], height=box[3] - box[1])
         # A path and no address: docling opens it.
         path = Path(self.name, block.picture)
-        return ImageRef(mimetype="image/png", dpi=72, size=size, uri=path)
+        return docling.ImageRef(mimetype="image/png", dpi=72, size=size, uri=path)
 
     def put(self, item: Any, parts: Sequence[BlockPart]) -> Any:
         """Returns an item with the places where it stands."""
@@ -221,23 +209,12 @@ class _Writer:
         for part in parts:
             size = self.sizes[part.page]
             left, top, right, bottom = clipped(part.bbox or (0.0, 0.0, *size), *size)
-            box = BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT)
+            box = docling.BoundingBox(
+                l=left, t=top, r=right, b=bottom, coord_origin=docling.CoordOrigin.TOPLEFT
+            )
             span = min(part.start, limit), min(part.end, limit)
-            item.prov.append(ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
+            item.prov.append(docling.ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
         return item
-
-
-def code_language(fence: str) -> Any:
-    """docling's name of the language that a fence is marked with, if it has one."""
-    name = fence.strip().lstrip("`").strip().lower()
-    return next(
-        (language for language in CodeLanguageLabel if language.value.lower() == name), None
-    )
-
-
-def chart(text: str) -> Any:
-    """Returns the table of a chart, as docling keeps it beside the picture."""
-    return PictureMeta(tabular_chart=TabularChartMetaField(chart_data=table_data(text)))
 
 
 def table_data(text: str) -> Any:
@@ -246,10 +223,7 @@ def table_data(text: str) -> Any:
     """
     table = read_table(text)
     marked = re.findall(r"<tr\b.*?(?=<tr\b|$)", text, re.IGNORECASE | re.DOTALL)
-    heads = 0
-    while heads < len(marked) and "<th" in marked[heads].lower():
-        heads += 1
-    heads = max(heads, 1)
+    heads = max(1, sum(1 for _ in takewhile(lambda row: "<th" in row.lower(), marked)))
     used: set[tuple[int, int]] = set()
     cells = []
     for row, line in enumerate(table):
@@ -262,7 +236,7 @@ def table_data(text: str) -> Any:
             right = column + max(cell.columns, 1)
             used |= {(y, x) for y in range(row, down) for x in range(column, right)}
             cells.append(
-                TableCell(
+                docling.TableCell(
                     text=cell.text,
                     row_span=down - row,
                     col_span=right - column,
@@ -275,11 +249,10 @@ def table_data(text: str) -> Any:
             )
             column = right
     width = 1 + max((x for _, x in used), default=-1)
-    return TableData(table_cells=cells, num_rows=len(table), num_cols=width)
+    return docling.TableData(table_cells=cells, num_rows=len(table), num_cols=width)
 
 
 WITHIN, LARGEST = 0.8, 0.5
-
 """Share of a block that stands within a figure, and the largest figure for which that says
 something, as a share of the page: scans may be pictures as a whole."""
 

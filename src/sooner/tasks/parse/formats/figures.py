@@ -24,11 +24,9 @@ KINDS = {"picture": PICTURE, "table": TABLE, "formula": FORMULA}
 NAMES = {PICTURE: "figure", TABLE: "table", FORMULA: "formula"}
 
 MARGIN = 4
-
 """Pixels around a region, for strokes that a layout box cuts."""
 
 MIN_SIDE = 8
-
 """Pixels of a side, below which nothing can be seen."""
 
 

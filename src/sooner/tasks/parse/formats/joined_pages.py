@@ -8,20 +8,40 @@ happens.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 from ....documents import Region
-from ....documents.regions import CAPTION, FOOTNOTE, FURNITURE, SECTION_HEADER, TABLE, TEXT, Box
+from ....documents.regions import (
+    CAPTION,
+    FOOTNOTE,
+    FURNITURE,
+    LIST_ITEM,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    Box,
+    Size,
+)
 from ....documents.serialise import escaped, written
 from ..forms import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
-from .continued import CONTINUES, Ending, Whole, joined
+from .continued import CONTINUES, Whole, joined_paragraph, joined_table
 from .running import NEAR, Running
 
 BETWEEN = "\n\n"
+
+LOW, HIGH = 0.6, 0.4
+"""Shares of a page's height: a page that ends above was not full, so nothing goes on behind it."""
+
+ALIGNED = 0.03
+"""Most difference between edges of tables, as a share of the page's width."""
+
+Boxes = tuple[Box | None, Box | None]
+"""Where the last block of a page and the first one of the next stand."""
 
 
 @dataclass(frozen=True)
@@ -161,37 +181,33 @@ def labelled(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
 
 def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     """Join the last block of the pages held with the first one of the next page, if it goes on."""
-    last = pending[-1].parsed
-    is_next = page.parsed.number == last.number + 1
-    if not is_next or last.status == PARTIAL:
+    last, home = pending[-1].parsed, pending[0]
+    if page.parsed.number != last.number + 1 or last.status == PARTIAL:
         return False
-    home, body = pending[0], page.body
-    places = home.body
-    noted = [place for place in places if home.blocks[place].label == FOOTNOTE]
-    while places and places[-1] in noted:
-        places.pop()
-    marks = [home.blocks[place] for place in places[-1:] if is_marked(home.blocks[place])]
-    places = places[: len(places) - len(marks)]
-    next_marks = [page.blocks[place] for place in body[:1] if is_marked(page.blocks[place])]
-    body = body[len(next_marks) :]
-    if not places or not body:
+    blocks = [home.blocks[place] for place in home.body]
+    is_noted = bool(blocks) and blocks[-1].label == FOOTNOTE
+    while blocks and blocks[-1].label == FOOTNOTE:
+        blocks.pop()
+    marks = [blocks.pop()] if blocks and is_marked(blocks[-1]) else []
+    rest = [page.blocks[place] for place in page.body]
+    next_marks = [rest.pop(0)] if rest and is_marked(rest[0]) else []
+    if not blocks or not rest:
         return False
-    tail, head = home.blocks[places[-1]], page.blocks[body[0]]
-    if (marks or next_marks) and not tail.label == head.label == TABLE:
+    tail, head, label = blocks[-1], rest[0], rest[0].label
+    sizes, boxes = (last.size, page.parsed.size), (tail.parts[-1].bbox, head.parts[0].bbox)
+    if not _is_at_edges(boxes, sizes):
         return False
-    followed_by = page.blocks[body[1]] if len(body) > 1 else None
-    ending = Ending(
-        labels=(tail.label, head.label),
-        boxes=(tail.parts[-1].bbox, head.parts[0].bbox),
-        sizes=(last.size, page.parsed.size),
-        before_footnotes=places[-1] < max(noted, default=-1),
-        after_text=len(places) > 1 and home.blocks[places[-2]].label == TEXT,
-        followed_by=(followed_by.label, followed_by.text) if followed_by else ("", ""),
-        is_marked=bool(marks or next_marks),
-    )
-    text = joined(tail.text, head.text, ending)
+    join: Callable[[str, str], Whole | None]
+    if tail.label == label == TABLE and not is_noted and not _has_caption(rest[1:2]):
+        is_placed = bool(marks or next_marks) or _is_aligned(boxes, sizes)
+        join = partial(joined_table, is_placed=is_placed)
+    elif tail.label in (TEXT, LIST_ITEM) and label == TEXT and not (marks or next_marks):
+        is_below = [block.label for block in blocks[-2:]] == [TEXT, TEXT]
+        join = partial(joined_paragraph, after_text=is_below)
+    else:
+        return False
     # The Markdown may write a table otherwise than its region does.
-    markdown = joined(tail.markdown, head.markdown, ending)
+    text, markdown = join(tail.text, head.text), join(tail.markdown, head.markdown)
     if text is None or markdown is None or not home.rewrite(tail, markdown.text):
         return False
     for block in (head, *next_marks):
@@ -200,6 +216,31 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
         home.remove(block)
     tail.take(head, text, markdown.text)
     return True
+
+
+def _is_at_edges(boxes: Boxes, sizes: Sequence[Size]) -> bool:
+    """Returns whether they stand in the lower and the upper part of their pages, if that is
+    known.
+    """
+    low, high = boxes
+    reaches_down = low is None or low[3] >= LOW * sizes[0][1]
+    return reaches_down and (high is None or high[1] <= HIGH * sizes[1][1])
+
+
+def _is_aligned(boxes: Boxes, sizes: Sequence[Size]) -> bool:
+    """Returns whether left and right edges are the same."""
+    first, other = boxes
+    if first is None or other is None:
+        return False
+    shares = [(first[side] / sizes[0][0], other[side] / sizes[1][0]) for side in (0, 2)]
+    return all(abs(a - b) <= ALIGNED for a, b in shares)
+
+
+def _has_caption(following: list[DocumentBlock]) -> bool:
+    """Returns whether a table's own caption follows it."""
+    return any(
+        block.label == CAPTION and not block.text.lower().startswith("fig") for block in following
+    )
 
 
 def is_marked(block: DocumentBlock) -> bool:

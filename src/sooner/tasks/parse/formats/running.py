@@ -13,19 +13,15 @@ from ..result import ParsedPage
 NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
 
 NEAR = 2
-
 """Pages before and behind that are compared: left and right ones may differ."""
 
 EDGE, MOVED = 0.12, 0.01
-
 """Share of the page's height, above and below, where they stand, and by which they may differ."""
 
 WORDS = 16
-
 """Words at most."""
 
 CLOSE = 0.75
-
 """Heights that are free, at least, between them and the text: what is nearer is the head of what
 stands below it, such as of a table that goes on."""
 
