@@ -25,17 +25,9 @@ from sooner.tasks.parse.contexts import (
     region_pieces,
     with_region_texts,
 )
-from sooner.tasks.parse.families import (
-    FAMILIES,
-)
+from sooner.tasks.parse.families import FAMILIES
 from sooner.tasks.parse.forms import FORMS, FamilyPrompts
-from sooner.tasks.parse.habits import (
-    NAME,
-    ask_of,
-    base_name,
-    family_of,
-    known_habits,
-)
+from sooner.tasks.parse.habits import NAME, ask_of, base_name, known_habits
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -70,22 +62,22 @@ TABLE = to_html([[Cell("Fruit", columns=2)], [Cell("pear"), Cell("2")]])
 def test_a_model_is_known_by_its_type_and_its_name(
     model: str, model_type: str, family: str | None
 ) -> None:
-    assert family_of(model, model_type) == family
+    assert known_habits(model, model_type).family == family
 
 
 def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocr"}}))
-    assert family_of(str(tmp_path), "qwen2_5_vl") == "olmocr"
+    assert known_habits(str(tmp_path), "qwen2_5_vl").family == "olmocr"
     assert known_habits(str(tmp_path), "qwen2_5_vl").ask is FAMILIES["olmocr"].ask
     assert known_habits(str(tmp_path), "qwen2_5_vl").longest == 1288
-    assert family_of(str(tmp_path), "qwen2_5_vl", "nanonets-ocr") == "nanonets-ocr"
+    assert known_habits(str(tmp_path), "qwen2_5_vl", "nanonets-ocr").family == "nanonets-ocr"
     (tmp_path / NAME).write_text(json.dumps({"parse": {"longest": 800, "prompt": "read"}}))
     assert known_habits(str(tmp_path), "lighton_ocr").longest == 800
     assert known_habits(str(tmp_path), "lighton_ocr").ask == FamilyPrompts("read")
     assert known_habits(str(tmp_path), "lighton_ocr", "olmocr").ask is FAMILIES["olmocr"].ask
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocrr"}}))
     with pytest.raises(SoonerError, match="did you mean 'olmocr'"):
-        family_of(str(tmp_path))
+        known_habits(str(tmp_path))
     with pytest.raises(SoonerError, match=r"unknown family 'glmocr'.*did you mean 'glm-ocr'"):
         ParseSettings(family="glmocr")
     assert base_name("a/b") == "b"

@@ -33,23 +33,18 @@ def unwrapped(text: str, names: tuple[str, ...] = FENCES) -> str:
     opening = FENCE.fullmatch(lines[0])
     if opening is None or opening[2].lower() not in names:
         return text
-    mark, inner = opening[1], ""
+    marks = [opening[1]]  # of the fences that are open
     for place, line in enumerate(lines[1:], 1):
         match = FENCE.fullmatch(line)
         if match is None:
             continue
-        if inner:
-            inner = "" if _closes(match, inner) else inner
-        elif _closes(match, mark):
+        if not match[2] and match[1][0] == marks[-1][0] and len(match[1]) >= len(marks[-1]):
+            marks.pop()
+        elif len(marks) == 1:
+            marks.append(match[1])
+        if not marks:
             return "\n".join(lines[1:place]) if place == len(lines) - 1 else text
-        else:
-            inner = match[1]
     return "\n".join(lines[1:])
-
-
-def _closes(match: re.Match[str], mark: str) -> bool:
-    """Returns whether a fence ends the one that `mark` began."""
-    return not match[2] and match[1][0] == mark[0] and len(match[1]) >= len(mark)
 
 
 WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af]|[^\W_]+")
@@ -75,12 +70,16 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
     Args:
         regions: as drafters found them, in reading order.
     """
-    left = [Counter(words(" ".join(region.drafts[:1]))) for region in regions]
+    left = [words(region.drafts[:1]) for region in regions]
     sizes = [counter.total() for counter in left]
-    pictures = [place for place, region in enumerate(regions) if _is_picture(region)]
+    pictures = [
+        place
+        for place, region in enumerate(regions)
+        if region.label == PICTURE and region.bbox is not None and not any(region.drafts)
+    ]
     result = []
     for block in blocks(text):
-        places = _claimed(Counter(words(" ".join(block.drafts))), left, sizes)
+        places = _claimed(words(block.drafts), left, sizes)
         while pictures and places and pictures[0] < min(places):
             result.append(regions[pictures.pop(0)])
         result.append(_at(block, [regions[place] for place in places]) if places else block)
@@ -88,18 +87,12 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
     return [replace(region, order=order) for order, region in enumerate(result)]
 
 
-def _is_picture(region: Region) -> bool:
-    return region.label == PICTURE and region.bbox is not None and not any(region.drafts)
-
-
-def words(text: str) -> list[str]:
-    return WORD.findall(text.lower())
+def words(texts: Sequence[str]) -> Counter[str]:
+    return Counter(WORD.findall(" ".join(texts).lower()))
 
 
 def _claimed(mine: Counter[str], left: list[Counter[str]], sizes: Sequence[int]) -> list[int]:
-    """Returns the regions that hold a block's words, best first; the words are taken out of
-    them.
-    """
+    """Returns the regions that hold a block's words, best first, and takes them out of these."""
     rest, indices = mine.copy(), list[int]()
     while rest and (best := _next(rest, indices, left, sizes)) is not None:
         indices.append(best)
@@ -139,29 +132,6 @@ def _at(block: Region, regions: Sequence[Region]) -> Region:
     )
 
 
-def accepted_shares(
-    texts: Sequence[str], whole: str, begins: Sequence[int], drafted: Sequence[bool]
-) -> list[float | None]:
-    """Returns share of the tokens of each text that were drafted.
-
-    Args:
-        texts: parts of `whole`, in their order there; `None` comes back for what is not found.
-        begins: where each token begins in `whole`.
-        drafted: whether each token was drafted.
-    """
-    shares: list[float | None] = []
-    at = 0
-    for text in texts:
-        start = whole.find(text, at) if text else -1
-        if start < 0:
-            shares.append(None)
-            continue
-        at = start + len(text)
-        inside = [flag for begin, flag in zip(begins, drafted, strict=True) if start <= begin < at]
-        shares.append(sum(inside) / len(inside) if inside else None)
-    return shares
-
-
 @dataclass(frozen=True)
 class Reading:
     """Holds the content of a target's answer.
@@ -193,7 +163,8 @@ def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) 
         return _boxed(target, unwrapped(text, target.fences), size, seen)
     text = target.body(unwrapped(text, target.fences))
     regions = placed(text, draft.regions)
-    return Reading(f"{text.strip()}\n" if text.strip() else "", regions, _texts(regions))
+    texts = [region.drafts[0] if region.drafts else "" for region in regions]
+    return Reading(f"{text.strip()}\n" if text.strip() else "", regions, texts)
 
 
 def _boxed(target: PageForm, text: str, size: Size, seen: Size | None) -> Reading:
@@ -219,10 +190,6 @@ def region_markdown(text: str, form: str, region: Region) -> str:
     return "\n\n".join(texts_of(replace(region, drafts=[draft]), MARKDOWN_HTML))
 
 
-def _texts(regions: Sequence[Region]) -> list[str]:
-    return [region.drafts[0] if region.drafts else "" for region in regions]
-
-
 def described(
     reading: Reading, output: DecodedRow, raw: str, tokenizer: Any, size: Size
 ) -> list[ParsedRegion]:
@@ -232,10 +199,15 @@ def described(
         output: the tokens of `raw`; if a tokenizer makes others of it, shares stay unknown.
     """
     offsets = offsets_of(tokenizer, raw) if output.tokens else None
-    shares: list[float | None] = [None] * len(reading.regions)
-    if offsets is not None and offsets[0] == output.tokens:
-        shares = accepted_shares(reading.written, raw, offsets[1], output.drafted)
-    return [
-        parsed_region(region, order, size, share)
-        for order, (region, share) in enumerate(zip(reading.regions, shares, strict=True))
-    ]
+    is_known, at = offsets is not None and offsets[0] == output.tokens, 0
+    regions = []
+    for order, (region, text) in enumerate(zip(reading.regions, reading.written, strict=True)):
+        share = None
+        start = raw.find(text, at) if text and is_known else -1
+        if offsets is not None and start >= 0:
+            at = start + len(text)
+            pairs = zip(offsets[1], output.drafted, strict=True)
+            inside = [flag for begin, flag in pairs if start <= begin < at]
+            share = sum(inside) / len(inside) if inside else None
+        regions.append(parsed_region(region, order, size, share))
+    return regions

@@ -19,9 +19,7 @@ from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
 def page_file(place: Path, number: int, suffix: str) -> Path:
-    """Returns where a page's file is below the output folder: in a folder called as its
-    document.
-    """
+    """Returns where a page's file is below the output folder: in one called as its document."""
     return place / f"page-{number:04d}.{suffix}"
 
 
@@ -35,7 +33,7 @@ class Delivery:
     """Names and writes the files of a run.
 
     Attributes:
-        folder: of the results; a folder or a URL.
+        folder: of the results; a folder or a URL. What it can't hold raises a `StorageError`.
         formats: of `formats.FORMATS`.
         figures: labels of regions that are cut out as pictures.
         furniture: keep page headers and footers in the texts of documents.
@@ -98,11 +96,7 @@ class Delivery:
         return place is not None and place.is_file() and place.samefile(document.path)
 
     def has(self, place: Path, lines: Mapping[int, Line]) -> bool:
-        """Returns whether all files of a document are there that were written for these lines.
-
-        Raises:
-            StorageError: the store can't tell.
-        """
+        """Returns whether all files of a document are there that were written for these lines."""
         pages: list[str] = []
         for number, line in lines.items():
             if line["status"] != FAILED:
@@ -121,9 +115,6 @@ class Delivery:
 
         Args:
             page: its picture; not looked at where no `figures` are wanted.
-
-        Raises:
-            StorageError: one can't be written.
         """
         parsed = named(parsed, self.figures)
         files: dict[Path, Data] = {
@@ -133,6 +124,22 @@ class Delivery:
             files |= {place / name: data for name, data in crops(page, parsed).items()}
         self._write(files)
         return [*files]
+
+    def line(self, task: PageTask, parsed: ParsedPage, files: Sequence[Path] = ()) -> Line:
+        """Returns the manifest's line of a page with files below the folder."""
+        return {
+            "document": task.place,
+            "page": parsed.number,
+            **parsed.summary(),
+            "source": task.path,
+            "input_hash": public_hash(task.input_hash),
+            "settings_hash": task.settings_hash,
+            "files": [file.as_posix() for file in files],
+            "regions": len(parsed.regions),
+            "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
+            **({} if parsed.compared is None else {"compared": parsed.compared}),
+            **({"choices": self.choices} if self.choices else {}),
+        }
 
     def _write(self, files: Mapping[Path, Data]) -> None:
         """Write files, at once where each of them waits for a network."""
@@ -152,9 +159,6 @@ class Delivery:
         Args:
             info: what is said of it as a whole, see `document_info`.
             pages: gives its pages in order, again for each file.
-
-        Raises:
-            StorageError: one can't be written.
         """
         files: dict[Path, Data] = {}
         for format_, name in self.document_files(place).items():
@@ -170,45 +174,13 @@ def document_info(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
         task: any of its pages.
         lines: of its pages, in order.
     """
+    statuses = {entry["status"] for entry in lines}
+    status = DRAFT if statuses <= {SUCCESS, DRAFT} else PARTIAL
     failed = [entry for entry in lines if entry["status"] == FAILED]
     return {
         "source": task.place,
-        "status": _whole(entry["status"] for entry in lines),
+        "status": SUCCESS if statuses == {SUCCESS} else status,
         "input_hash": public_hash(task.input_hash),
         "settings_hash": task.settings_hash,
         "failed": [{"page": entry["page"], "reason": entry["reason"]} for entry in failed],
-    }
-
-
-def _whole(statuses: Iterable[str]) -> str:
-    """Returns a document's status: that of all its pages, a draft if some are; else partial."""
-    kinds = set(statuses)
-    if kinds == {SUCCESS}:
-        return SUCCESS
-    return DRAFT if kinds <= {SUCCESS, DRAFT} else PARTIAL
-
-
-def line_of(
-    task: PageTask, parsed: ParsedPage, files: Sequence[Path], choices: Mapping[str, Any]
-) -> Line:
-    """Returns a page's line in the manifest.
-
-    Args:
-        task: says where its document is and where its files are.
-        parsed: what became of it.
-        files: those, below the folder.
-        choices: what else is in them, see `Delivery`.
-    """
-    return {
-        "document": task.place,
-        "page": parsed.number,
-        **parsed.summary(),
-        "source": task.path,
-        "input_hash": public_hash(task.input_hash),
-        "settings_hash": task.settings_hash,
-        "files": [file.as_posix() for file in files],
-        "regions": len(parsed.regions),
-        "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
-        **({} if parsed.compared is None else {"compared": parsed.compared}),
-        **({"choices": dict(choices)} if choices else {}),
     }

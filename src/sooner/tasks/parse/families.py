@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...checks import check_choice
 from ...documents.regions import FORMULA, PICTURE, TABLE
 from .forms import CODE, CropPrompt, FamilyPrompts
 from .prompts import (
@@ -51,14 +50,6 @@ class Family:
     named: str = ""
     longest: int | None = None
     stops: tuple[str, ...] = ()
-
-    def is_of(self, name: str, model_type: str) -> bool:
-        """Returns whether a checkpoint of that name and type is one."""
-        if model_type and model_type not in self.types:
-            return False
-        if self.named:
-            return re.search(self.named, name, re.IGNORECASE) is not None
-        return bool(model_type)
 
 
 KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE, "code": CODE}
@@ -217,10 +208,23 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def check_family(name: str) -> None:
-    """Require a family's name.
+def recognised(name: str, model_type: str = "") -> str | None:
+    """Returns the family of a checkpoint of that name and type; `None` for none of these.
 
-    Raises:
-        SoonerError: an unknown one, with the nearest.
+    Args:
+        model_type: empty for unknown: then its name matches a pattern, or has a family's in it.
     """
-    check_choice("family", name, FAMILIES)
+    for entry, family in FAMILIES.items():
+        is_type = model_type in family.types if model_type else bool(family.named)
+        if is_type and re.search(family.named, name, re.IGNORECASE):
+            return entry
+    if model_type:
+        return None
+    letters = _letters(name)
+    named = [entry for entry in FAMILIES if _letters(entry) in letters]
+    return max((entry for entry in named if not FAMILIES[entry].named), key=len, default=None)
+
+
+def _letters(name: str) -> str:
+    """Returns letters and digits of a name, small."""
+    return "".join(filter(str.isalnum, name)).lower()

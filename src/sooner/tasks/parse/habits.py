@@ -9,7 +9,7 @@ from typing import Any
 
 from ...checks import check_choice, check_keys
 from ...errors import SoonerError
-from .families import FAMILIES, check_family
+from .families import FAMILIES, recognised
 from .forms import FORMS, GENERAL, FamilyPrompts
 
 NAME = "sooner.json"
@@ -53,8 +53,7 @@ def habits_of(model: str) -> Habits:
     if not path.is_file():
         return Habits()
     try:
-        data = json.loads(path.read_text(encoding="utf-8")).get("parse", {})
-        return _read(data)
+        return _read(json.loads(path.read_text(encoding="utf-8")).get("parse", {}))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         text = " ".join(str(error).split())[:100]
         raise SoonerError(f"'{path}' can't be used: {text}; correct it or take it away") from error
@@ -65,7 +64,9 @@ def _read(data: dict[str, Any]) -> Habits:
     for name in ("form", "region_form"):
         if name in data:
             check_choice("form", data[name], FORMS)
-    size, longest, family = data.get("size"), data.get("longest"), data.get("family")
+    if data.get("family") is not None:
+        check_choice("family", data["family"], FAMILIES)
+    size, longest, ask = data.get("size"), data.get("longest"), None
     if size is not None:
         width, height = (int(side) for side in size)
         if min(width, height) < 1:
@@ -73,50 +74,37 @@ def _read(data: dict[str, Any]) -> Habits:
         size = (width, height)
     if longest is not None and int(longest) < 1:
         raise SoonerError(f"longest is {longest}; it must be 1 or more")
-    if family is not None:
-        check_family(family)
-    ask = None
     if "prompt" in data:
-        ask = FamilyPrompts(
-            str(data["prompt"]),
-            data.get("form", "markdown"),
-            str(data.get("region_prompt", "")),
-            data.get("region_form", ""),
-        )
+        region = str(data.get("region_prompt", "")), data.get("region_form", "")
+        ask = FamilyPrompts(str(data["prompt"]), data.get("form", "markdown"), *region)
     elif "form" in data or "region_prompt" in data:
         raise SoonerError("it has a form but no prompt")
-    return Habits(ask, size, None if longest is None else int(longest), family)
+    return Habits(ask, size, None if longest is None else int(longest), data.get("family"))
 
 
-def family_of(model: str, model_type: str = "", chosen: str | None = None) -> str | None:
-    """Returns the family's name of a model; `None` for none of these.
+def known_habits(model: str, model_type: str = "", chosen: str | None = None) -> Habits:
+    """Returns what a model was trained with: what its folder says, and else its family.
 
-    What a caller has `chosen` counts first, then the folder's `sooner.json`, then the model's name
-    and type. A finetune in a folder of another name is not recognised, if its base is no parser.
+    Its family is what the caller has `chosen`, else what the folder's `sooner.json` names, else the
+    one of its name and type. A finetune in a folder of another name is not recognised, if its base
+    is no parser.
 
     Args:
         model: a folder or hub id.
         model_type: of its config; empty for unknown, where its name alone must tell.
+        chosen: a family by whose prompts it is asked whatever its folder says.
 
     Raises:
         SoonerError: an unknown family, or a broken `sooner.json`.
     """
-    name = chosen or habits_of(model).family
-    if name is not None:
-        check_family(name)
-        return name
-    base = base_name(model)
-    matches = (entry for entry, family in FAMILIES.items() if family.is_of(base, model_type))
-    if model_type:
-        return next(matches, None)
-    alike = [entry for entry, family in FAMILIES.items() if not family.named]
-    named = [entry for entry in alike if _letters(entry) in _letters(base)]
-    return next(matches, None) or max(named, key=len, default=None)
-
-
-def _letters(name: str) -> str:
-    """Returns letters and digits of a name, small."""
-    return "".join(filter(str.isalnum, name)).lower()
+    habits = habits_of(model)
+    name = chosen or habits.family or recognised(base_name(model), model_type)
+    if name is None:
+        return habits
+    check_choice("family", name, FAMILIES)
+    family = FAMILIES[name]
+    ask = family.ask if chosen is not None or habits.ask is None else habits.ask
+    return replace(habits, ask=ask, longest=habits.longest or family.longest, family=name)
 
 
 def type_of(model: str) -> str:
@@ -133,23 +121,7 @@ def base_name(model: str) -> str:
     snapshot of the hub's cache, which is a number.
     """
     path = Path(model).expanduser()
-    if path.parent.name == "snapshots":
-        return path.parent.parent.name
-    return path.name
-
-
-def known_habits(model: str, model_type: str = "", chosen: str | None = None) -> Habits:
-    """Returns what a model was trained with: what its folder says, and else its family.
-
-    Args:
-        chosen: a family by whose prompts it is asked whatever its folder says.
-    """
-    habits, name = habits_of(model), family_of(model, model_type, chosen)
-    if name is None:
-        return habits
-    family = FAMILIES[name]
-    ask = family.ask if chosen is not None or habits.ask is None else habits.ask
-    return replace(habits, ask=ask, longest=habits.longest or family.longest, family=name)
+    return path.parent.parent.name if path.parent.name == "snapshots" else path.name
 
 
 def ask_of(

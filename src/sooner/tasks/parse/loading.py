@@ -10,7 +10,7 @@ from ..loading import ModelPair, load_pair
 from ..model_types import is_text_only, model_type, seeing_types
 from .decoding import eos_ids
 from .families import FAMILIES
-from .habits import family_of
+from .habits import known_habits
 from .identity import DEMO, MINIATURE, parser_name
 
 
@@ -49,7 +49,7 @@ def load_parser(
             f"model '{name}' of type '{kind}' comes with a tokenizer, but no processor of "
             "pictures; make its inputs by its own code and decode them by sooner.generate"
         )
-    family = family_of(name, kind)
+    family = known_habits(name, kind).family
     if family is not None:
         add_stops(pair.target.model, pair.target.tokenizer, FAMILIES[family].stops)
     return pair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from ...documents import (
     Resolution,
     fetched,
     read_pages,
-)
+)  # fmt: skip
 from ...documents.inputs import PICTURES
 from ...documents.pages import count_frames
 from ...documents.pdf import count_pdf_pages
@@ -24,16 +25,8 @@ from ...errors import SoonerError, error_line
 from ...storage import Attempts, ObjectError, StorageError
 from ...storage.attempts import MAX_ATTEMPTS
 from ..identity import sha256
-from .delivery import Delivery, document_info, line_of
-from .records import (
-    BROKEN,
-    DocumentEntry,
-    DonePages,
-    Line,
-    PageRecords,
-    PageTask,
-    key_of,
-)
+from .delivery import Delivery, document_info
+from .records import BROKEN, DocumentEntry, DonePages, Line, PageRecords, PageTask, key_of
 from .result import DRAFTED, FAILED, ParsedPage
 
 IN_MEMORY = 64
@@ -55,10 +48,7 @@ class Intake:
         return read_pages(document.path, pages, self.resolution, self.password)
 
     def check(self, longest: int) -> None:
-        """Refuse pages that no document has.
-
-        Args:
-            longest: pages of the longest document; 0 if none could be opened.
+        """Refuse pages that no document has: the longest has so many, or 0 if none was opened.
 
         Raises:
             SoonerError: names them.
@@ -163,7 +153,10 @@ class ParseOutput:
 
     def _planned(self, document: Document) -> DocumentWork:
         place = document.place.as_posix()
-        hashed = key_of(_hash(document.path), place)
+        hashed = ""
+        with suppress(SoonerError):  # it can't be read
+            hashed = sha256(document.path)
+        hashed = key_of(hashed, place)
         work = DocumentWork(document, hashed, self.settings_hash)
         entry = self.records.entry(place)
         if entry is not None and self.is_draft and not self.fresh:
@@ -250,7 +243,7 @@ class ParseOutput:
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
         self.records.write(task, parsed, self.fresh)
-        return line_of(task, parsed, files, self.delivery.choices)
+        return self.delivery.line(task, parsed, files)
 
     def finish(self, work: DocumentWork) -> bool:
         """Derive a document's files from the objects of its pages, whoever parsed them, if no page
@@ -284,7 +277,7 @@ class ParseOutput:
         """
         task = replace(work.task(0), input_hash=key_of("", work.place))
         failed = ParsedPage(work.place, 0, FAILED, problem)
-        line = line_of(task, failed, [], self.delivery.choices)
+        line = self.delivery.line(task, failed)
         self.records.write_entry(DocumentEntry(work.place, task.input_hash, 0, [line]))
         return line
 
@@ -310,7 +303,7 @@ class ParseOutput:
         for number in sorted(done.numbers):
             if (parsed := read(number)) is not None:  # else it is to be done again
                 files = self.delivery.files_of(place, parsed) if parsed.status != FAILED else []
-                lines.append(line_of(work.task(number), parsed, files, self.delivery.choices))
+                lines.append(self.delivery.line(work.task(number), parsed, files))
         if done.parsed:
             info = document_info(work.task(0), lines)
             self.delivery.write_document(place, info, pages)
@@ -318,20 +311,9 @@ class ParseOutput:
 
 
 def check_unverified(entry: DocumentEntry) -> None:
-    """Refuse to put drafts in the place of pages that a model has verified.
-
-    Raises:
-        SoonerError: names the document.
-    """
+    """Refuse to put drafts in the place of pages that a model has verified."""
     if any(line["status"] != FAILED and line["mode"] != DRAFTED for line in entry.lines):
         raise SoonerError(
             f"a model verified '{entry.place}' in an earlier run, and drafts alone would replace "
             "its files; name the model with --model, another folder with -o, or give --fresh"
         )
-
-
-def _hash(path: Path) -> str:
-    try:
-        return sha256(path)
-    except SoonerError:
-        return ""

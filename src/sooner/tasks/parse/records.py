@@ -40,7 +40,7 @@ UNREADABLE = "unreadable-"
 """Begins what stands for the hash of a file that can't be read."""
 
 Line = dict[str, Any]
-"""What the manifest says of a page; see `delivery.line_of`."""
+"""What the manifest says of a page; see `Delivery.line`."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 from ...documents import Region
 from ...documents.regions import Size
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -130,6 +132,8 @@ class StageStats:
     tokens_per_second: float = 0.0
 
 
+TUPLES = ("bbox", "bbox_1000", "size")
+
 FIGURES = ("stages", "seconds", "compared", "set_aside")
 """Attributes of a page that tell how it was parsed and how long that took, not what is on it."""
 
@@ -246,26 +250,18 @@ class ParsedPage:
         Raises:
             KeyError, TypeError: it is no page.
         """
-        values = _known(cls, data)
-        values["regions"] = [_region(region) for region in data.get("regions", ())]
-        stages = data.get("stages", {})
-        values["stages"] = {name: StageStats(**_known(StageStats, stages[name])) for name in stages}
-        if "size" in data:
-            values["size"] = tuple(data["size"])
-        return cls(**values)
-
-
-def _region(data: Mapping[str, Any]) -> ParsedRegion:
-    values = _known(ParsedRegion, data)
-    for name in ("bbox", "bbox_1000"):
-        if values.get(name) is not None:
-            values[name] = tuple(values[name])
-    return ParsedRegion(**values)
+        regions = [_made(ParsedRegion, region) for region in data.get("regions", ())]
+        stages = data.get("stages", {}).items()
+        figures = {name: _made(StageStats, stage) for name, stage in stages}
+        return _made(cls, data, regions=regions, stages=figures)
 
 
 def _encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    return {item.name: data[item.name] for item in fields(kind) if item.name in data}
+def _made(kind: type[T], data: Mapping[str, Any], **values: Any) -> T:
+    """Returns a dataclass of plain data, in which its tuples are lists, and of further values."""
+    known = {name: data[name] for name in kind.__dataclass_fields__ if name in data}
+    tuples = {name: tuple(known[name]) for name in TUPLES if known.get(name) is not None}
+    return kind(**{**known, **tuples, **values})

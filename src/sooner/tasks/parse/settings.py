@@ -83,9 +83,9 @@ class ParseSettings(KnowsOldNames):
 
             check_choice("form", self.form, FORMS)
         if self.family is not None:
-            from .families import check_family
+            from .families import FAMILIES
 
-            check_family(self.family)
+            check_choice("family", self.family, FAMILIES)
         if self.nodes == "auto" and self.acceptance_threshold < 1:
             object.__setattr__(self, "nodes", min(RELAXED_NODES, self.max_nodes))
         if self.prefill is not None:

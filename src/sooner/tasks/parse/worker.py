@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -137,12 +137,13 @@ class PageWorker:
         self._attempts: set[str] = set()
 
     async def written(self, task: PageTask) -> Line:
-        """Returns the line of a page that was parsed and written; one at which too many processes
-        died is set aside.
+        """Returns the line of a page that was parsed and written; what goes wrong with it is a
+        result with status FAILED. One at which too many processes died is set aside.
 
         Raises:
             DeviceFaultError: the accelerator failed.
-            SoonerError: the parser can't be loaded, or nothing more can be written.
+            SoonerError: the parser can't be loaded, what reads such files is not installed, or
+                nothing more can be written.
         """
         output = self.output
         assert output is not None
@@ -176,12 +177,7 @@ class PageWorker:
             return line
 
     async def parsed(self, task: PageTask) -> ParsedPage:
-        """Returns a page's result; what goes wrong with it is a result with status FAILED.
-
-        Raises:
-            DeviceFaultError: the accelerator failed.
-            SoonerError: the parser can't be loaded, or what reads such files is not installed.
-        """
+        """Returns a page's result, and writes nothing; raises as `written`."""
         async with self._parsed(task) as (_, parsed):
             return parsed
 
@@ -273,13 +269,12 @@ class PageWorker:
             if isinstance(draft, Exception):
                 raise draft
             parsed = await parse(page, draft)
-        except SoonerError as error:
-            return ParsedPage(task.place, task.number, FAILED, str(error), size=page.size)
         except Exception as error:
-            if self.debug:
+            is_known = isinstance(error, SoonerError)
+            if self.debug and not is_known:
                 raise
-            reason = error_line(error)
-            if is_device_fault(error):
+            reason = str(error) if is_known else error_line(error)
+            if not is_known and is_device_fault(error):
                 raise DeviceFaultError(
                     f"the device failed at '{task.path}', page {task.number}: {reason}; what is "
                     "finished is kept, the same command goes on there"
@@ -314,13 +309,11 @@ def in_thread(call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
 
     def run() -> None:
         try:
-            result = call(*args)
+            finish = partial(future.set_result, call(*args))
         except BaseException as error:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-            return
-        if future.set_running_or_notify_cancel():
-            future.set_result(result)
+            finish = partial(future.set_exception, error)
+        with suppress(InvalidStateError):  # it was cancelled
+            finish()
 
     threading.Thread(target=run, daemon=True).start()
     return asyncio.wrap_future(future)
