@@ -34,9 +34,8 @@ class ComparedParser:
             warm_up(self.parser, page)
             self._is_warm = True
         parsed = self.parser(page, draft)
-        drafted = replace(
-            parsed, seconds={**parsed.seconds, "drafter": draft.seconds if draft else 0.0}
-        )
+        seconds = {**parsed.seconds, "drafter": draft.seconds if draft else 0.0}
+        drafted = replace(parsed, seconds=seconds)
         return replace(parsed, compared=compare_plain(self.parser, page, drafted))
 
 
@@ -62,29 +61,21 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
 
     plain = parser(page)
     is_same = plain.raw == parsed.raw
+    pairs = enumerate(zip(plain.raw, parsed.raw, strict=False))
+    shorter = min(len(plain.raw), len(parsed.raw))
+    same = next((place for place, (letter, other) in pairs if letter != other), shorter)
     record: dict[str, Any] = {
-        "parity": "identical" if is_same else f"differs from letter {_first(plain, parsed)} on",
+        "parity": "identical" if is_same else f"differs from letter {same} on",
         "decode_speedup": None,
         "e2e_speedup": None,
         "plain_seconds": round(_alone(plain), 4),
     }
     ended = plain.counts_for_speed and parsed.counts_for_speed
-    if not ended or (parsed.mode == EXACT and not is_same) or not _decoding(parsed):
+    decoding, drafted = (page.seconds.get("decode", 0.0) for page in (plain, parsed))
+    if not ended or (parsed.mode == EXACT and not is_same) or not drafted:
         return record
     total = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
-    speedups = _decoding(plain) / _decoding(parsed), _alone(plain) / total
-    return {**record, "decode_speedup": speedups[0], "e2e_speedup": speedups[1]}
-
-
-def _first(plain: ParsedPage, parsed: ParsedPage) -> int:
-    pairs = zip(plain.raw, parsed.raw, strict=False)
-    same = [first == other for first, other in pairs]
-    return same.index(False) if False in same else len(same)
-
-
-def _decoding(parsed: ParsedPage) -> float:
-    """Seconds of decoding, regions included."""
-    return parsed.seconds.get("decode", 0.0)
+    return {**record, "decode_speedup": decoding / drafted, "e2e_speedup": _alone(plain) / total}
 
 
 def _alone(parsed: ParsedPage) -> float:

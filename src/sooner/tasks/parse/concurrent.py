@@ -43,20 +43,18 @@ class ConcurrentParser:
 
     A page is the same coroutine (`PageParser.parse`), which takes turns with others': crops of
     stage 1 and the page of stage 2 are requests of an engine, whose rows join and leave. So rounds
-    are shared by pages, and by documents, and nothing waits for the slowest page. A sparse prefill
-    works on the model's own layers, so that pages with one are decoded one at a time.
+    are shared by pages, and by documents, and nothing waits for the slowest page.
 
     Where memory is short, the pages that began last make room and go on later; only what runs out
     of memory with nothing beside it is tried with less (`PageParser`). A page's seconds are its
     own: those of its inputs, its prefills, and its share of the rounds, each of which is divided by
-    the rows that it decoded. `timeout`, the budget of stage 1 and what is learnt of costs go by
-    these.
+    the rows that it decoded. `timeout` and what is learnt of costs go by these.
 
     Args:
         pair: the model, see `load_parser`.
         settings: how.
         pages_in_flight: pages under way at once; by default as many as memory suffices for, see
-            `engine_room`. More may be submitted: they wait.
+            `engine_room`. Others wait.
         has_drafts: pages come with drafts. Without, rows are decoded plainly.
 
     Attributes:
@@ -166,17 +164,16 @@ def page_parser(
     pages_in_flight: int | None = None,
     has_drafts: bool = True,
 ) -> PageParser | ConcurrentParser:
-    """Returns what parses so many pages at once; see `ConcurrentParser`. One is `PageParser`'s
-    business.
+    """Returns what parses so many pages at once; one is `PageParser`'s business. Those with a
+    sparse prefill are decoded one at a time anyway, unless more are asked for.
 
     Raises:
-        SoonerError: as those; fewer pages than 1.
+        SoonerError: as `ConcurrentParser`; fewer pages than 1.
     """
-    if pages_in_flight is None and settings.prefill is not None:
-        pages_in_flight = 1  # such pages are decoded one at a time anyway
     if pages_in_flight is None:
-        method = _method(settings, has_drafts)
-        pages_in_flight, *_ = engine_room(pair.target.model, method, settings)
+        method, model = _method(settings, has_drafts), pair.target.model
+        is_sparse = settings.prefill is not None
+        pages_in_flight = 1 if is_sparse else engine_room(model, method, settings)[0]
     check_whole("pages_in_flight", pages_in_flight)
     if pages_in_flight == 1:
         return PageParser(pair, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -131,7 +132,7 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
     Args:
         eos: ids that end a text; the first is expected.
     """
-    drafts: list[dict[tuple[int, ...], None]] = [{} for _ in pieces]
+    drafts: list[list[Ids]] = [[] for _ in pieces]
     for place in range(max((len(piece.texts) for piece in pieces), default=0)):
         texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
         texts = [text + piece.end for text, piece in zip(texts, pieces, strict=True)]
@@ -140,9 +141,9 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
         rows = cut(tokenizer, texts)
         rows[-1] = rows[-1] + eos[:1]
         for ids, piece, each in zip(rows, pieces, drafts, strict=True):
-            if ids and place < len(piece.texts):
-                each[tuple(ids)] = None
-    return [[list(ids) for ids in each] for each in drafts if each]
+            if ids and place < len(piece.texts) and ids not in each:
+                each.append(ids)
+    return [each for each in drafts if each]
 
 
 def region_drafts(tokenizer: Any, piece: Piece, eos: Ids) -> list[Ids]:
@@ -152,26 +153,19 @@ def region_drafts(tokenizer: Any, piece: Piece, eos: Ids) -> list[Ids]:
 
 
 def cut(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
-    """Returns tokens of texts that stand one behind the other, each with the text that it begins
-    in.
-    """
-    starts = [0, *accumulate(len(text) for text in texts)]
+    """Returns tokens of texts that stand one behind the other, each with that where it begins."""
     offsets = offsets_of(tokenizer, "".join(texts))
     if offsets is None:  # a tokenizer that can't say where its tokens stand
         return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    starts = [0, *accumulate(len(text) for text in texts[:-1])]
     rows: list[Ids] = [[] for _ in texts]
-    row = 0
     for token, begin in zip(*offsets, strict=True):
-        while row + 1 < len(texts) and begin >= starts[row + 1]:
-            row += 1
-        rows[row].append(token)
+        rows[bisect_right(starts, begin) - 1].append(token)
     return rows
 
 
 def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
-    """Returns token ids of a text and where each begins in it; `None` if the tokenizer
-    can't tell.
-    """
+    """Returns token ids of a text and where each begins; `None` if the tokenizer can't tell."""
     if not getattr(tokenizer, "is_fast", False):
         return None
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -179,17 +173,10 @@ def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
 
 
 def decoded(tokenizer: Any, tokens: Sequence[int], form: str, eos: Ids) -> str:
-    """Returns the text of tokens, without those that end it; tags of the form are kept.
-
-    Args:
-        eos: ids that end a text.
-    """
+    """Returns the text of tokens, without those that end it; tags of the form are kept."""
     if not FORMS[form].is_special:
         return str(tokenizer.decode(tokens, skip_special_tokens=True))
-    ends = {
-        *eos,
-        getattr(tokenizer, "pad_token_id", None),
-        getattr(tokenizer, "bos_token_id", None),
-    }
+    names = ("pad_token_id", "bos_token_id")
+    ends = {*eos, *(getattr(tokenizer, name, None) for name in names)}
     visible = [token for token in tokens if token not in ends]
     return str(tokenizer.decode(visible, skip_special_tokens=False))

@@ -141,21 +141,19 @@ class RowListener(RowWatch):
         self.output = [DecodedRow() for _ in range(rows)]
         self.accepted: list[list[int]] = [[] for _ in range(rows)]
         self.runaways = [RunawayWatch(limit) for limit in request.repetition]
-        self._reasons: dict[int, str] = {}
         self._counts, self._commits = [0] * rows, [0] * rows
         self._began: float | None = None
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Returns the options for `generate`, or `Engine.add_request`."""
+    def sampling(self) -> dict[str, Any]:
+        """Returns the options for `generate`."""
         return {
-            "on_tokens": self._listen,
             "stopping_criteria": StoppingCriteriaList([self]),
             "do_sample": False,
             "max_new_tokens": max(self.request.limits),
         }
 
-    def _listen(self, row: int, tokens: list[int], drafted: int) -> None:
+    def record(self, row: int, tokens: list[int], drafted: int) -> None:
         self.output[row].tokens += tokens
         self.output[row].drafted += [place < drafted for place in range(len(tokens))]
         self.accepted[row].append(drafted)
@@ -168,15 +166,13 @@ class RowListener(RowWatch):
                 return None  # it comes to its own end
             self._counts[row] += 1
             if self.runaways[row].add(token):
-                self._reasons[row] = REPETITION
+                self.output[row].truncated = REPETITION
                 return count
             if self._counts[row] >= self.request.limits[row]:
-                self._reasons[row] = LENGTH
+                self.output[row].truncated = LENGTH
                 return count
-        if why is None:
-            return None
-        self._reasons[row] = why
-        return len(new)
+        self.output[row].truncated = why
+        return None if why is None else len(new)
 
     def _stopped(self, row: int) -> str | None:
         """Returns why the row may not go on, whatever it says."""
@@ -196,8 +192,7 @@ class RowListener(RowWatch):
             if output.tokens and output.tokens[-1] in self.eos:
                 output.tokens.pop()
                 output.drafted.pop()
-            else:
-                output.truncated = self._reasons.get(row)
+                output.truncated = None
             runs_away = output.truncated == REPETITION
             output.sound = self.runaways[row].sound if runs_away else len(output.tokens)
         return self.output
@@ -258,7 +253,10 @@ def decode_alone(
         drafts = request.drafts
         method = Autoregressive() if drafts is None else HSD(drafts, **request.verification)
     listener = RowListener(request, eos)
-    made = generate(model, request.inputs, method, prefill=request.prefill, **listener.options)
+    made = generate(
+        model, request.inputs, method, prefill=request.prefill, on_tokens=listener.record,
+        **listener.sampling,
+    )  # fmt: skip
     return DecodeResult(listener.finished(), made.stats)
 
 

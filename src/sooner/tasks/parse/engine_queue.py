@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...engine.memory.manager import PAGE
-from ...engine.request import Request
+from ...engine.request import Request, RequestOptions
 from ...engine.scheduler import Engine
 from ...engine.stats.run import Stats
 from ...errors import SoonerError, is_out_of_memory
@@ -29,35 +29,30 @@ CROPS = 8
 CLOSED = "the parser was closed before the page came to its end"
 
 
-@dataclass(eq=False)
-class QueuedRequest:
-    """Holds a request of a page until its rows have left the engine.
+@dataclass(eq=False, kw_only=True)
+class PageRequest(Request):
+    """A request of the engine for rows of a page, which are prefilled together.
 
     Attributes:
-        request: of several rows, if these are to be prefilled together.
-        decoder: of the page.
+        source: what is decoded.
+        listener: of its rows.
         future: its result, or what went wrong; where it is cancelled, the rows leave the engine.
-        listener, rows: while it is in the engine.
         is_alone: it is decoded with nothing beside it.
-        seconds_before: that the engine spent on it before it was begun anew.
+        alone_seconds: that this took.
     """
 
-    request: DecodeRequest
-    decoder: SharedDecoder
+    source: DecodeRequest
+    listener: RowListener
     future: Future[DecodeResult] = field(default_factory=Future)
-    listener: RowListener | None = None
-    rows: Request | None = None
     is_alone: bool = False
-    seconds_before: float = 0.0
+    alone_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
         """That the engine has spent on it."""
-        rows = self.rows
-        spent = 0.0 if rows is None else rows.prefill_seconds + rows.round_seconds
-        return self.seconds_before + spent
+        return self.prefill_seconds + self.round_seconds + self.alone_seconds
 
-    def finish(self, result: DecodeResult | Exception) -> None:
+    def resolve(self, result: DecodeResult | Exception) -> None:
         with suppress(InvalidStateError):  # it was cancelled
             if isinstance(result, Exception):
                 self.future.set_exception(result)
@@ -66,26 +61,19 @@ class QueuedRequest:
 
     def result(self) -> DecodeResult:
         """Returns what its rows generated, once these have ended."""
-        rows, listener = self.rows, self.listener
-        assert rows is not None
-        assert rows.tokens is not None
-        assert listener is not None
-        tokens = sum(map(len, rows.tokens))
+        accepted, tokens = self.listener.accepted, sum(map(len, self.tokens or []))
         stats = Stats(
-            mode=rows.mode,
-            method=rows.method.name,
-            rows=rows.rows,
+            mode=self.mode,
+            method=self.method.name,
+            rows=self.rows,
             tokens=tokens,
-            decode_tokens=tokens - rows.rows,
-            nfe=max(map(len, listener.accepted)),
-            acceptance_histogram=Counter(
-                count for accepted in listener.accepted for count in accepted[1:]
-            ),
-            num_draft_tokens=rows.num_draft_tokens,
+            decode_tokens=tokens - self.rows,
+            nfe=max(map(len, accepted)),
+            acceptance_histogram=Counter(count for row in accepted for count in row[1:]),
+            num_draft_tokens=self.num_draft_tokens,
         )
-        stats.seconds["prefill"] = rows.prefill_seconds
-        stats.seconds["verify"] = rows.round_seconds
-        return DecodeResult(listener.finished(), stats)
+        stats.seconds |= {"prefill": self.prefill_seconds, "verify": self.round_seconds}
+        return DecodeResult(self.listener.finished(), stats)
 
 
 class EngineQueue:
@@ -103,19 +91,30 @@ class EngineQueue:
 
     def __init__(self, engine: Engine, method: Method, eos: set[int]) -> None:
         self.engine, self.method, self.eos = engine, method, eos
-        self._arrivals: queue.SimpleQueue[QueuedRequest | None] = queue.SimpleQueue()
-        self._waiting: deque[QueuedRequest] = deque()  # not begun, in order
-        self._running: dict[Request, QueuedRequest] = {}
+        self._arrivals: queue.SimpleQueue[PageRequest | None] = queue.SimpleQueue()
+        self._waiting: deque[PageRequest] = deque()  # not begun, in order
+        self._running: set[PageRequest] = set()
         self._is_closed = False
         # A daemon: a forward that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def put(self, entry: QueuedRequest) -> None:
+    def put(self, source: DecodeRequest, decoder: SharedDecoder) -> PageRequest:
+        """Returns a request of a page, which begins when its turn comes."""
+        method = self.method
+        if isinstance(method, HSD):  # of such a kind that its row may join others
+            drafts = [[]] if source.drafts is None else source.drafts
+            method = HSD(drafts, **source.verification)
+        listener = RowListener(source, self.eos, decoder.clock)
+        options = RequestOptions(listener.sampling, on_tokens=listener.record)
+        request = PageRequest(
+            inputs=source.inputs, options=options, method=method, rows=len(source.limits),
+            priority=decoder.priority, source=source, listener=listener,
+        )  # fmt: skip
         if self._is_closed:
-            entry.finish(SoonerError(CLOSED))
-        else:
-            self._arrivals.put(entry)
+            request.resolve(SoonerError(CLOSED))
+        self._arrivals.put(request)
+        return request
 
     def close(self) -> None:
         """End all requests, with an error each, and the thread."""
@@ -131,12 +130,12 @@ class EngineQueue:
                     for request in self.engine.step():
                         self._end(request)
             except Exception as error:  # of the engine itself: all that it holds ends with it
-                self._fail(self._running.values(), error)
-        self._fail([*self._waiting, *self._running.values()], SoonerError(CLOSED))
+                self._fail(self._running, error)
+        self._fail([*self._waiting, *self._running], SoonerError(CLOSED))
 
-    def _fail(self, entries: Iterable[QueuedRequest], error: Exception) -> None:
-        for entry in entries:
-            entry.finish(error)
+    def _fail(self, requests: Iterable[PageRequest], error: Exception) -> None:
+        for request in requests:
+            request.resolve(error)
         self._running.clear()
         self.engine.close()
 
@@ -147,66 +146,54 @@ class EngineQueue:
             Whether the queue is still open.
         """
         while not (self._waiting or self._running) or not self._arrivals.empty():
-            entry = self._arrivals.get()
-            if entry is None:
+            request = self._arrivals.get()
+            if request is None:
                 return False
-            self._waiting.append(entry)
-        for rows in [rows for rows, entry in self._running.items() if entry.future.cancelled()]:
-            del self._running[rows]
-            self.engine.cancel(rows)
+            self._waiting.append(request)
+        for request in [request for request in self._running if request.future.cancelled()]:
+            self._running.remove(request)
+            self.engine.cancel(request)
         return True
 
     def _begin(self) -> None:
         """Give the engine what waits, up to what has to be decoded alone."""
         while self._waiting:
-            entry = self._waiting[0]
-            is_alone = entry.is_alone or not self._may_share(entry.request)
+            request = self._waiting[0]
+            is_alone = request.is_alone or not self._may_share(request.source)
             if is_alone and self._running:
                 return
             self._waiting.popleft()
-            if entry.future.cancelled():
-                continue
             try:
+                if request.future.cancelled():
+                    continue
                 if is_alone:
-                    result = decode_alone(entry.request, self.engine.model, self.eos)
-                    entry.seconds_before += result.stats.total_seconds
-                    entry.finish(result)
+                    result = decode_alone(request.source, self.engine.model, self.eos)
+                    request.alone_seconds = result.stats.total_seconds
+                    request.resolve(result)
                     return
-                self._add(entry)
+                self.engine.add(request)
+                self._running.add(request)
             except Exception as error:
-                entry.finish(error)
+                request.resolve(error)
 
-    def _may_share(self, request: DecodeRequest) -> bool:
-        if request.prefill is not None or self.engine.longest is None:
-            return request.prefill is None
-        rows, width = request.inputs["input_ids"].shape
-        length = width + max(request.limits)
+    def _may_share(self, source: DecodeRequest) -> bool:
+        if source.prefill is not None or self.engine.longest is None:
+            return source.prefill is None
+        rows, width = source.inputs["input_ids"].shape
+        length = width + max(source.limits)
         needed = rows * -(-(length + self.method.largest_block()) // PAGE)
         return length <= self.engine.longest and needed <= self.engine.pages
 
-    def _add(self, entry: QueuedRequest) -> None:
-        request, method = entry.request, self.method
-        if isinstance(method, HSD):  # of such a kind that its row may join others
-            drafts = [[]] if request.drafts is None else request.drafts
-            method = HSD(drafts, **request.verification)
-        entry.listener = listener = RowListener(request, self.eos, entry.decoder.clock)
-        entry.rows = self.engine.add_request(
-            request.inputs, method=method, priority=entry.decoder.priority, **listener.options
-        )
-        self._running[entry.rows] = entry
-
-    def _end(self, rows: Request) -> None:
+    def _end(self, request: Any) -> None:
         """The rows of a request have left the engine."""
-        entry = self._running.pop(rows, None)
-        if entry is None:
+        if request not in self._running:
             return
-        error = rows.error
-        if error is not None and is_out_of_memory(error):
-            entry.seconds_before, entry.rows = entry.seconds, None
-            entry.is_alone = True  # others may have been what was too much
-            self._waiting.appendleft(entry)
+        self._running.remove(request)
+        if request.error is not None and is_out_of_memory(request.error):
+            request.is_alone = True  # others may have been what was too much
+            self._waiting.appendleft(request)
         else:
-            entry.finish(entry.result() if error is None else error)
+            request.resolve(request.error or request.result())
 
 
 class SharedDecoder(PageDecoder):
@@ -226,10 +213,10 @@ class SharedDecoder(PageDecoder):
         super().__init__(queue.engine.model, queue.eos)
         self.queue, self.priority = queue, priority
         self._work, self._spent = work, 0.0
-        self._requests: list[QueuedRequest] = []
+        self._requests: list[PageRequest] = []
 
     def clock(self) -> float:
-        return self._spent + sum(entry.seconds for entry in self._requests)
+        return self._spent + sum(request.seconds for request in self._requests)
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         def timed() -> T:
@@ -242,10 +229,8 @@ class SharedDecoder(PageDecoder):
         return await asyncio.get_running_loop().run_in_executor(self._work, timed)
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
-        entries = [QueuedRequest(request, self) for request in requests]
+        entries = [self.queue.put(request, self) for request in requests]
         self._requests += entries
-        for entry in entries:
-            self.queue.put(entry)
         futures = [asyncio.wrap_future(entry.future) for entry in entries]
         try:
             return await asyncio.gather(*futures)

@@ -180,7 +180,8 @@ class ParseJob(DocumentJob):
         )  # fmt: skip
         try:
             try:
-                asyncio.run(self._run(worker))
+                with asyncio.Runner() as runner:  # whose `run` would not end at once by Ctrl-C
+                    runner.get_loop().run_until_complete(self._run(worker))
             finally:
                 worker.close()
         except BaseException:

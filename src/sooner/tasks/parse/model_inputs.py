@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +51,12 @@ def picture_inputs(
     except (ValueError, TypeError) as error:
         text = " ".join(str(error).split())[:120]
         raise SoonerError(f"{type(processor).__name__} refuses the picture: {text}") from error
-    device = model.get_input_embeddings().weight.device
-    return {name: _placed(name, value, device, model.dtype) for name, value in batch.items()}
+    device, inputs = model.get_input_embeddings().weight.device, dict(batch)
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            dtype = model.dtype if name.startswith("pixel_values") else value.dtype
+            inputs[name] = value.to(device, dtype)
+    return inputs
 
 
 def message_of(processor: Any, prompt: str, template: str = "") -> str:
@@ -63,17 +68,11 @@ def message_of(processor: Any, prompt: str, template: str = "") -> str:
     return template.replace("{prompt}", prompt) if template else chat(processor, prompt, "image")
 
 
-def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.to(device, dtype) if name.startswith("pixel_values") else value.to(device)
-
-
 def room_for(model: Any, inputs: dict[str, Any], count: int) -> int:
     """Returns how many new tokens may follow the prompt, `count` at most.
 
     Raises:
-        SoonerError: none; says how long prompt and positions are.
+        SoonerError: none may.
     """
     limit, width = max_positions(model), int(inputs["input_ids"].shape[1])
     if limit is None:
@@ -87,16 +86,14 @@ def room_for(model: Any, inputs: dict[str, Any], count: int) -> int:
 
 
 def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
-    """Returns width and height of the picture as the model sees it, in pixels; `None` if it can't
-    be told.
-
-    Models that write boxes in pixels mean pixels of this size.
+    """Returns width and height of the picture as the model sees it, in pixels, in which it writes
+    boxes; `None` if that can't be told.
     """
     grid = inputs.get("image_grid_thw")
     patch = getattr(getattr(model.config, "vision_config", None), "patch_size", None)
     if grid is None or not isinstance(patch, int):
         return None
-    _, down, across = (int(side) for side in grid[0])
+    _, down, across = grid[0].tolist()
     return across * patch, down * patch
 
 
@@ -112,7 +109,7 @@ class Cells:
     Attributes:
         side: of a square, in pixels of the page as the model sees it.
         size: width and height of the page as the model sees it, multiples of `side`.
-        least: pixels that a picture must have so that the processor does not enlarge it.
+        minimum: pixels that a picture must have so that the processor does not enlarge it.
     """
 
     side: int
@@ -175,14 +172,8 @@ def cells_of(processor: Any, inputs: Mapping[str, Any]) -> Cells | None:
     patch, merge = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
     if grid is None or len(grid) != 1 or not isinstance(patch, int) or not isinstance(merge, int):
         return None
-    _, down, across = (int(count) for count in grid[0])
-    return Cells(patch * merge, (across * patch, down * patch), _min_pixels(image))
-
-
-def _min_pixels(image: Any) -> int:
-    """Returns pixels below which a picture is enlarged; 0 for unknown."""
-    size = getattr(image, "size", None)
-    try:
-        return int(size["shortest_edge"])  # type: ignore[index]
-    except (KeyError, TypeError, AttributeError):
-        return 0
+    _, down, across = grid[0].tolist()
+    minimum = 0
+    with suppress(KeyError, TypeError, AttributeError):  # unknown
+        minimum = int(image.size["shortest_edge"])  # type: ignore[union-attr]
+    return Cells(patch * merge, (across * patch, down * patch), minimum)

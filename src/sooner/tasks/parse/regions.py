@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from ...documents import Page
@@ -62,23 +64,6 @@ class Crop:
         """Returns tokens of its longest draft."""
         return max(map(len, self.drafts), default=0)
 
-    def limit(self, is_result: bool = False) -> int:
-        """Returns most new tokens: a multiple of the longest draft, which is only about right."""
-        if is_result:
-            return TIMES * self.length + RESULT_SPARE
-        return TIMES * self.length + SPARE if self.length else EMPTY
-
-    @property
-    def confidence(self) -> float:
-        confidence = self.piece.region.confidence
-        return UNKNOWN if confidence is None else confidence
-
-    def repetition(self, limit: int, is_result: bool = False) -> int:
-        """Returns tokens that may repeat a period: no more than it was expected to say. 0
-        for any.
-        """
-        return limit if is_result or not limit else min(limit, self.length + SPARE)
-
 
 @dataclass
 class Verified:
@@ -115,7 +100,9 @@ class RegionStage:
         # Drafts of this stage are a pipeline's, those of the second are the target's own.
         self.experience = Experience()
         self.eos = eos_ids(target.model)
-        self._lengths: dict[str, int] = {}
+        self._words = cache(  # tokens of what is asked about a crop
+            lambda prompt: len(target.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        )
 
     async def __call__(
         self,
@@ -162,18 +149,12 @@ class RegionStage:
                 picture = page.crop(bbox, self.settings.margin)
             else:
                 picture = cells.crop(seen, bbox, page.size)
-            slots = self._words(piece) + picture.shape[0] * picture.shape[1] // side**2
+            slots = (
+                self._words(self._prompt(piece)) + picture.shape[0] * picture.shape[1] // side**2
+            )
             drafts = region_drafts(self.target.tokenizer, piece, self.eos)
             crops.append(Crop(piece, picture, drafts, slots))
         return crops
-
-    def _words(self, piece: Piece) -> int:
-        """Returns tokens of what is asked about a crop."""
-        prompt = self._prompt(piece)
-        if prompt not in self._lengths:
-            ids = self.target.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            self._lengths[prompt] = len(ids)
-        return self._lengths[prompt]
 
     def _prompt(self, piece: Piece) -> str:
         return (piece.question or self.ask.about(piece.region)).prompt
@@ -226,13 +207,22 @@ class RegionStage:
             self.target.model,
             self.ask.template,
         )
-        limits = [crop.limit(is_result) for crop in crops]
+        # A draft is only about right, and a crop says no more of a period than is expected.
+        limits = [
+            TIMES * crop.length + (RESULT_SPARE if is_result else SPARE)
+            if crop.length or is_result
+            else EMPTY
+            for crop in crops
+        ]
+        repetition = [settings.repetition] * len(crops)
+        if not is_result:
+            repetition = [min(settings.repetition, crop.length + SPARE) for crop in crops]
         room = room_for(self.target.model, inputs, min(max(limits), settings.max_new_tokens))
         return DecodeRequest(
             "regions",
             inputs,
             limits=[min(limit, room) for limit in limits],
-            repetition=[crop.repetition(settings.repetition, is_result) for crop in crops],
+            repetition=repetition,
             drafts=[[crop.drafts] for crop in crops],
             verification=settings.verification(self.experience),
             seconds=settings.timeout,
@@ -267,32 +257,28 @@ def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
 
 def affordable(crops: Sequence[Crop], slots: float) -> list[Crop]:
     """Returns the regions that so many prompt tokens have room for, the least sure ones first."""
-    selected: list[Crop] = []
-    for crop in sorted(crops, key=lambda crop: crop.confidence):
-        slots -= crop.slots
-        if slots < 0:
-            break
-        selected.append(crop)
-    return selected
+
+    def confidence(crop: Crop) -> float:
+        value = crop.piece.region.confidence
+        return UNKNOWN if value is None else value
+
+    ordered = sorted(crops, key=confidence)
+    spent = accumulate(crop.slots for crop in ordered)
+    return [crop for crop, total in zip(ordered, spent, strict=True) if total <= slots]
 
 
 def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
-    """Returns crops of similar size together, so that little of a batch is padding.
-
-    Args:
-        rows: of a batch, at most.
+    """Returns crops of similar size together, `rows` at most, so that little of a batch is
+    padding.
     """
-    result: list[list[Crop]] = []
-    real = 0
+    result: list[list[Crop]] = [[]]
     for crop in sorted(crops, key=lambda crop: -crop.slots):  # the first of a batch is the widest
-        now = result[-1] if result else []
-        is_full = len(now) == rows
-        if not now or is_full or (len(now) + 1) * now[0].slots > PADDED * (real + crop.slots):
+        batch = [*result[-1], crop]
+        padded = len(batch) * batch[0].slots
+        if len(batch) > rows or padded > PADDED * sum(entry.slots for entry in batch):
             result.append([])
-            real = 0
         result[-1].append(crop)
-        real += crop.slots
-    return result
+    return [batch for batch in result if batch]
 
 
 def is_worth_a_look(bbox: Box, page: Page) -> bool:

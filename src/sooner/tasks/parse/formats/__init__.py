@@ -6,7 +6,6 @@ document's file is derived from its pages, so that writing it twice gives the sa
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,35 +24,32 @@ class FileFormat:
 
     Attributes:
         suffix: of its files, without the first dot.
-        page: writes a page's own file; `None` for formats that have files of documents alone.
-        document: writes a document's file, from its pages in order (consumed one by one) and the
+        document: yields a document's file, from its pages in order (consumed one by one) and the
             facts of the document as a whole (`delivery.document_info`).
-        pages: makes pages ready for `document`; `None` takes them as they were parsed.
+        page: writes a page's own file; `None` for formats that have files of documents alone.
         needs: a package that it needs, which the extra of its name brings.
     """
 
     suffix: str
-    page: Callable[[ParsedPage], bytes] | None
     document: Callable[..., Iterator[bytes]]
-    pages: Callable[[Iterable[ParsedPage]], Iterator[DocumentPage]] | None = None
+    page: Callable[[ParsedPage], bytes] | None = None
     needs: str = ""
 
 
-def _later(module: str) -> Callable[..., Iterator[bytes]]:
-    """Returns the writer of documents of a module that needs a package, imported on first use."""
+def _docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    from . import docling  # which may be missing
 
-    def document(pages: Iterable[Any], info: dict[str, Any]) -> Iterator[bytes]:
-        writer = importlib.import_module(f".{module}", __name__)
-        yield from writer.document(pages, info)
+    return docling.document(pages, info)
 
-    return document
 
+JSON = "json"
+"""The format of pages as they were parsed; in others what goes on over pages is joined."""
 
 FORMATS = {
-    "md": FileFormat("md", texts.markdown_page, texts.markdown_document, joined_pages),
-    "json": FileFormat("json", texts.json_page, texts.json_document),
-    "html": FileFormat("html", texts.html_page, texts.html_document, joined_pages),
-    "docling": FileFormat("docling.json", None, _later("docling"), joined_pages, "docling_core"),
+    "md": FileFormat("md", texts.markdown_document, texts.markdown_page),
+    JSON: FileFormat("json", texts.json_document, texts.json_page),
+    "html": FileFormat("html", texts.html_document, texts.html_page),
+    "docling": FileFormat("docling.json", _docling, needs="docling_core"),
 }
 
 WITH_FURNITURE = ("md", "html")
@@ -101,10 +97,10 @@ def render_document(
             `failed`.
         furniture: keep page headers and footers in formats of `WITH_FURNITURE`.
     """
-    form = FORMATS[format_]
-    if form.pages is None:
-        return form.document(pages, info)
-    ready = form.pages(pages)
+    write = FORMATS[format_].document
+    if format_ == JSON:
+        return write(pages, info)
+    joined = joined_pages(pages)
     if format_ in WITH_FURNITURE and not furniture:
-        ready = (page.without_furniture() for page in ready)
-    return form.document(ready, info)
+        joined = (page.without_furniture() for page in joined)
+    return write(joined, info)
