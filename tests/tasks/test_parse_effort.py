@@ -148,13 +148,13 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
     assert tried <= COLD + ENOUGH + 2
 
 
-def test_a_budget_is_a_share_of_the_cheapest_page() -> None:
+def test_a_budget_is_a_share_of_the_cheapest_page(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = StageChoice()
     assert not choice.budget(160, 50).is_enough  # nothing known
     for forwards in (20, 20, 200, 10):
         choice.add("page", 1, 1.0, PageCost(100, forwards, forwards / 10, 0.01))
     choice.add("page", 1, 1.0, PageCost(0, 99, 9.0))  # without a draft: no measure of any
-    choice.share = 1.0
+    monkeypatch.setattr(StageChoice, "share", 1.0)
     for letters, forwards, seconds in ((200, 10, 1.5), (50, 5, 1.0)):
         budget = choice.budget(letters, 50)
         slots = PREFILL * seconds / 0.01

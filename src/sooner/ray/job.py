@@ -22,8 +22,8 @@ from ..errors import SoonerError
 from ..storage import ObjectError
 from ..tasks.parse.job import DocumentJob
 from ..tasks.parse.output import DocumentWork, ParseOutput
+from ..tasks.parse.records import PageTask, document_at
 from ..tasks.parse.result import Counts
-from ..tasks.parse.worker import document_at
 from .cluster import LOCAL, connected
 from .nodes import CPUS, LIGHT, check_nodes, connected_nodes, gpus_of_actors
 from .parser import IN_FLIGHT, Batch, ParserStage, Row, batch_of, rows_of
@@ -195,9 +195,7 @@ class RayJob(DocumentJob):
         if len(pages) >= counts["left"]:  # its last page
             del self._pages[number]
             work = DocumentWork(
-                document_at(row["path"], Path(row["place"])),
-                row["hash"],
-                self.output.settings_hash,
+                PageTask(row["path"], row["place"], row["hash"], self.output.settings_hash, 0),
                 of=counts["of"],
                 numbers=self.output.intake.pages.select(counts["of"]),
                 written={page for page, is_written in pages.items() if is_written},
@@ -233,7 +231,7 @@ def _rows(output: ParseOutput, number: int, source: str, place: str) -> Iterator
             if not work.left and not work.is_delivered:
                 output.finish(work)
     except ObjectError as error:  # its files can't be written
-        work = DocumentWork(document, "", output.settings_hash)
+        work = DocumentWork(output.whole(document))
         line = output.fail(work, str(error))
     counts = {
         "document": number, "of": work.of, "left": len(work.left), "before": work.done,
@@ -244,7 +242,7 @@ def _rows(output: ParseOutput, number: int, source: str, place: str) -> Iterator
             # Columns are Unicode, which names of files need not be.
             "path": source.encode(errors="backslashreplace").decode(),
             "place": place.encode(errors="backslashreplace").decode(),
-            "hash": work.input_hash,
+            "hash": work.whole.input_hash,
             "page": page,
             "line": json.dumps(line),
             "counts": json.dumps(counts),

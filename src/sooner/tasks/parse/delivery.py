@@ -57,19 +57,21 @@ class Delivery:
         figures = {"figures": sorted(self.figures)} if self.figures else {}
         return figures if self.furniture else {**figures, "furniture": False}
 
-    def files(self, place: Path, number: int) -> list[Path]:
-        """Returns files that every page has, below the folder."""
-        return [page_file(place, number, kind) for kind in self.formats if kind in PAGED]
+    def files(self, place: Path, number: int) -> dict[str, str]:
+        """Returns files that every page has, below the folder, by format."""
+        kinds = [kind for kind in self.formats if kind in PAGED]
+        return {kind: page_file(place, number, kind).as_posix() for kind in kinds}
 
-    def files_of(self, place: Path, parsed: ParsedPage) -> list[Path]:
+    def files_of(self, place: Path, parsed: ParsedPage) -> list[str]:
         """Returns files of a page, those of its figures included."""
-        regions = named(parsed, self.figures).regions
-        figures = [place / region.picture for region in regions if region.picture]
-        return [*self.files(place, parsed.number), *figures]
+        pictures = [region.picture for region in named(parsed, self.figures).regions]
+        figures = [(place / picture).as_posix() for picture in pictures if picture]
+        return [*self.files(place, parsed.number).values(), *figures]
 
-    def document_files(self, place: Path) -> dict[str, Path]:
+    def document_files(self, place: Path) -> dict[str, str]:
         """Returns files of a document below the folder, by format."""
-        return {name: document_file(place, FORMATS[name].suffix) for name in self.formats}
+        suffixes = {kind: FORMATS[kind].suffix for kind in self.formats}
+        return {kind: document_file(place, end).as_posix() for kind, end in suffixes.items()}
 
     def check(self, document: Document) -> None:
         """Refuse, before any work, what could not be written afterwards.
@@ -88,7 +90,7 @@ class Delivery:
                 "a file; choose another folder with -o"
             )
         for file in self.document_files(document.place).values():
-            self.store.exists(file.as_posix())
+            self.store.exists(file)
 
     def is_in_place_of(self, document: Document) -> bool:
         """Returns whether a document itself lies where the folder of its pages would be."""
@@ -100,56 +102,69 @@ class Delivery:
         pages: list[str] = []
         for number, line in lines.items():
             if line["status"] != FAILED:
-                expected = {name.as_posix() for name in self.files(place, number)}
+                expected = {*self.files(place, number).values()}
                 if not expected <= {*line["files"]} or line.get("choices", {}) != self.choices:
                     return False
                 pages += line["files"]
-        names = [name.as_posix() for name in self.document_files(place).values()] if pages else []
+        names = [*self.document_files(place).values()] if pages else []
         if self.store.local_path() is None:
             there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
             return {*pages} <= there and all(map(self.store.exists, names))
         return all(map(self.store.exists, (*pages, *names)))
 
-    def write_page(self, place: Path, page: Page | None, parsed: ParsedPage) -> list[Path]:
-        """Write a page's files, and return them.
+    def write_page(self, place: Path, page: Page | None, parsed: ParsedPage) -> None:
+        """Write a page's files.
 
         Args:
             page: its picture; not looked at where no `figures` are wanted.
         """
         parsed = named(parsed, self.figures)
-        files: dict[Path, Data] = {
-            name: render_page(name.suffix[1:], parsed) for name in self.files(place, parsed.number)
-        }
+        kinds = self.files(place, parsed.number).items()
+        files: dict[str, Data] = {name: render_page(kind, parsed) for kind, name in kinds}
         if page is not None:
-            files |= {place / name: data for name, data in crops(page, parsed).items()}
+            pictures = crops(page, parsed).items()
+            files |= {(place / name).as_posix(): data for name, data in pictures}
         self._write(files)
-        return [*files]
 
-    def line(self, task: PageTask, parsed: ParsedPage, files: Sequence[Path] = ()) -> Line:
-        """Returns the manifest's line of a page with files below the folder."""
+    def line(self, task: PageTask, parsed: ParsedPage, is_written: bool = True) -> Line:
+        """Returns the manifest's line of a page; one that failed has no files."""
+        has_files = is_written and parsed.status != FAILED
+        # A page that never ended, or that no model read, says nothing about speed.
+        last = parsed.last if parsed.counts_for_speed and parsed.stages else None
         return {
             "document": task.place,
             "page": parsed.number,
-            **parsed.summary(),
+            "status": parsed.status,
+            "reason": parsed.reason,
+            "mode": parsed.mode,
+            "set_aside": parsed.set_aside,
+            "drafter": parsed.drafter,
+            "tokens": parsed.last.tokens,
+            "steps": parsed.last.steps,
+            "truncated": parsed.truncated,
+            "repaired": parsed.repaired,
+            "mean_acceptance_length": last and last.mean_acceptance_length,
+            "aal": last and last.aal,
+            "tokens_per_second": last and last.tokens_per_second,
+            "notes": parsed.notes,
             "source": task.path,
             "input_hash": public_hash(task.input_hash),
             "settings_hash": task.settings_hash,
-            "files": [file.as_posix() for file in files],
+            "files": self.files_of(Path(task.place), parsed) if has_files else [],
             "regions": len(parsed.regions),
             "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
             **({} if parsed.compared is None else {"compared": parsed.compared}),
             **({"choices": self.choices} if self.choices else {}),
         }
 
-    def _write(self, files: Mapping[Path, Data]) -> None:
+    def _write(self, files: Mapping[str, Data]) -> None:
         """Write files, at once where each of them waits for a network."""
         if self.store.local_path() is not None:
             for name, data in files.items():
-                self.store.write(name.as_posix(), data)
+                self.store.write(name, data)
         elif files:
-            names = [name.as_posix() for name in files]
             with ThreadPoolExecutor(min(len(files), AT_ONCE)) as crew:
-                list(crew.map(self.store.write, names, files.values()))
+                list(crew.map(self.store.write, files, files.values()))
 
     def write_document(
         self, place: Path, info: dict[str, Any], pages: Callable[[], Iterable[ParsedPage]]
@@ -160,7 +175,7 @@ class Delivery:
             info: what is said of it as a whole, see `document_info`.
             pages: gives its pages in order, again for each file.
         """
-        files: dict[Path, Data] = {}
+        files: dict[str, Data] = {}
         for format_, name in self.document_files(place).items():
             parsed = (named(page, self.figures) for page in pages())
             files[name] = render_document(format_, parsed, info, self.furniture)

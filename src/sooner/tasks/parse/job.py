@@ -249,7 +249,7 @@ class ParseJob(DocumentJob):
             if self.output.debug:
                 raise
             problem = error_line(error)
-        return DocumentWork(document, "", self.output.settings_hash), problem
+        return DocumentWork(self.output.whole(document)), problem
 
     async def _page(self, worker: PageWorker, work: DocumentWork, number: int) -> None:
         """Take a page through; with a document's last page its files are written."""

@@ -26,7 +26,16 @@ from ...storage import Attempts, ObjectError, StorageError
 from ...storage.attempts import MAX_ATTEMPTS
 from ..identity import sha256
 from .delivery import Delivery, document_info
-from .records import BROKEN, DocumentEntry, DonePages, Line, PageRecords, PageTask, key_of
+from .records import (
+    BROKEN,
+    DocumentEntry,
+    DonePages,
+    Line,
+    PageRecords,
+    PageTask,
+    document_at,
+    key_of,
+)
 from .result import DRAFTED, FAILED, ParsedPage
 
 IN_MEMORY = 64
@@ -71,9 +80,7 @@ class DocumentWork:
     """Holds a document and its pages.
 
     Attributes:
-        document: what.
-        input_hash: of the file's content, or what stands for it; see `key_of`.
-        settings_hash: of how.
+        whole: the document, as its page 0.
         of: pages that it has.
         numbers: pages that are wanted.
         left: those of them that are to be done now; page 0 where it can't be opened.
@@ -84,9 +91,7 @@ class DocumentWork:
         waiting: how many of `left` have not ended.
     """
 
-    document: Document
-    input_hash: str
-    settings_hash: str
+    whole: PageTask
     of: int = 0
     numbers: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
@@ -96,14 +101,8 @@ class DocumentWork:
     written: set[int] = field(default_factory=set)
     waiting: int = 0
 
-    @property
-    def place(self) -> str:
-        return self.document.place.as_posix()
-
     def task(self, number: int) -> PageTask:
-        return PageTask(
-            self.document.source, self.place, self.input_hash, self.settings_hash, number
-        )
+        return replace(self.whole, number=number)
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,11 @@ class ParseOutput:
         """The attempts at pages, which stay where processes died."""
         return Attempts(self.delivery.store, self.attempts)
 
+    def whole(self, document: Document, input_hash: str = "") -> PageTask:
+        """Returns page 0 of a document, which stands for all of it."""
+        place = document.place.as_posix()
+        return PageTask(document.source, place, input_hash, self.settings_hash, 0)
+
     def plan(self, document: Document) -> DocumentWork:
         """Returns what is to be done of a document, which is hashed, and opened if it is not known.
 
@@ -146,40 +150,37 @@ class ParseOutput:
             SoonerError: a model has verified its files, and these pages are drafts.
         """
         self.delivery.check(document)
-        work = self._planned(document)
-        if not work.is_delivered:
-            self.records.forget_entry(work.place)
-        return work
-
-    def _planned(self, document: Document) -> DocumentWork:
-        place = document.place.as_posix()
-        hashed = ""
+        place, hashed = document.place.as_posix(), ""
         with suppress(SoonerError):  # it can't be read
             hashed = sha256(document.path)
-        hashed = key_of(hashed, place)
-        work = DocumentWork(document, hashed, self.settings_hash)
-        entry = self.records.entry(place)
-        if entry is not None and self.is_draft and not self.fresh:
-            check_unverified(entry)
-        if entry is not None and entry.input_hash != hashed:
-            entry = None
-        if entry is not None and not self.fresh and self._holds(entry, work):
-            return work
-        whole = work.task(0)
+        whole = self.whole(document, key_of(hashed, place))
+        work, entry = DocumentWork(whole), self.records.entry(place)
+        if entry is not None and not self.fresh:
+            if self.is_draft:
+                check_unverified(entry)
+            if entry.input_hash == whole.input_hash and self._holds(entry, work):
+                return work
+        done = DonePages() if self.fresh else self.records.of(whole)
         if self.fresh:
             for key in self.deaths.keys(f"{whole.key.rpartition('/')[0]}/"):
                 self.deaths.forget(key)
-        done = DonePages() if self.fresh else self.records.of(hashed, self.settings_hash)
         if 0 in done.aside:
             work.aside = 1
-            return work
-        if entry is not None:
-            work.of = entry.of
-        if not work.of and self.deaths.reason(whole.key) is None:
-            with self.deaths.trying(whole.key):
-                work.of = self.intake.count(document.path)
+        else:
+            if entry is not None and entry.input_hash == whole.input_hash:
+                work.of = entry.of
+            if not work.of and self.deaths.reason(whole.key) is None:
+                with self.deaths.trying(whole.key):
+                    work.of = self.intake.count(document.path)
+            self._select(work, done)
+        if not work.is_delivered:
+            self.records.forget_entry(place)
+        return work
+
+    def _select(self, work: DocumentWork, done: DonePages) -> None:
+        """Say which pages are wanted, and which of these are left."""
         if work.of and 0 in done.failed:
-            self.records.forget(whole.key, BROKEN)
+            self.records.forget(work.whole.key, BROKEN)
         work.numbers = self.intake.pages.select(work.of)
         wanted = {*work.numbers}
         parsed = done.parsed & wanted
@@ -190,7 +191,6 @@ class ParseOutput:
         work.left = left if work.of else [0]
         work.waiting = len(work.left)
         work.is_delivered = work.of > 0 and not work.numbers  # what others wanted of it stays
-        return work
 
     def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
         """Returns whether an entry's files are those that this run would write; then it says the
@@ -205,7 +205,7 @@ class ParseOutput:
             not (is_shut or is_whole)
             or any(line["settings_hash"] != self.settings_hash for line in entry.lines)
             or not all(line["set_aside"] for line in failed)
-            or not self.delivery.has(work.document.place, lines)
+            or not self.delivery.has(Path(entry.place), lines)
         ):
             return False
         work.of, work.numbers, work.is_delivered = entry.of, numbers, True
@@ -227,11 +227,12 @@ class ParseOutput:
         Raises:
             StorageError: nothing more can be written, of whatever page.
         """
-        files = list[Path]()
+        is_written = False
         if parsed.status != FAILED:
             began = time.perf_counter()
             try:
-                files = self.delivery.write_page(Path(task.place), page, parsed)
+                self.delivery.write_page(Path(task.place), page, parsed)
+                is_written = True
             except ObjectError:
                 pass  # its document fails in the end
             except StorageError:
@@ -243,7 +244,7 @@ class ParseOutput:
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
         self.records.write(task, parsed, self.fresh)
-        return self.delivery.line(task, parsed, files)
+        return self.delivery.line(task, parsed, is_written)
 
     def finish(self, work: DocumentWork) -> bool:
         """Derive a document's files from the objects of its pages, whoever parsed them, if no page
@@ -257,7 +258,7 @@ class ParseOutput:
                 one.
             StorageError: nothing more can be written, of whatever document.
         """
-        done = self.records.of(work.input_hash, work.settings_hash)
+        done = self.records.of(work.whole)
         if not {*work.numbers} <= done.numbers and 0 not in done.numbers:
             return False
         try:
@@ -275,15 +276,16 @@ class ParseOutput:
 
         What it holds may be parsed at another place, so nothing is recorded with the content.
         """
-        task = replace(work.task(0), input_hash=key_of("", work.place))
-        failed = ParsedPage(work.place, 0, FAILED, problem)
-        line = self.delivery.line(task, failed)
-        self.records.write_entry(DocumentEntry(work.place, task.input_hash, 0, [line]))
+        place = work.whole.place
+        task = replace(work.whole, input_hash=key_of("", place))
+        line = self.delivery.line(task, ParsedPage(place, 0, FAILED, problem))
+        self.records.write_entry(DocumentEntry(place, task.input_hash, 0, [line]))
         return line
 
     def _derive(self, work: DocumentWork, done: DonePages) -> None:
         """Write what is missing of a document's files, and its entry."""
-        place, lines, parsed_pages = work.document.place, list[Line](), sorted(done.parsed)
+        whole, place, lines = work.whole, Path(work.whole.place), list[Line]()
+        parsed_pages = sorted(done.parsed)
         read = lru_cache(IN_MEMORY)(lambda number: self.records.read(work.task(number)))
 
         def pages() -> Iterator[ParsedPage]:
@@ -291,7 +293,7 @@ class ParseOutput:
 
         missing = sorted(done.parsed - work.written)
         if self.delivery.figures and missing:  # only the document has the pixels
-            with fetched(work.document) as local:
+            with fetched(document_at(whole.path, place)) as local:
                 page_range = PageRange(tuple((number, number) for number in missing))
                 for page in self.intake.read(local, page_range):
                     if isinstance(page, Page) and (parsed := read(page.number)) is not None:
@@ -302,12 +304,11 @@ class ParseOutput:
         work.written |= done.parsed
         for number in sorted(done.numbers):
             if (parsed := read(number)) is not None:  # else it is to be done again
-                files = self.delivery.files_of(place, parsed) if parsed.status != FAILED else []
-                lines.append(self.delivery.line(work.task(number), parsed, files))
+                lines.append(self.delivery.line(work.task(number), parsed))
         if done.parsed:
-            info = document_info(work.task(0), lines)
+            info = document_info(whole, lines)
             self.delivery.write_document(place, info, pages)
-        self.records.write_entry(DocumentEntry(work.place, work.input_hash, work.of, lines))
+        self.records.write_entry(DocumentEntry(whole.place, whole.input_hash, work.of, lines))
 
 
 def check_unverified(entry: DocumentEntry) -> None:

@@ -15,10 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
+from ...documents import Document
 from ...io import read_line, to_line
-from ...storage import MissingObjectError, ObjectError, Store
+from ...storage import MissingObjectError, ObjectError, Store, is_url
 from ...storage.store import is_unicode
 from .result import FAILED, ParsedPage
 
@@ -65,6 +67,11 @@ class PageTask:
     def key(self) -> str:
         """Names the page in a store: the same for every place of this content."""
         return f"{self.input_hash}/{self.settings_hash}/{self.number:06d}"
+
+
+def document_at(source: str, place: Path) -> Document:
+    """Returns the document at a path or a URL."""
+    return Document(Path(source), place, source if is_url(source) else None)
 
 
 def key_of(input_hash: str, place: str) -> str:
@@ -176,11 +183,11 @@ class PageRecords:
         for end in ends or ENDS:
             self.store.remove(f"{PAGES}/{key}{end}")
 
-    def of(self, input_hash: str, settings_hash: str) -> DonePages:
-        """Returns what is kept of a document."""
+    def of(self, whole: PageTask) -> DonePages:
+        """Returns what is kept of a document, by any of its pages."""
         done = DonePages()
         by_end = dict(zip(ENDS, (done.parsed, done.aside, done.failed), strict=True))
-        folder = f"{PAGES}/{input_hash}/{settings_hash}/"
+        folder = f"{PAGES}/{whole.key.rpartition('/')[0]}/"
         for info in self.store.names(folder):
             digits, dot, end = info.name.removeprefix(folder).partition(".")
             if digits.isdigit() and dot + end in by_end:

@@ -198,27 +198,6 @@ class ParsedPage:
     def counts_for_speed(self) -> bool:
         return self.status != FAILED and self.truncated is None
 
-    def summary(self) -> dict[str, Any]:
-        """Returns how the page came about, as plain data; a page that never ended, or that no model
-        read, says nothing about speed.
-        """
-        last = self.last if self.counts_for_speed and self.stages else None
-        return {
-            "status": self.status,
-            "reason": self.reason,
-            "mode": self.mode,
-            "set_aside": self.set_aside,
-            "drafter": self.drafter,
-            "tokens": self.last.tokens,
-            "steps": self.last.steps,
-            "truncated": self.truncated,
-            "repaired": self.repaired,
-            "mean_acceptance_length": last and last.mean_acceptance_length,
-            "aal": last and last.aal,
-            "tokens_per_second": last and last.tokens_per_second,
-            "notes": self.notes,
-        }
-
     def encodable(self, **changes: Any) -> ParsedPage:
         """Returns the page with `changes`, and with U+FFFD for lone surrogates, which a model's
         JSON or a file's text may hold.
@@ -234,13 +213,6 @@ class ParsedPage:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data."""
         return asdict(self)
-
-    def contents(self) -> dict[str, Any]:
-        """Plain data without `FIGURES`: the same for whoever parses the page, however fast."""
-        data = {name: value for name, value in asdict(self).items() if name not in FIGURES}
-        for region in data["regions"]:
-            del region["acceptance"]
-        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ParsedPage:

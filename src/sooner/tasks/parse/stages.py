@@ -90,32 +90,25 @@ class StageChoice:
     disturbed can't move it. All of stage 1 and the page's decoding count.
 
     Attributes:
-        share: of what the page alone is expected to cost. It doubles with every page on which
-            stage 1 paid, up to the whole, and falls back where it does not.
         ways: what pages took.
         recent: what passes over pages cost.
     """
 
     def __init__(self) -> None:
-        self.share = TRIAL
         self.recent: deque[PageCost] = deque(maxlen=RECENT)
         self.ways = Quickest(
-            (PAGE, BOTH),
-            trials=ENOUGH,
-            cold=COLD,
-            margin=1 / (1 - GAIN),
-            again=AGAIN,
+            (PAGE, BOTH), trials=ENOUGH, cold=COLD, margin=1 / (1 - GAIN), again=AGAIN,
             rarely=RARELY,
-        )
+        )  # fmt: skip
+
+    @property
+    def share(self) -> float:
+        """Of what the page alone is expected to cost: all of it where stage 1 pays."""
+        return 1.0 if self.ways.is_known() and self.ways.best() == BOTH else TRIAL
 
     def add(self, way: str, tokens: int, seconds: float, cost: PageCost | None = None) -> None:
         """What a page took; one of no tokens, or that never ended (0), counts as tried only."""
-        was_known = self.ways.is_known()
         self.ways.add(way, 1, seconds / tokens if tokens else None)
-        if was_known and self.ways.best() == PAGE:
-            self.share = TRIAL
-        elif was_known and way == BOTH:
-            self.share = min(2 * self.share, 1.0)
         if cost is not None and cost.letters:
             self.recent.append(cost)
 

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 from ...documents import BrokenPage, Document, Page, PageDraft, PageRange, fetched
 from ...documents.drafters import PageDrafter
 from ...errors import SoonerError, error_line, is_device_fault
-from ...storage import StorageError, is_url
+from ...storage import StorageError
 from .output import Intake, ParseOutput
-from .records import Line, PageTask
+from .records import Line, PageTask, document_at
 from .result import FAILED, ParsedPage
 
 T = TypeVar("T")
@@ -296,11 +296,6 @@ class PageWorker:
                 self._parsing.release()
                 self._slots.release()
         return self._parser
-
-
-def document_at(source: str, place: Path) -> Document:
-    """Returns the document at a path or a URL."""
-    return Document(Path(source), place, source if is_url(source) else None)
 
 
 def in_thread(call: Callable[..., T], *args: Any) -> asyncio.Future[T]:

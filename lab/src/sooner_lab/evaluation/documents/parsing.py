@@ -30,10 +30,10 @@ class PredictionFiles(Delivery):
     formats: tuple[str, ...] = ("md",)
     kind: str = ""
 
-    def files(self, place: Path, number: int) -> list[Path]:
-        return [Path(page_name(self.kind, PurePosixPath(place.as_posix()), number))]
+    def files(self, place: Path, number: int) -> dict[str, str]:
+        return {"md": str(page_name(self.kind, PurePosixPath(place.as_posix()), number))}
 
-    def document_files(self, place: Path) -> dict[str, Path]:
+    def document_files(self, place: Path) -> dict[str, str]:
         """Documents have no files of their own."""
         return {}
 

@@ -113,7 +113,4 @@ def _number(text: str) -> int | None:
     if not text or set(text) - set(ROMAN):
         return None
     values = [ROMAN[letter] for letter in text]
-    return sum(
-        -value if any(later > value for later in values[place + 1 : place + 2]) else value
-        for place, value in enumerate(values)
-    )
+    return sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0], strict=True))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from ....documents import Region, page_html
 from ....documents.regions import PAGE_FOOTER, PAGE_HEADER, PICTURE
-from ..result import ParsedPage
+from ..result import FIGURES, ParsedPage
 from .figures import figure_address, with_pictures
 from .joined_pages import DocumentPage, folder_of
 
@@ -77,9 +78,12 @@ def _elements(page: DocumentPage, folder: str) -> Iterator[str]:
 
 
 def json_page(parsed: ParsedPage) -> bytes:
-    """Returns a page, its headers and footers told apart, too."""
-    data = parsed.contents()
+    """Returns a page without figures of how it was parsed, the same whoever did that, however
+    fast; its headers and footers stand apart, too.
+    """
+    data = {name: value for name, value in asdict(parsed).items() if name not in FIGURES}
     for region in data["regions"]:
+        del region["acceptance"]
         if not region["picture"]:
             del region["picture"]
     for name, label in (("headers", PAGE_HEADER), ("footers", PAGE_FOOTER)):
