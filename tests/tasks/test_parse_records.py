@@ -11,7 +11,7 @@ import pytest
 from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import FAILED, ParsedPage, ParsedRegion, StageStats
-from sooner.tasks.parse.records import PAGES, PageRecords, PageTask
+from sooner.tasks.parse.records import ASIDE, BROKEN, PAGES, PARSED, PageRecords, PageTask
 from tasks.parse_jobs import listing
 
 WHOLE = ParsedPage(
@@ -76,12 +76,11 @@ def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
     records.write(task(4), replace(failed, number=4, set_aside=True))
     records.write(task(5, "t"), replace(failed, number=5))
     assert records.read(task(3)).status == "PARTIAL"
-    done = records.of(task(0))
-    assert (done.parsed, done.aside, done.numbers) == ({3}, {4}, {3, 4})
-    assert records.of(task(0, "t")).failed == {5}
+    assert records.of(task(0)) == {3: PARSED, 4: ASIDE}
+    assert records.of(task(0, "t")) == {5: BROKEN}
     records.forget("i/s/000003", ".json")
     assert records.read(task(3)).status == FAILED
-    assert records.of(replace(task(0), input_hash="unknown")).numbers == set()
+    assert records.of(replace(task(0), input_hash="unknown")) == {}
     assert records.read(task(9)) is None
     records.write(task(3), failed, is_fresh=True)
     records.write(task(3), WHOLE)

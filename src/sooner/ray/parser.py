@@ -124,7 +124,7 @@ class ParserStage:
             self.worker = PageWorker(
                 intake or (output.intake if output else Intake()), lambda: parser,
                 guard(make_drafter(drafter, **(drafter_options or {})), drafter, timeout),
-                output=output, notes_of=notes_of, debug=bool(output and output.debug),
+                output=output, notes_of=notes_of,
             )  # fmt: skip
         except SoonerError as error:  # an actor that does not come up would be started for ever
             self._error = error

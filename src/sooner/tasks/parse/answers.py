@@ -159,9 +159,10 @@ def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) 
         seen: the size in which boxes are said, if it is not that.
     """
     target = FORMS[form]
+    text = unwrapped(text, target.fences)
     if target.has_boxes:
-        return _boxed(target, unwrapped(text, target.fences), size, seen)
-    text = target.body(unwrapped(text, target.fences))
+        return _boxed(target, text, size, seen)
+    text = target.body(text)
     regions = placed(text, draft.regions)
     texts = [region.drafts[0] if region.drafts else "" for region in regions]
     return Reading(f"{text.strip()}\n" if text.strip() else "", regions, texts)

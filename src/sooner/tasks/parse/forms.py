@@ -78,10 +78,7 @@ class FamilyPrompts:
     def about(self, region: Region) -> CropPrompt:
         """Returns what is asked about a region's crop."""
         is_code = region.label == TEXT and any(text.startswith(FENCE) for text in region.drafts)
-        return self.of(CODE if is_code and CODE in self.by_label else region.label)
-
-    def of(self, label: str) -> CropPrompt:
-        """Returns what is asked about crops of a label, or of `CODE`."""
+        label = CODE if is_code and CODE in self.by_label else region.label
         other = CropPrompt(self.region or self.page, self.region_form or self.form)
         return self.by_label.get(label, other)
 

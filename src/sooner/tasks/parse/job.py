@@ -176,7 +176,7 @@ class ParseJob(DocumentJob):
 
         worker = PageWorker(
             self.output.intake, timed, self.drafter, workers=self.workers, output=self.output,
-            notes_of=self.notes_of, debug=self.output.debug,
+            notes_of=self.notes_of,
         )  # fmt: skip
         try:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -27,9 +27,10 @@ from ...storage.attempts import MAX_ATTEMPTS
 from ..identity import sha256
 from .delivery import Delivery, document_info
 from .records import (
+    ASIDE,
     BROKEN,
+    PARSED,
     DocumentEntry,
-    DonePages,
     Line,
     PageRecords,
     PageTask,
@@ -160,11 +161,11 @@ class ParseOutput:
                 check_unverified(entry)
             if entry.input_hash == whole.input_hash and self._holds(entry, work):
                 return work
-        done = DonePages() if self.fresh else self.records.of(whole)
+        done = {} if self.fresh else self.records.of(whole)
         if self.fresh:
             for key in self.deaths.keys(f"{whole.key.rpartition('/')[0]}/"):
                 self.deaths.forget(key)
-        if 0 in done.aside:
+        if done.get(0) == ASIDE:
             work.aside = 1
         else:
             if entry is not None and entry.input_hash == whole.input_hash:
@@ -177,17 +178,15 @@ class ParseOutput:
             self.records.forget_entry(place)
         return work
 
-    def _select(self, work: DocumentWork, done: DonePages) -> None:
+    def _select(self, work: DocumentWork, done: Mapping[int, str]) -> None:
         """Say which pages are wanted, and which of these are left."""
-        if work.of and 0 in done.failed:
+        if work.of and done.get(0) == BROKEN:
             self.records.forget(work.whole.key, BROKEN)
         work.numbers = self.intake.pages.select(work.of)
-        wanted = {*work.numbers}
-        parsed = done.parsed & wanted
-        aside = (done.aside - parsed) & wanted
-        work.done, work.aside = len(parsed), len(aside)
+        ends = [done.get(number) for number in work.numbers]
+        work.done, work.aside = ends.count(PARSED), ends.count(ASIDE)
         # What is wrong with the document as a whole comes to light where it is read.
-        left = [number for number in work.numbers if number not in parsed | aside]
+        left = [number for number in work.numbers if done.get(number) not in (PARSED, ASIDE)]
         work.left = left if work.of else [0]
         work.waiting = len(work.left)
         work.is_delivered = work.of > 0 and not work.numbers  # what others wanted of it stays
@@ -259,7 +258,7 @@ class ParseOutput:
             StorageError: nothing more can be written, of whatever document.
         """
         done = self.records.of(work.whole)
-        if not {*work.numbers} <= done.numbers and 0 not in done.numbers:
+        if not {*work.numbers} <= done.keys() and 0 not in done:
             return False
         try:
             self._derive(work, done)
@@ -282,16 +281,16 @@ class ParseOutput:
         self.records.write_entry(DocumentEntry(place, task.input_hash, 0, [line]))
         return line
 
-    def _derive(self, work: DocumentWork, done: DonePages) -> None:
+    def _derive(self, work: DocumentWork, done: Mapping[int, str]) -> None:
         """Write what is missing of a document's files, and its entry."""
         whole, place, lines = work.whole, Path(work.whole.place), list[Line]()
-        parsed_pages = sorted(done.parsed)
+        parsed_pages = sorted(number for number, end in done.items() if end == PARSED)
         read = lru_cache(IN_MEMORY)(lambda number: self.records.read(work.task(number)))
 
         def pages() -> Iterator[ParsedPage]:
             return filter(None, map(read, parsed_pages))
 
-        missing = sorted(done.parsed - work.written)
+        missing = [number for number in parsed_pages if number not in work.written]
         if self.delivery.figures and missing:  # only the document has the pixels
             with fetched(document_at(whole.path, place)) as local:
                 page_range = PageRange(tuple((number, number) for number in missing))
@@ -301,11 +300,11 @@ class ParseOutput:
         else:
             for parsed in filter(None, map(read, missing)):
                 self.delivery.write_page(place, None, parsed)
-        work.written |= done.parsed
-        for number in sorted(done.numbers):
+        work.written |= {*parsed_pages}
+        for number in sorted(done):
             if (parsed := read(number)) is not None:  # else it is to be done again
                 lines.append(self.delivery.line(work.task(number), parsed))
-        if done.parsed:
+        if parsed_pages:
             info = document_info(whole, lines)
             self.delivery.write_document(place, info, pages)
         self.records.write_entry(DocumentEntry(whole.place, whole.input_hash, work.of, lines))

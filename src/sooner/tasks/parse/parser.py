@@ -145,20 +145,22 @@ class PageParser:
 
     def __init__(self, pair: ModelPair, settings: ParseSettings | None = None) -> None:
         self.pair, self.target = pair, pair.target
-        self.settings = parse_settings = settings or ParseSettings()
+        self.settings = settings = settings or ParseSettings()
         kind = getattr(pair.target.model.config, "model_type", "")
-        known = known_habits(pair.target.name, kind, parse_settings.family).ask
+        known = known_habits(pair.target.name, kind, settings.family).ask
         self.ask = ask_of(
             known or (FamilyPrompts(pair.prompt) if pair.prompt else None),
-            parse_settings.prompt,
-            parse_settings.region_prompt,
-            parse_settings.form,
+            settings.prompt,
+            settings.region_prompt,
+            settings.form,
         )
         message_of(self.target.processor, self.ask.page, self.ask.template)
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
-        self.regions = RegionStage(self.target, parse_settings, self.ask)
+        self.regions = RegionStage(self.target, settings, self.ask)
         self.choice = StageChoice()
+        # Below threshold 1 the text depends on stage 1, and is not to depend on the clock.
+        self.is_measured = settings.stages == "auto" and settings.acceptance_threshold == 1
 
     def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         """Parse a page.
@@ -191,10 +193,9 @@ class PageParser:
         )
 
     async def _parse(self, page: Page, draft: PageDraft | None, decoder: PageDecoder) -> ParsedPage:
-        settings, stages = self.settings, self.settings.stages
+        stages = self.settings.stages
         if stages == "auto":
-            is_measured = settings.acceptance_threshold == 1 and draft is not None
-            stages = self.choice.ways.pick() if is_measured else BOTH
+            stages = self.choice.ways.pick() if self.is_measured and draft is not None else BOTH
         work = _Work(page, draft or NO_DRAFT, decoder, _notes(draft or NO_DRAFT))
         await decoder.call(self._see, work)
         if stages != PAGE and work.draft.regions:
@@ -219,14 +220,11 @@ class PageParser:
 
     async def _read_regions(self, work: _Work, is_result: bool) -> None:
         """Stage 1, within its budget; there is none where what it reads is the result."""
-        settings, budget = self.settings, None
+        budget = None
         if not is_result:
-            is_measured = settings.stages == "auto" and settings.acceptance_threshold == 1
-            budget = (
-                self.choice.budget(work.letters, work.width)
-                if is_measured
-                else StageBudget.fixed(work.letters)
-            )
+            budget = StageBudget.fixed(work.letters)
+            if self.is_measured:
+                budget = self.choice.budget(work.letters, work.width)
             if not budget.is_enough:
                 return
         work.pieces = region_pieces(work.draft, self.ask)

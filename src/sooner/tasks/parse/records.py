@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -91,25 +91,6 @@ def public_hash(input_hash: str) -> str:
     return "" if input_hash.startswith(UNREADABLE) else input_hash
 
 
-@dataclass
-class DonePages:
-    """Numbers of the pages of a document that have objects, of some settings.
-
-    Attributes:
-        parsed: pages with a text.
-        aside: pages that are not tried again.
-        failed: pages that are.
-    """
-
-    parsed: set[int] = field(default_factory=set)
-    aside: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)
-
-    @property
-    def numbers(self) -> set[int]:
-        return self.parsed | self.aside | self.failed
-
-
 @dataclass(frozen=True)
 class DocumentEntry:
     """A document whose files are all there.
@@ -183,15 +164,19 @@ class PageRecords:
         for end in ends or ENDS:
             self.store.remove(f"{PAGES}/{key}{end}")
 
-    def of(self, whole: PageTask) -> DonePages:
-        """Returns what is kept of a document, by any of its pages."""
-        done = DonePages()
-        by_end = dict(zip(ENDS, (done.parsed, done.aside, done.failed), strict=True))
+    def of(self, whole: PageTask) -> dict[int, str]:
+        """Returns how the names of the objects end that count, by number of the page.
+
+        Args:
+            whole: any page of the document.
+        """
+        done: dict[int, str] = {}
         folder = f"{PAGES}/{whole.key.rpartition('/')[0]}/"
         for info in self.store.names(folder):
             digits, dot, end = info.name.removeprefix(folder).partition(".")
-            if digits.isdigit() and dot + end in by_end:
-                by_end[dot + end].add(int(digits))
+            if digits.isdigit() and dot + end in ENDS:
+                number = int(digits)
+                done[number] = min(dot + end, done.get(number, BROKEN), key=ENDS.index)
         return done
 
     def entry(self, place: str) -> DocumentEntry | None:

@@ -112,7 +112,6 @@ class PageWorker:
         workers: pages that are read and drafted at a time, and ahead; 0 drafts each in its turn.
         output: takes the pages; `None` for a worker whose pages are only `parsed`.
         notes_of: notes for the pages of a document.
-        debug: let unexpected errors through.
     """
 
     def __init__(
@@ -124,10 +123,10 @@ class PageWorker:
         workers: int = 1,
         output: ParseOutput | None = None,
         notes_of: Callable[[Path], list[str]] | None = None,
-        debug: bool = False,
     ) -> None:
         self.reader = PageReader(intake)
-        self.drafter, self.output, self.notes_of, self.debug = drafter, output, notes_of, debug
+        self.drafter, self.output, self.notes_of = drafter, output, notes_of
+        self.debug = output is not None and output.debug
         self.capacity = workers + 1
         self._load = load
         self._parser: Any = None
