@@ -8,8 +8,7 @@ drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from ...documents import Page, PageDraft
 from ...engine.stats.run import APPROXIMATE, EXACT, Stats
@@ -39,8 +38,9 @@ from .decoding import (
 )
 from .forms import FamilyPrompts
 from .habits import ask_of, known_habits
-from .model_inputs import Cells, cells_of, message_of, picture_inputs, room_for, seen_size
-from .regions import RegionStage, Verified
+from .model_inputs import cells_of, message_of, picture_inputs, room_for, seen_size
+from .page_work import PageWork
+from .regions import RegionStage
 from .result import (
     LENGTH,
     PARTIAL,
@@ -49,84 +49,12 @@ from .result import (
     TIME,
     ParsedPage,
     ParsedRegion,
-    StageStats,
     parsed_region,
 )
 from .settings import ParseSettings
 from .stages import BOTH, PAGE, PageCost, StageBudget, StageChoice
 
 NO_DRAFT = PageDraft([])
-
-
-@dataclass
-class _Work:
-    """A page under way.
-
-    Attributes:
-        page: its picture.
-        draft: what drafters say of it; empty for nothing.
-        decoder: of the page.
-        notes: what went wrong.
-        inputs: the page as the model's inputs, of one row.
-        size: width and height in which the model says boxes, if that can be told.
-        cells: the model's raster of visual tokens, if it has one.
-        processor: seconds that the page's inputs took.
-        pieces: regions for stage 1.
-        verified: what stage 1 made of them.
-    """
-
-    page: Page
-    draft: PageDraft
-    decoder: PageDecoder
-    notes: list[str]
-    inputs: dict[str, Any] = field(default_factory=dict)
-    size: tuple[int, int] | None = None
-    cells: Cells | None = None
-    processor: float = 0.0
-    pieces: list[Piece] = field(default_factory=list)
-    verified: Verified = field(default_factory=Verified)
-
-    @property
-    def letters(self) -> int:
-        """How many were drafted, the best draft of each region."""
-        return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
-
-    @property
-    def width(self) -> int:
-        """Tokens of the prompt."""
-        return int(self.inputs["input_ids"].shape[1])
-
-    @property
-    def drafter(self) -> str:
-        """By whose name `HSD` keeps what it learns of the page's drafts; empty for nobody's."""
-        name = self.draft.drafter
-        # Where stage 1 read something, most drafts are the target's own.
-        return f"{name}, read on crops" if name and self.verified.stats.rows else name
-
-    def parsed(self, stats: Stats | None = None, **fields: Any) -> ParsedPage:
-        """Returns the page with what became of it.
-
-        Args:
-            stats: of stage 2.
-            fields: of `ParsedPage`.
-        """
-        page, verified = self.page, self.verified
-        runs = [verified.stats, *([] if stats is None else [stats])]
-        return ParsedPage(
-            source=page.source.name,
-            number=page.number,
-            size=page.size,
-            drafter=self.draft.drafter,
-            notes=self.notes,
-            seconds={
-                "processor": self.processor + verified.processor,
-                "vision": sum(run.seconds["vision"] for run in runs),
-                "prefill": sum(run.seconds["prefill"] for run in runs),
-                "decode": sum(run.decode_seconds for run in runs),
-                "regions": verified.seconds,
-            },
-            **fields,
-        )
 
 
 class PageParser:
@@ -196,19 +124,19 @@ class PageParser:
         stages = self.settings.stages
         if stages == "auto":
             stages = self.choice.ways.pick() if self.is_measured and draft is not None else BOTH
-        work = _Work(page, draft or NO_DRAFT, decoder, _notes(draft or NO_DRAFT))
+        work = PageWork(page, draft or NO_DRAFT, decoder, _notes(draft or NO_DRAFT))
         await decoder.call(self._see, work)
         if stages != PAGE and work.draft.regions:
             await self._read_regions(work, is_result=stages == "regions")
         if stages == "regions":
-            if work.verified.output:
+            if work.output:
                 return await decoder.call(self._assembled, work)
             work.notes.append("no regions to parse; the page was parsed as a whole")
         request = await decoder.call(self._request, work)
         (result,) = await decoder.decode([request])
         return await decoder.call(self._parsed, work, request, result)
 
-    def _see(self, work: _Work) -> None:
+    def _see(self, work: PageWork) -> None:
         """Make the page's inputs."""
         began, target = time.perf_counter(), self.target
         work.inputs = picture_inputs(
@@ -218,29 +146,26 @@ class PageParser:
         work.size = seen_size(target.model, work.inputs)
         work.processor = time.perf_counter() - began
 
-    async def _read_regions(self, work: _Work, is_result: bool) -> None:
+    async def _read_regions(self, work: PageWork, is_result: bool) -> None:
         """Stage 1, within its budget; there is none where what it reads is the result."""
-        budget = None
         if not is_result:
-            budget = StageBudget.fixed(work.letters)
+            work.budget = StageBudget.fixed(work.letters)
             if self.is_measured:
-                budget = self.choice.budget(work.letters, work.width)
-            if not budget.is_enough:
+                work.budget = self.choice.budget(work.letters, work.width)
+            if not work.budget.is_enough:
                 return
         work.pieces = region_pieces(work.draft, self.ask)
-        work.verified = await self.regions(work.page, work.pieces, work.decoder, work.cells, budget)
-        if work.verified.reason:
-            work.notes.append(f"stage 1 was left out: {work.verified.reason}")
+        await self.regions(work)
 
-    def _request(self, work: _Work) -> DecodeRequest:
+    def _request(self, work: PageWork) -> DecodeRequest:
         """Returns stage 2: one pass over the page, with what there is as an unordered set of
         drafts.
         """
         settings, form = self.settings, self.ask.form
         limit = room_for(self.target.model, work.inputs, settings.max_new_tokens)
         prefill = build_prefill(CaptionSettings(prefill=settings.prefill), self.pair, work.inputs)
-        pieces, texts = pieces_of(work.draft, form, work.size), work.verified.texts
-        pieces = with_region_texts(pieces, texts, self.ask, work.draft, work.size)
+        pieces = pieces_of(work.draft, form, work.size)
+        pieces = with_region_texts(pieces, work.texts, self.ask, work.draft, work.size)
         drafts = page_drafts(self.target.tokenizer, pieces, form, self.eos) if pieces else []
         return DecodeRequest(
             PAGE,
@@ -253,7 +178,7 @@ class PageParser:
             seconds=settings.timeout,
         )
 
-    def _parsed(self, work: _Work, request: DecodeRequest, result: DecodeResult) -> ParsedPage:
+    def _parsed(self, work: PageWork, request: DecodeRequest, result: DecodeResult) -> ParsedPage:
         """Returns the page that the target's answer is of."""
         page, form, tokenizer = work.page, self.ask.form, self.target.tokenizer
         (output,), stats = result.rows, result.stats
@@ -276,18 +201,15 @@ class PageParser:
             truncated=output.truncated,
             repaired=reading.repaired,
             mode=mode,
-            stages={
-                **_first_stage(work.verified),
-                PAGE: replace(stage_stats(stats, is_complete), mode=mode),
-            },
+            stages={PAGE: replace(stage_stats(stats, is_complete), mode=mode)},
         )
         if request.drafts is not None:
             self._learn(work, parsed, stats)
         return parsed
 
-    def _learn(self, work: _Work, parsed: ParsedPage, stats: Stats) -> None:
+    def _learn(self, work: PageWork, parsed: ParsedPage, stats: Stats) -> None:
         """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
-        last, way = parsed.last, BOTH if work.verified.stats.rows else PAGE
+        last, way = parsed.last, BOTH if work.stats.rows else PAGE
         if not parsed.counts_for_speed:
             self.choice.add(way, 0, 0.0)
             return
@@ -295,12 +217,12 @@ class PageParser:
         cost = PageCost(work.letters, last.steps, last.decode_seconds, slot)
         self.choice.add(way, last.tokens, parsed.seconds["regions"] + last.decode_seconds, cost)
 
-    def _assembled(self, work: _Work) -> ParsedPage:
+    def _assembled(self, work: PageWork) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
-        verified, regions, blocks = work.verified, list[ParsedRegion](), ""
-        cut = [output.truncated for output in verified.output.values() if output.truncated]
+        regions, blocks = list[ParsedRegion](), ""
+        cut = [output.truncated for output in work.output.values() if output.truncated]
         for piece in work.pieces:
-            output = verified.output.get(piece.place)
+            output = work.output.get(piece.place)
             text, share = self._region_text(piece, output), None
             if text:
                 blocks += text + (piece.end or "\n")
@@ -317,7 +239,7 @@ class PageParser:
             regions=regions,
             truncated=cut[0] if cut else None,
             mode=APPROXIMATE,
-            stages=_first_stage(verified),
+            stages={},
         )
 
     def _region_text(self, piece: Piece, output: DecodedRow | None) -> str:
@@ -335,11 +257,6 @@ def _notes(draft: PageDraft) -> list[str]:
         return []
     how = "" if draft.regions else "; decoded plainly"
     return [f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"]
-
-
-def _first_stage(verified: Verified) -> dict[str, StageStats]:
-    """Returns the statistics of stage 1, if it ran."""
-    return {"regions": stage_stats(verified.stats)} if verified.stats.rows else {}
 
 
 def _judged(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from ...documents import Page
 from ...documents.page import Picture
 from ...documents.regions import FORMULA, Box, clipped
-from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned import Experience
 from .contexts import Ids, Piece, decoded, region_drafts
-from .decoding import DecodedRow, DecodeRequest, DecodeResult, PageDecoder, eos_ids, release
+from .decoding import DecodedRow, DecodeRequest, DecodeResult, eos_ids, release
 from .forms import FamilyPrompts
-from .model_inputs import Cells, picture_inputs, room_for
+from .model_inputs import picture_inputs, room_for
+from .page_work import PageWork
 from .result import BUDGET
 from .settings import ParseSettings
 from .stages import StageBudget
@@ -65,27 +65,6 @@ class Crop:
         return max(map(len, self.drafts), default=0)
 
 
-@dataclass
-class Verified:
-    """Holds results of stage 1.
-
-    Attributes:
-        output: of pieces that were read, by `Piece.place`.
-        texts: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
-        stats: of all batches.
-        seconds: of everything.
-        processor: seconds of making inputs, contained in that.
-        reason: why something was left out, in one line.
-    """
-
-    output: dict[int, DecodedRow] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
-    stats: Stats = field(default_factory=lambda: Stats(rows=0))
-    seconds: float = 0.0
-    processor: float = 0.0
-    reason: str = ""
-
-
 class RegionStage:
     """Verifies the drafts of each region on its crop (section 3.1, eq. 2).
 
@@ -104,44 +83,35 @@ class RegionStage:
             lambda prompt: len(target.tokenizer(prompt, add_special_tokens=False)["input_ids"])
         )
 
-    async def __call__(
-        self,
-        page: Page,
-        pieces: Sequence[Piece],
-        decoder: PageDecoder,
-        cells: Cells | None = None,
-        budget: StageBudget | None = None,
-    ) -> Verified:
-        """Returns what the target reads in each piece's region; pieces without a box are left out.
+    async def __call__(self, work: PageWork) -> None:
+        """Read the regions of a page; pieces without a box are left out.
 
-        Args:
-            decoder: of the page, by whose clock the stage's seconds count.
-            cells: the target's raster over the page, along which regions are cut out of it as the
-                target sees it; without, they get a margin.
-            budget: that all batches together may spend. Only regions that the drafter is unsure of
-                are looked at then. Without, what the target reads is the result: every region.
+        Within a budget only regions are looked at that the drafter is unsure of. Without, what the
+        target reads is the result: every region.
         """
-        began, done = decoder.clock(), Verified()
-        if budget is not None:
-            pieces = unsure(pieces, self.settings.sure)
-        crops = await decoder.call(self._crops, page, pieces, cells)
+        decoder, budget = work.decoder, work.budget
+        began = decoder.clock()
+        crops = await decoder.call(self._crops, work)
         if budget is not None and budget.slots is not None:
             crops = affordable(crops, budget.slots)
         try:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
                     break
-                await self._verify(batch, done, budget, decoder)
+                await self._verify(batch, work)
         except SoonerError as error:
-            done.reason = str(error)
-        done.seconds = decoder.clock() - began
-        return done
+            work.notes.append(f"stage 1 was left out: {error}")
+        work.seconds = decoder.clock() - began
 
-    def _crops(self, page: Page, pieces: Sequence[Piece], cells: Cells | None) -> list[Crop]:
+    def _crops(self, work: PageWork) -> list[Crop]:
+        """Returns what the target sees of regions: they are cut out along its raster over the page,
+        if it has one, else with a margin.
+        """
+        page, cells, pieces = work.page, work.cells, work.pieces
         seen = page.picture if cells is None else cells.picture(page)
         side = SIDE if cells is None else cells.side
         crops = []
-        for piece in pieces:
+        for piece in pieces if work.budget is None else unsure(pieces, self.settings.sure):
             bbox = piece.region.bbox
             if bbox is None or not is_worth_a_look(bbox, page):
                 continue
@@ -149,9 +119,8 @@ class RegionStage:
                 picture = page.crop(bbox, self.settings.margin)
             else:
                 picture = cells.crop(seen, bbox, page.size)
-            slots = (
-                self._words(self._prompt(piece)) + picture.shape[0] * picture.shape[1] // side**2
-            )
+            tokens = picture.shape[0] * picture.shape[1] // side**2
+            slots = self._words(self._prompt(piece)) + tokens
             drafts = region_drafts(self.target.tokenizer, piece, self.eos)
             crops.append(Crop(piece, picture, drafts, slots))
         return crops
@@ -159,25 +128,19 @@ class RegionStage:
     def _prompt(self, piece: Piece) -> str:
         return (piece.question or self.ask.about(piece.region)).prompt
 
-    async def _verify(
-        self,
-        crops: Sequence[Crop],
-        done: Verified,
-        budget: StageBudget | None,
-        decoder: PageDecoder,
-    ) -> None:
+    async def _verify(self, crops: Sequence[Crop], work: PageWork) -> None:
         """Read a batch; where memory runs out, half of its rows at a time.
 
         Raises:
             MemoryRanOutError: one row is too many.
         """
-        began = time.perf_counter()
+        began, decoder = time.perf_counter(), work.decoder
         size = decoder.max_rows or len(crops)
         rows = [crops[start : start + size] for start in range(0, len(crops), size)]
         results: list[DecodeResult] = []
         try:
-            requests = [await decoder.call(self._request, item, budget) for item in rows]
-            done.processor += time.perf_counter() - began
+            requests = [await decoder.call(self._request, item, work.budget) for item in rows]
+            work.processor += time.perf_counter() - began
             results = await decoder.decode(requests)
         except Exception as error:
             if not is_out_of_memory(error):
@@ -188,15 +151,15 @@ class RegionStage:
             requests = []
             release()  # out here nothing holds on to what the failed run had allocated
             half = (len(crops) + 1) // 2
-            await self._verify(crops[:half], done, budget, decoder)
-            await self._verify(crops[half:], done, budget, decoder)
+            await self._verify(crops[:half], work)
+            await self._verify(crops[half:], work)
             return
         for item in results:
-            done.stats.merge(item.stats, done.stats.rows)
-        if budget is not None:
-            budget.spent += max(item.stats.nfe for item in results)
+            work.stats.merge(item.stats, work.stats.rows)
+        if work.budget is not None:
+            work.budget.spent += max(item.stats.nfe for item in results)
         for crop, row in zip(crops, [row for item in results for row in item.rows], strict=True):
-            await decoder.call(self._keep, crop, row, done)
+            await decoder.call(self._keep, crop, row, work)
 
     def _request(self, crops: Sequence[Crop], budget: StageBudget | None) -> DecodeRequest:
         settings, is_result = self.settings, budget is None
@@ -229,14 +192,14 @@ class RegionStage:
             budget=budget,
         )
 
-    def _keep(self, crop: Crop, output: DecodedRow, done: Verified) -> None:
+    def _keep(self, crop: Crop, output: DecodedRow, work: PageWork) -> None:
         piece = crop.piece
-        done.output[piece.place] = output
+        work.output[piece.place] = output
         if output.truncated in (None, BUDGET):
             form = self.ask.about(piece.region).form
             text = decoded(self.target.tokenizer, output.tokens, form, self.eos)
             if text:
-                done.texts[piece.place] = text
+                work.texts[piece.place] = text
 
 
 def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:

@@ -103,7 +103,7 @@ class StageChoice:
 
     @property
     def share(self) -> float:
-        """Of what the page alone is expected to cost: all of it where stage 1 pays."""
+        """Returns how much of a page's expected cost it may be: all of it where it pays."""
         return 1.0 if self.ways.is_known() and self.ways.best() == BOTH else TRIAL
 
     def add(self, way: str, tokens: int, seconds: float, cost: PageCost | None = None) -> None:
