@@ -57,7 +57,7 @@ class PageWork:
 
     @property
     def width(self) -> int:
-        """Tokens of the prompt."""
+        """Returns the number of tokens of the prompt."""
         return int(self.inputs["input_ids"].shape[1])
 
     @property
