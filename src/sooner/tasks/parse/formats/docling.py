@@ -91,14 +91,14 @@ class _Writer:
     def page(self, page: DocumentPage) -> None:
         blocks = page.blocks
         captions, within = captions_of(blocks), within_pictures(blocks, page.parsed.size)
-        used = {place for places in captions.values() for place in places} | within.keys()
         for place, block in enumerate(blocks):
-            if place not in used:
-                item = self.block(block)
-                for caption in captions.get(place, []):
-                    self.caption(item, blocks[caption])
-                for inner in [index for index, picture in within.items() if picture == place]:
-                    self.inner(item, blocks[inner])
+            if place in within or place in captions.values():
+                continue
+            item = self.block(block)
+            if place in captions:
+                self.caption(item, blocks[captions[place]])
+            for inner in [index for index, picture in within.items() if picture == place]:
+                self.inner(item, blocks[inner])
         if not blocks and page.markdown.strip():  # a page of which only the text is known
             whole = BlockPart(page.parsed.number, None, 0, len(page.markdown.strip()))
             self.text("text", page.markdown.strip(), [whole])
@@ -260,40 +260,36 @@ something, as a share of the page: scans may be pictures as a whole."""
 def within_pictures(blocks: Sequence[DocumentBlock], size: Size) -> dict[int, int]:
     """Returns places of blocks within a figure, such as the numbers at its axes, by its place."""
     boxes = [block.parts[0].bbox if len(block.parts) == 1 else None for block in blocks]
+    boxed = [(place, blocks[place].label, box) for place, box in enumerate(boxes) if box]
     figures = [
         (place, box)
-        for place, (block, box) in enumerate(zip(blocks, boxes, strict=True))
-        if block.label == PICTURE and box and area(box) <= LARGEST * size[0] * size[1]
+        for place, label, box in boxed
+        if label == PICTURE and area(box) <= LARGEST * size[0] * size[1]
     ]
-    result = {}
-    for place, (block, box) in enumerate(zip(blocks, boxes, strict=True)):
-        if block.label in (PICTURE, CAPTION) or not box:
-            continue
-        for figure, frame in figures:
-            if overlap(box, frame) >= WITHIN * area(box):
-                result[place] = figure
-    return result
+    return {
+        place: figure
+        for place, label, box in boxed
+        if label not in (PICTURE, CAPTION)
+        for figure, frame in figures
+        if overlap(box, frame) >= WITHIN * area(box)
+    }
 
 
-def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, list[int]]:
+def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
     """Returns places of captions by that of the table or picture that they stand beside.
 
     One that says it is a table's belongs to the table below it, else to that above; any other one
     to the picture above it, else to that below, else to a table.
     """
-    captions: dict[int, list[int]] = {}
+    captions: dict[int, int] = {}
     for place, block in enumerate(blocks):
         if block.label != CAPTION:
             continue
-        is_table = block.text.lower().lstrip("*_ ").startswith("tab")
-        sides = (place + 1, place - 1) if is_table else (place - 1, place + 1)
-        kinds = (TABLE, PICTURE) if is_table else (PICTURE, TABLE)
-        near = [
-            side
-            for kind in kinds
-            for side in sides
-            if 0 <= side < len(blocks) and blocks[side].label == kind and side not in captions
-        ]
+        sides, kinds = (place - 1, place + 1), (PICTURE, TABLE)
+        if block.text.lower().lstrip("*_ ").startswith("tab"):
+            sides, kinds = (place + 1, place - 1), (TABLE, PICTURE)
+        free = [side for side in sides if 0 <= side < len(blocks) and side not in captions]
+        near = [side for kind in kinds for side in free if blocks[side].label == kind]
         if near:
-            captions[near[0]] = [place]
+            captions[near[0]] = place
     return captions
