@@ -45,8 +45,8 @@ def _family(fields: dict[str, Any]) -> Family:
     crops = {KINDS[kind]: CropPrompt(*fields.pop(kind)) for kind in KINDS if kind in fields}
     names = ("page", "form", "region", "region_form", "template")
     ask = FamilyPrompts(by_label=crops, **{name: fields.pop(name, "") for name in names})
-    lists = {name: tuple(fields.pop(name, ())) for name in ("types", "stops")}
-    return Family(ask, **lists, **fields)
+    types, stops = (tuple(fields.pop(name, ())) for name in ("types", "stops"))
+    return Family(ask, types=types, stops=stops, **fields)
 
 
 _TABLES = Path(__file__).with_name("families.toml").read_text(encoding="utf-8")
