@@ -84,7 +84,7 @@ def test_words_count_where_their_font_cannot_be_drawn(
     canvas = Canvas(str(tmp_path / "page.pdf"))
     canvas.drawString(72, 700, SEEN)
     canvas.save()
-    monkeypatch.setattr("sooner.documents.pdf_glyphs.MIN_CONTRAST", 1000)  # more than ink has
+    monkeypatch.setattr("sooner.documents.pdf_text.MIN_CONTRAST", 1000)  # more than ink has
     draft = drafted(tmp_path / "page.pdf")
     assert (draft.texts, draft.reason) == ([SEEN], "")
 

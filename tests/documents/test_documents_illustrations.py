@@ -15,7 +15,7 @@ from documents.pages import drafted
 from documents.paper import HEIGHT, LEFT, PROSE, RIGHT, lines
 from sooner.documents import Resolution, draft_texts, to_markdown
 from sooner.documents.page import Line
-from sooner.documents.pdf_objects import illustrations
+from sooner.documents.pdf_text import illustrations
 
 RED = ImageReader(Image.fromarray(np.full((40, 60, 3), (255, 0, 0), np.uint8)))
 

@@ -14,7 +14,6 @@ from PIL import Image, ImageDraw, ImageFont
 from sooner.documents import Page, texts_of
 from sooner.documents.drafters import OCR
 from sooner.documents.drafters.ocr import ROUTES, recognition_model
-from sooner.documents.languages import are_words
 from sooner.documents.serialise import reflowed
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import drafter_hash, make_drafter
@@ -106,10 +105,3 @@ def test_another_language_is_another_draft() -> None:
     drafter = make_drafter("ocr", "ja")
     assert isinstance(drafter, OCR)
     assert drafter.language == "ja"
-
-
-def test_words_are_separated_from_substituted_letters() -> None:
-    assert are_words(["The cup is on the table."])
-    assert are_words(["Die Tasse steht nicht auf dem Tisch, sondern daneben."])
-    assert not are_words(["Uif dvq jt po uif ubcmf, cvu opu uif tqppo."])
-    assert not are_words([""])

@@ -9,7 +9,6 @@ import pytest
 
 from sooner.documents import Page, PageDraft, to_markdown
 from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
-from sooner.documents.pdf_glyphs import font_of
 
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
@@ -31,13 +30,6 @@ def test_words_end_at_gaps_though_no_blank_is_written(tmp_path: Path) -> None:
 def test_words_of_tight_text_do_not_run_together(tmp_path: Path) -> None:
     (text,) = drafted(layouts.tight(tmp_path / "tight.pdf")).texts
     assert text == "CHAPTER ONE OVERVIEW OF THE BREW"
-
-
-def test_fonts_are_known_by_their_names() -> None:
-    assert font_of("ABCDEF+CMBX10", 4, 570) == (True, False)
-    assert font_of("CenturySchL-Roma", 524294, 625) == (False, False)
-    assert font_of("NimbusMonL-Bold", 0, 400) == (True, True)
-    assert font_of("F1", 1, 400) == (False, True)
 
 
 def test_a_line_is_read_from_left_to_right_however_it_is_listed(tmp_path: Path) -> None:

@@ -200,16 +200,6 @@ def test_an_error_of_a_page_breaks_that_page_alone(
     assert (broken.number, broken.reason) == (1, "is damaged (Python int too large)")
 
 
-def test_characters_of_no_unicode_are_no_reason_to_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pypdfium2
-
-    path = report(tmp_path / "a.pdf", 90)
-    monkeypatch.setattr(pypdfium2.raw, "FPDFText_GetUnicode", lambda *_: 0xFFFF_FFFF)
-    assert only(path).notes[0] == "turned by 90 degrees, as its text runs"
-
-
 def test_an_error_of_a_picture_breaks_that_picture_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

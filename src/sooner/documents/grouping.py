@@ -21,7 +21,7 @@ from .lines import (
 )
 from .order import column_groups, in_reading_order
 from .page import Line
-from .pdf_lines import CODE_BLANK
+from .pdf_text import CODE_BLANK
 from .regions import (
     CAPTION,
     FOOTNOTE,

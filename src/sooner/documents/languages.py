@@ -1,4 +1,4 @@
-"""What the letters of a text say about it: whether they are words, their script, their order."""
+"""What the letters of a text say about it: their script, their order."""
 
 from __future__ import annotations
 
@@ -12,28 +12,6 @@ PRESENTED = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
 LATIN_EDGE = re.compile("(?<=[\u05d0-\u06ff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u05d0-\u06ff])")
 """Where a word in Latin script meets one that is written from right to left: some programs write
 the blank on its other side."""
-
-WORD = re.compile(r"[^\W\d_]+")
-
-FREQUENT = """
-the of and to in is that for with as are on by this from der die das und ist nicht von mit ein den
-le la les des est et une pour que dans el los las por con del il di che per non os da em um het van
-een niet zijn och att som det
-"""
-COMMON = frozenset(FREQUENT.split())
-"""The most frequent words of some languages in Latin script."""
-
-MIN_COMMON = 0.1
-"""Share of words that are frequent ones in a text."""
-
-
-def are_words(texts: Iterable[str]) -> bool:
-    """Returns whether a text is of words, by frequent ones of some languages in Latin script, and
-    not of letters that stand for others.
-    """
-    words = [word.lower() for text in texts for word in WORD.findall(text)]
-    return bool(words) and sum(word in COMMON for word in words) >= MIN_COMMON * len(words)
-
 
 READ_BY_DEFAULT = ("CJK", "HIRAGANA", "KATAKANA", "LATIN")
 """Scripts that OCR reads where no language is named, by the names of their letters."""

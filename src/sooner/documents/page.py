@@ -51,7 +51,7 @@ class PageText:
         coverage: share of the ink on the picture that the lines cover, from 0 to 1, drawings and
             photos left out unless they fill the page as a scan does.
         illustrations: boxes of raster pictures on the page, in pixels of its picture.
-        rules: boxes of lines that are drawn from left to right or from top to bottom.
+        tables: boxes of the cells of each table whose cells are drawn.
         note: what of the text was left out; one line.
     """
 
@@ -59,7 +59,7 @@ class PageText:
     garbled: float = 0.0
     coverage: float = 0.0
     illustrations: list[Box] = field(default_factory=list)
-    rules: list[Box] = field(default_factory=list)
+    tables: list[list[Box]] = field(default_factory=list)
     note: str = ""
 
     @property

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..errors import SoonerError, error_line
 from .inputs import PageRange
-from .page import BrokenPage, Page, Picture
+from .page import BrokenPage, Page, PageText, Picture
 from .pdf_text import page_text, text_turn
 from .resolution import FINEST, POINTS, Resolution, size_problem
 
@@ -38,18 +39,19 @@ def read_pdf(
     """Yields pages of a PDF with their text layers, upright as their rotation says.
 
     Raises:
-        SoonerError: at once, if `pypdfium2` is missing.
+        SoonerError: at once, if `pypdfium2` or `pdfplumber` is missing.
     """
-    return _pages(_pdfium(), path, page_range, resolution, password)
+    _pdfium()
+    return _pages(path, page_range, resolution, password)
 
 
 def count_pdf_pages(path: Path, password: str | None = None) -> int:
     """Returns pages of a PDF; 0 if it can't be opened.
 
     Raises:
-        SoonerError: `pypdfium2` is missing.
+        SoonerError: `pypdfium2` or `pdfplumber` is missing.
     """
-    document = _open(_pdfium(), path, password)
+    document = _open(path, password)
     if isinstance(document, BrokenPage):
         return 0
     with _LOCK:
@@ -60,25 +62,23 @@ def count_pdf_pages(path: Path, password: str | None = None) -> int:
 
 def _pdfium() -> ModuleType:
     try:
+        import pdfplumber  # noqa: F401
         import pypdfium2
-    except ImportError:
+    except ImportError as error:
         raise SoonerError(
-            "PDFs need pypdfium2; install it with: pip install 'sooner[ocr]'"
+            f"PDFs need {error.name}; install it with: pip install 'sooner[ocr]'"
         ) from None
     return pypdfium2
 
 
 def _pages(
-    pdfium: ModuleType,
-    path: Path,
-    page_range: PageRange,
-    resolution: Resolution,
-    password: str | None,
+    path: Path, page_range: PageRange, resolution: Resolution, password: str | None
 ) -> Iterator[Page | BrokenPage]:
-    document = _open(pdfium, path, password)
+    document = _open(path, password)
     if isinstance(document, BrokenPage):
         yield document
         return
+    texts = PdfTexts(path, password)
     try:
         with _LOCK:
             count = len(document)
@@ -86,17 +86,19 @@ def _pages(
             yield BrokenPage(path, 0, "has no pages")
             return
         for number in page_range.select(count):
-            yield _page(pdfium, document, path, number, count, resolution)
+            yield _page(document, texts, number, count, resolution)
         if missing := page_range.missing(count):
             yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
         elif _is_cut_off(path):
             yield BrokenPage(path, 0, f"is truncated; {count} pages were found, some may be lost")
     finally:
+        texts.close()
         with _LOCK:
             document.close()
 
 
-def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenPage:
+def _open(path: Path, password: str | None) -> Any | BrokenPage:
+    pdfium = _pdfium()
     try:
         with _LOCK:
             document = pdfium.PdfDocument(path, password=password)
@@ -110,15 +112,45 @@ def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenP
 
 def init_forms(pdfium: ModuleType, document: Any) -> None:
     """Have the values of form fields drawn, if there are any; XFA's are those of its AcroForm."""
-    logger = logging.getLogger(pdfium.__name__)
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # or XFA would be a warning to build PDFium with more in it
-    try:
+    with quiet(pdfium.__name__), suppress(pdfium.PdfiumError):  # the page's own text is still there
         document.init_forms()
-    except pdfium.PdfiumError:  # the page's own text is still there
-        pass
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Hides warnings of a package, which are about what its users can't change."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
     finally:
         logger.setLevel(level)
+
+
+class PdfTexts:
+    """Reads the text layers of a file by pdfplumber, which opens it when the first one is read."""
+
+    def __init__(self, path: Path, password: str | None) -> None:
+        self.path, self.password = path, password
+        self._file: Any = None
+
+    def read(self, number: int, picture: Picture, turn: int) -> PageText:
+        """Returns the text of a page on its picture, which may be turned; see `page_text`."""
+        import pdfplumber
+
+        with quiet("pdfminer"):
+            if self._file is None:
+                self._file = pdfplumber.open(self.path, password=self.password)
+            page = self._file.pages[number - 1]
+            try:
+                return page_text(page, picture, turn)
+            finally:
+                page.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def _reason(path: Path, code: int | None, password: str | None) -> str:
@@ -150,49 +182,43 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def _page(
-    pdfium: ModuleType,
-    document: Any,
-    path: Path,
-    number: int,
-    count: int,
-    resolution: Resolution,
+    document: Any, texts: PdfTexts, number: int, count: int, resolution: Resolution
 ) -> Page | BrokenPage:
     try:
         with _LOCK:
             page = document[number - 1]
-            try:
-                return _drawn(pdfium, page, path, number, count, resolution)
-            finally:
+        try:
+            return _drawn(page, texts, number, count, resolution)
+        finally:
+            with _LOCK:
                 page.close()
     except Exception as error:  # whatever a damaged page makes of those who read it
-        return BrokenPage(path, number, f"is damaged ({str(error)[:80] or type(error).__name__})")
+        reason = f"is damaged ({str(error)[:80] or type(error).__name__})"
+        return BrokenPage(texts.path, number, reason)
 
 
 def _drawn(
-    pdfium: ModuleType,
-    page: Any,
-    path: Path,
-    number: int,
-    count: int,
-    resolution: Resolution,
-    notes: tuple[str, ...] = (),
+    page: Any, texts: PdfTexts, number: int, count: int, resolution: Resolution, turn: int = 0
 ) -> Page | BrokenPage:
-    drawn = draw_page(page, resolution)
+    with _LOCK:
+        drawn, native = draw_page(page, resolution), page.get_size()
     if isinstance(drawn, str):
-        return BrokenPage(path, number, drawn)
+        return BrokenPage(texts.path, number, drawn)
     picture, scale = drawn
+    notes = [f"turned by {turn} degrees, as its text runs"] if turn else []
     try:
-        text = page_text(pdfium, page, picture)
+        text = texts.read(number, picture, turn)
     except Exception as error:  # the picture is still good for OCR and for a model
         text = None
-        notes = (*notes, f"its text layer can't be read ({error_line(error)[:80]})")
-    if not notes and text is not None and (turn := text_turn(text)):
-        page.set_rotation((page.get_rotation() + turn) % 360)
-        done = (f"turned by {turn} degrees, as its text runs",)
-        return _drawn(pdfium, page, path, number, count, resolution, done)
-    if scale < resolution.of_pdf(*page.get_size()):
-        notes = (*notes, f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
-    return Page(path, number, picture, scale * POINTS, page.get_size(), count, text, notes)
+        notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
+    if not turn and text is not None and (needed := text_turn(text)):
+        with _LOCK:
+            page.set_rotation((page.get_rotation() + needed) % 360)
+        return _drawn(page, texts, number, count, resolution, needed)
+    if scale < resolution.of_pdf(*native):
+        notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
+    dpi = scale * POINTS
+    return Page(texts.path, number, picture, dpi, native, count, text, tuple(notes))
 
 
 def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:

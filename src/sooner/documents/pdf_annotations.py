@@ -3,13 +3,15 @@ in free text."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .page import Line
 from .regions import Box, around, shared_height
+
+if TYPE_CHECKING:
+    from .pdf_text import Placement
 
 LINE_HEIGHT, MAX_SIZE = 1.2, 12.0
 """Height of a line in font sizes, and the largest font size that is supposed of a field, in points:
@@ -21,14 +23,14 @@ LABEL, SIDE_GAP = 8.0, 3.0
 HIDDEN = 2 | 32
 """Flags of annotations (ISO 32000-1, table 165) that are not shown."""
 
-PASSWORD = 1 << 13
-"""The flag of a field (table 228) whose value is not shown."""
+PASSWORD, PUSH_BUTTON = 1 << 13, 1 << 16
+"""Flags of fields (tables 226 and 228) whose values are not shown, and that have none."""
 
 CHECKED, UNCHECKED = "[x]", "[ ]"
 
 
 def with_annotations(
-    lines: Sequence[Line], raw: Any, page: Any, box: Callable[..., Box], unit: float
+    lines: Sequence[Line], annotations: Iterable[Mapping[str, Any]], place: Placement
 ) -> tuple[list[Line], list[Box]]:
     """Returns lines of a page, the texts of its annotations where they are, and the boxes of these.
 
@@ -36,28 +38,27 @@ def with_annotations(
 
     Args:
         lines: of the page's content.
-        raw: PDFium's functions.
-        page: an open page, of a document whose forms were made ready, if it has any.
-        box: brings left, bottom, right and top of the page to pixels.
-        unit: pixels a point.
+        annotations: of pdfplumber.
+        place: where they are on the picture.
     """
     whole, boxes = list(lines), []
-    for text, place, is_mark in _annotations(raw, page, box):
-        boxes.append(place)
+    for annotation in annotations:
+        box, text = place.box(annotation), _text(annotation["data"])
+        boxes.append(box)
         if not text.strip():
             continue
-        size = min(MAX_SIZE * unit, (place[3] - place[1]) / LINE_HEIGHT)
-        middle, half = (place[1] + place[3]) / 2, LINE_HEIGHT * size / 2
-        bbox = place[0], middle - half, place[2], middle + half
-        line = Line(" ".join(text.split()), bbox, size, confidence=1.0)
-        label = _label(whole, line, is_mark)
+        size = min(MAX_SIZE * place.unit, (box[3] - box[1]) / LINE_HEIGHT)
+        middle, half = (box[1] + box[3]) / 2, LINE_HEIGHT * size / 2
+        line = Line(
+            " ".join(text.split()), (box[0], middle - half, box[2], middle + half), size, 1.0
+        )
+        label = _label(whole, line, text in (CHECKED, UNCHECKED))
         if label is None:
             whole.append(line)
         else:
             pair = sorted((line, whole[label]), key=lambda part: part.bbox[0])
             text = " ".join(part.text for part in pair)
-            bbox = around(part.bbox for part in pair)
-            whole[label] = replace(whole[label], text=text, bbox=bbox)
+            whole[label] = replace(whole[label], text=text, bbox=around(part.bbox for part in pair))
     return whole, boxes
 
 
@@ -73,46 +74,37 @@ def _label(lines: Sequence[Line], line: Line, is_mark: bool) -> int | None:
     return min(near, default=(0, 0.0, None))[2]
 
 
-def _annotations(raw: Any, page: Any, box: Callable[..., Box]) -> Iterator[tuple[str, Box, bool]]:
-    """Text, place and whether it is a check mark, of each annotation; most have no text."""
-    forms = page.formenv
-    for number in range(raw.FPDFPage_GetAnnotCount(page)):
-        annotation = raw.FPDFPage_GetAnnot(page, number)
-        if not annotation:
-            continue
-        try:
-            text, is_mark = _text(raw, forms, annotation)
-            rect = raw.FS_RECTF()
-            if raw.FPDFAnnot_GetRect(annotation, rect):
-                yield text, box(rect.left, rect.bottom, rect.right, rect.top), is_mark
-        finally:
-            raw.FPDFPage_CloseAnnot(annotation)
-
-
-def _text(raw: Any, forms: Any, annotation: Any) -> tuple[str, bool]:
-    if raw.FPDFAnnot_GetFlags(annotation) & HIDDEN:
-        return "", False
-    kind = raw.FPDFAnnot_GetSubtype(annotation)
-    if kind == raw.FPDF_ANNOT_FREETEXT:
-        return _string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents"), False
-    if kind != raw.FPDF_ANNOT_WIDGET or forms is None:
-        return "", False
-    field = raw.FPDFAnnot_GetFormFieldType(forms, annotation)
-    if field in (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON):
-        return (CHECKED if raw.FPDFAnnot_IsChecked(forms, annotation) else UNCHECKED), True
-    is_value = field in (
-        raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX,
-    )  # fmt: skip
-    if not is_value or raw.FPDFAnnot_GetFormFieldFlags(forms, annotation) & PASSWORD:
-        return "", False
-    return _string(raw.FPDFAnnot_GetFormFieldValue, forms, annotation), False
-
-
-def _string(function: Callable[..., int], *arguments: Any) -> str:
-    """Returns a string of PDFium's, which is asked for its length first."""
-    length = function(*arguments, None, 0)
-    if length < 2:
+def _text(data: Mapping[str, Any]) -> str:
+    """Returns the text of an annotation; empty for most."""
+    if int(data.get("F") or 0) & HIDDEN:
         return ""
-    buffer = (ctypes.c_ushort * (length // 2))()
-    function(*arguments, buffer, length)
-    return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
+    kind, field = _string(data.get("Subtype")), _string(_inherited(data, "FT"))
+    flags = int(_inherited(data, "Ff") or 0)
+    if kind == "FreeText":
+        return _string(data.get("Contents"))
+    if kind != "Widget" or (field == "Btn" and flags & PUSH_BUTTON):
+        return ""
+    if field == "Btn":
+        return UNCHECKED if _string(data.get("AS")) in ("", "Off") else CHECKED
+    return "" if field == "Tx" and flags & PASSWORD else _string(_inherited(data, "V"))
+
+
+def _inherited(data: Mapping[str, Any], key: str) -> Any:
+    """Returns an entry of a field, which may be that of the field that it is a part of."""
+    from pdfminer.pdftypes import resolve1
+
+    for _ in range(8):
+        if data.get(key) is not None or not data.get("Parent"):
+            break
+        data = resolve1(data["Parent"])
+    return resolve1(data.get(key))
+
+
+def _string(value: Any) -> str:
+    """Returns a name or a text; empty for anything else, such as several values."""
+    from pdfminer.utils import decode_text
+
+    if isinstance(value, bytes):
+        return decode_text(value).rstrip("\0")
+    name = getattr(value, "name", "")
+    return name if isinstance(name, str) else ""

@@ -1,66 +1,191 @@
-"""The text layer of a PDF page, and what can't be trusted.
-
-PDFium says which characters are a word and which words a line (`pdf_glyphs.py`); lines come
-of that (`pdf_lines.py`), without what nobody sees on the page.
-"""
+"""The text layer of a PDF page: pdfplumber reads characters and drawn cells, which become lines of
+text in the pixels of the page's picture, without what nobody sees there."""
 
 from __future__ import annotations
 
+import math
+import re
+import statistics
 from collections import Counter
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import category, normalize
 
 import numpy as np
 
-from .languages import are_words
-from .lattice import MAX_PATHS, rules_of
-from .page import INK, MAX_GARBLED, Line, PageText, Picture
+from .languages import is_right_to_left, logical
+from .page import INK, NO_MEANING, Line, PageText, Picture
 from .pdf_annotations import with_annotations
-from .pdf_glyphs import GlyphReader, Placement
-from .pdf_lines import lines_of
-from .pdf_objects import SCAN, drawn_boxes, illustrations
-from .regions import Box, area
+from .regions import Box, Size, area, around, clipped, connected, overlap, quarter_turned, scaled
+
+ASCENT, DESCENT = 0.8, 0.22
+"""Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
+be several times as much."""
+
+BLANK = 0.14
+"""Gap between two letters, in font sizes, from which there is a blank."""
+
+WORD_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP, GLUED = 1.3, 6.0, 0.6, 0.6, 0.12
+"""In font sizes: the gaps that divide a line and one of code, the width of a blank in code, the gap
+up to which words that the file lists apart are on one line, and the gap of no blank between two
+fonts."""
+
+SMALLER, RAISED, MAX_RAISED, LEVEL, CAP = 0.88, 0.15, 0.6, 0.25, 2.0
+"""Most size of a superscript, its least and most rise, the rise of what is on the same line, and
+the size of a drop cap, in font sizes of the line."""
+
+MONOSPACED = re.compile(r"cour|mono|typewriter|cmtt|sftt|consol|menlo|monaco|nimbusmon|fixed", re.I)
+BOLD = re.compile(r"bold|black|heavy|demi|-medi|cmbx|sfbx|cmssbx|-bd", re.I)
+"""Names of monospaced and of bold fonts."""
+
+UNMAPPED = re.compile(r"\(cid:(\d+)\)")
+"""How pdfminer writes a character that a font does not map to Unicode."""
+
+TEX_SIGNS = dict(zip(range(0x1B, 0x20), ("ff", "fi", "fl", "ffi", "ffl"), strict=True))
+TEX_SIGNS |= dict(zip(range(0x0B, 0x10), TEX_SIGNS.values(), strict=True))
+TEX_SIGNS |= {0x15: "\u2013", 0x16: "\u2014"}
+"""Codes in TeX's fonts of old and of Cork encoding, which bitmap fonts don't map."""
+
+DOTLESS = {"\u0131": "i", "\u0237": "j"}
+
+ACCENTS = dict(zip("`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
+                   "\u0300\u0301\u0302\u0302\u0303\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c"
+                   "\u0327\u0328", strict=True))  # fmt: skip
+"""Accents that TeX sets as letters of their own, before the letter that they stand on."""
+
+ALL_BOLD = 0.9
+"""Share of a line's letters that are bold."""
+
+MIN_SIZE = 2.0
+"""Points below which nobody reads a text."""
+
+MIN_CONTRAST = 12
+"""Difference in brightness within a word's box below which nothing is seen there."""
 
 MOSTLY, FEW = 0.6, 100
 """Share of a page's characters that run in one direction from which it is the page's, and the
 number up to which they may be a stamp on a scan."""
 
-PANEL = 0.001
-"""Share of a page from which something that is drawn may be a panel with text on it."""
+MAX_EDGES = 2000
+"""Drawn edges of a page that are looked at for tables; with more they are a drawing."""
+
+PANEL, SCAN = 0.001, 0.7
+"""Shares of a page: from the first, something drawn may be a panel with text on it; from the
+second, a picture is a scan."""
+
+MIN_AREA, NARROWEST, GAP, MAX_PARTS, MAX_WORDS = 0.005, 24, 3, 400, 30
+"""Share of the page and pixels of the shorter side below which pictures are bullets, icons and
+rules; pixels between parts of one picture, as many programs write pictures in strips; parts that
+are looked at; and words upon a picture: with more it is a background."""
 
 STEP = 3
 """Every so many pixels are looked at for ink."""
 
 
-def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
-    """Returns lines of a page in pixels of `picture`, with the signs of a bad layer measured."""
-    textpage = page.get_textpage()
-    try:
-        place = Placement(pdfium, page, picture)
-        images, paths = ([place.box(*box) for box in boxes] for boxes in drawn_boxes(pdfium, page))
-        size = picture.shape[1], picture.shape[0]
-        rules = rules_of(paths, size) if len(paths) < MAX_PATHS else []
-        is_scan = any(_share(box, picture) >= SCAN for box in images)
-        reader = GlyphReader(pdfium.raw, textpage, place, picture, is_scan)
-        down = [rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0]]
-        lines = lines_of(reader.runs(), down)
-        lines, fields = with_annotations(lines, pdfium.raw, page, place.box, place.unit)
-    finally:
-        textpage.close()
+@dataclass(frozen=True)
+class Word:
+    """Letters of one font without a gap.
+
+    Attributes:
+        text: from left to right.
+        box: in pixels.
+        base: baseline, in pixels from the top.
+        size: of the font, in pixels.
+        font: its name.
+        first, last: places of its first and last letter in the file, blanks not counted.
+    """
+
+    text: str
+    box: Box
+    base: float
+    size: float
+    font: str
+    first: int
+    last: int
+
+    @property
+    def style(self) -> tuple[float, float, str]:
+        """What letters have in common between which a gap is a blank."""
+        return self.base, self.size, self.font
+
+    @property
+    def mono(self) -> bool:
+        return MONOSPACED.search(self.font) is not None
+
+
+class Placement:
+    """Places what pdfplumber read of a page on its picture.
+
+    Args:
+        page: of pdfplumber.
+        picture: of the same page.
+        turn: degrees by which the page was turned clockwise for the picture.
+    """
+
+    def __init__(self, page: Any, picture: Picture, turn: int) -> None:
+        self.page, self.picture, self.turn = page, picture, turn
+        self.size: Size = (picture.shape[1], picture.shape[0])
+        self.drawn: Size = self.size[::-1] if turn % 180 else self.size
+        left, top, _, bottom = clipped(page.cropbox, *page.mediabox[2:])
+        self.left, self.top = max(left, page.mediabox[0]), max(top, page.mediabox[1])
+        self.unit = self.drawn[1] / max(bottom - self.top, 1e-6)  # pixels a point
+
+    def turned(self, angle: int) -> Placement:
+        """Returns the placement on the picture turned so that text at an angle stands upright."""
+        return Placement(self.page, np.rot90(self.picture, angle // 90), self.turn - angle)
+
+    def edges(self, left: float, top: float, right: float, bottom: float) -> Box:
+        """Returns a box of the page, in pixels."""
+        box = left - self.left, top - self.top, right - self.left, bottom - self.top
+        return quarter_turned(scaled(box, self.unit, self.unit), self.turn, self.drawn)
+
+    def box(self, thing: Mapping[str, Any]) -> Box:
+        """Returns the box of an object of the page, in pixels."""
+        return self.edges(*(thing[name] for name in ("x0", "top", "x1", "bottom")))
+
+    def base(self, char: Mapping[str, Any]) -> float:
+        """Returns the baseline of an upright character, in pixels from the top."""
+        media = self.page.mediabox
+        x, y = char["matrix"][4] + media[0], media[3] - char["matrix"][5]
+        return self.edges(x, y, x, y)[1]
+
+    def angle(self, char: Mapping[str, Any]) -> int:
+        """Returns degrees clockwise by which a character is turned on the picture."""
+        x, y = char["matrix"][:2]
+        return (self.turn - round(math.degrees(math.atan2(y, x)))) % 360
+
+    def is_seen(self, word: Word) -> bool:
+        """Returns whether a word is large enough to be read, and there is ink in its place."""
+        window = self.picture[_window(word.box, 1)]
+        has_ink = window.size > 0 and float(np.ptp(window.mean(axis=2))) >= MIN_CONTRAST
+        return has_ink and word.size >= MIN_SIZE * self.unit
+
+
+def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
+    """Returns lines of a page in pixels of `picture`, with the signs of a bad layer measured.
+
+    Args:
+        page: of pdfplumber.
+        picture: of the same page.
+        turn: degrees by which the page was turned clockwise for the picture.
+    """
+    place = Placement(page, picture, turn)
+    chars = page.dedupe_chars(tolerance=0.5).chars
+    cells = [table.cells for table in _tables(page)]
+    lines, hidden = _lines(chars, [cell for table in cells for cell in table], place)
+    lines, fields = with_annotations(lines, page.annots, place)
+    images = [place.box(image) for image in page.images]
+    paths = [place.box(path) for path in (*page.rects, *page.lines, *page.curves)]
+    count = "1 hidden word was" if hidden == 1 else f"{hidden} hidden words were"
     return PageText(
         lines,
-        _garbled(reader, lines),
+        sum(_is_bad(char["text"]) for char in chars) / max(len(chars), 1),
         _coverage(picture, [*(line.bbox for line in lines), *fields], images, paths),
-        illustrations(images, lines, size),
-        rules,
-        _noted(reader.hidden),
+        illustrations(images, lines, place.size),
+        [[place.edges(*cell) for cell in table] for table in cells],
+        f"{count} left out" if hidden else "",
     )
-
-
-def _noted(hidden: int) -> str:
-    count = "1 hidden word was" if hidden == 1 else f"{hidden} hidden words were"
-    return f"{count} left out" if hidden else ""
 
 
 def text_turn(text: PageText) -> int:
@@ -74,16 +199,216 @@ def text_turn(text: PageText) -> int:
     return turn if count > max(MOSTLY * counts.total(), FEW) else 0
 
 
-def _garbled(reader: GlyphReader, lines: Sequence[Line]) -> float:
-    """Returns share of the characters that mean nothing, from 0 to 1."""
-    texts = [line.text for line in lines]
-    bad = reader.bad / max(reader.seen, 1)
-    unmapped = reader.unmapped / max(reader.seen, 1)
-    return bad if unmapped <= MAX_GARBLED or are_words(texts) else max(bad, unmapped)
+def _tables(page: Any) -> list[Any]:
+    """Returns tables of drawn cells; columns without a drawn side end where their rules do."""
+    edges = page.edges
+    if len(edges) > MAX_EDGES:
+        return []
+    spans: dict[tuple[int, int], list[Any]] = {}
+    for edge in edges:
+        if edge["orientation"] == "h":
+            spans.setdefault((round(edge["x0"]), round(edge["x1"])), []).append(edge)
+    sides = []
+    for rules in spans.values():
+        tops = [edge["top"] for edge in rules]
+        side = {"object_type": "line", "orientation": "v", "width": 0, "top": min(tops),
+                "bottom": max(tops), "height": max(tops) - min(tops)}  # fmt: skip
+        if len(rules) > 2:
+            sides += [{**side, "x0": x, "x1": x} for x in (rules[0]["x0"], rules[0]["x1"])]
+    return list(page.find_tables({"explicit_vertical_lines": sides}))
 
 
-def _share(box: Box, picture: Picture) -> float:
-    return area(box) / (picture.shape[0] * picture.shape[1])
+def _is_bad(text: str) -> bool:
+    """Returns whether a character has no meaning."""
+    text = _mapped(text)
+    return not text or text == NO_MEANING or category(text[0]) in ("Cc", "Cn", "Co")
+
+
+def _lines(
+    chars: Iterable[Mapping[str, Any]], cells: Sequence[Box], place: Placement
+) -> tuple[list[Line], int]:
+    """Returns lines of text, and how many words nobody sees. Where most words have no ink, PDFium
+    can't draw their fonts, and all of them count."""
+    groups: dict[int, list[Mapping[str, Any]]] = {}
+    for char in chars:
+        groups.setdefault(place.angle(char), []).append(char)
+    places = {angle: place.turned(0 if angle % 90 else angle) for angle in groups}
+    words = {angle: _words(group, places[angle], angle) for angle, group in groups.items()}
+    seen = {angle: list(filter(places[angle].is_seen, group)) for angle, group in words.items()}
+    total, count = (sum(map(len, groups.values())) for groups in (words, seen))
+    if 2 * count < total:
+        count, seen = total, words
+    lines: list[Line] = []
+    for angle, group in seen.items():
+        at = places[angle]
+        if angle % 90:
+            lines += [Line(word.text, word.box, word.size, 1.0, angle=angle) for word in group]
+        else:
+            for line in lines_of(group, [at.edges(*cell) for cell in cells]):
+                bbox = quarter_turned(line.bbox, angle, at.size)
+                lines.append(replace(line, angle=angle, bbox=bbox))
+    return lines, total - count
+
+
+def _words(chars: Iterable[Mapping[str, Any]], place: Placement, angle: int) -> list[Word]:
+    """Returns words of characters that run at the same angle; all that run aslant are one."""
+    from pdfplumber.utils import extract_words
+
+    letters: list[dict[str, Any]] = []
+    drops: dict[str, list[float]] = {}  # of boxes below the baseline, which superscripts leave
+    count = 0
+    for char in chars:
+        box = place.box(char)
+        size = round(box[3] - box[1], 1)
+        drops.setdefault(char["fontname"], []).append((box[3] - place.base(char)) / max(size, 0.1))
+        letter = {
+            "text": _mapped(char["text"]), "x0": box[0], "x1": box[2], "bottom": box[3],
+            "upright": True, "size": size, "fontname": char["fontname"], "place": count,
+        }  # fmt: skip
+        if letters and _is_accent(letters[-1], letter):
+            accent = ACCENTS[letters.pop()["text"]]
+            letter["text"] = normalize("NFC", DOTLESS.get(letter["text"], letter["text"]) + accent)
+        letters.append(letter)
+        count += not letter["text"].isspace()
+    usual = {font: statistics.median(values) for font, values in drops.items()}
+    for letter in letters:
+        base = letter["bottom"] - usual[letter["fontname"]] * letter["size"]
+        letter["top"] = letter["doctop"] = base - ASCENT * letter["size"]
+        letter["bottom"] = base + DESCENT * letter["size"]
+    if angle % 90:
+        return [_word(letters)]
+    attributes = ["fontname", "size"]
+    parts = extract_words(letters, True, x_tolerance_ratio=BLANK, y_tolerance=1.0,
+                          extra_attrs=attributes)  # fmt: skip
+    return [_word(part["chars"]) for part in parts]
+
+
+def _word(letters: Sequence[Mapping[str, Any]]) -> Word:
+    first, last = letters[0], letters[-1]
+    text = "".join(letter["text"] for letter in letters)
+    boxes = ((letter["x0"], letter["top"], letter["x1"], letter["bottom"]) for letter in letters)
+    base = first["top"] + ASCENT * first["size"]
+    return Word(
+        text, around(boxes), base, first["size"], first["fontname"], first["place"], last["place"]
+    )
+
+
+def _mapped(text: str) -> str:
+    """Returns a character: ligatures as their letters from left to right, codes that a font does
+    not map as what they mean in TeX."""
+    unmapped = UNMAPPED.fullmatch(text)
+    if unmapped is not None:
+        return TEX_SIGNS.get(int(unmapped[1]), NO_MEANING)
+    if "\ufb00" <= text <= "\ufb06":
+        return normalize("NFKC", text)
+    return text[::-1] if is_right_to_left(text) else text
+
+
+def _is_accent(accent: Mapping[str, Any], letter: Mapping[str, Any]) -> bool:
+    """Returns whether a character is an accent, and the next one the letter below or above it."""
+    middle = (accent["x0"] + accent["x1"]) / 2
+    is_on = letter["x0"] <= middle <= letter["x1"]
+    return accent["text"] in ACCENTS and letter["text"].isalpha() and is_on
+
+
+def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
+    """Returns lines in the order of the file, with what it lists apart where it stands.
+
+    Args:
+        words: that run from left to right.
+        cells: of drawn tables; a line is in one of them.
+    """
+    groups: dict[int, list[list[Word]]] = {}
+    for word in sorted(words, key=lambda word: word.box[0]):
+        rows = groups.setdefault(_cell_of(word, cells), [])
+        row = next((row for row in reversed(rows) if _goes_on(row[-1], word)), None)
+        if row is None:
+            rows.append([word])
+        else:
+            row.append(word)
+    whole = [row for rows in groups.values() for row in rows]
+    whole.sort(key=lambda row: min(word.first for word in row))
+    return [_line(row) for row in whole]
+
+
+def _cell_of(word: Word, cells: Sequence[Box]) -> int:
+    x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
+    places = (n for n, (x0, y0, x1, y1) in enumerate(cells) if x0 <= x <= x1 and y0 <= y <= y1)
+    return next(places, -1)
+
+
+def _goes_on(left: Word, right: Word) -> bool:
+    """Returns whether a word is on the line of another one, to its right."""
+    small, large = sorted((left, right), key=lambda word: word.size)
+    rise, size = large.base - small.base, large.size
+    is_mark = small.size < SMALLER * size and 0 < rise < MAX_RAISED * size
+    if size > CAP * small.size or not (is_mark or abs(rise) <= LEVEL * size):
+        return False
+    limit = CODE_GAP if left.mono and right.mono else WORD_GAP
+    if right.first != left.last + 1:
+        limit = PIECE_GAP
+    return -0.3 * size < right.box[0] - left.box[2] < limit * size
+
+
+def _line(words: Sequence[Word]) -> Line:
+    counts = Counter[tuple[float, float]]()
+    for word in words:
+        counts[word.size, word.base] += len(word.text)
+    letters = counts.total()
+    size, base = counts.most_common(1)[0][0]
+    bold, mono = (
+        sum(len(word.text) for word in words if pattern.search(word.font))
+        for pattern in (BOLD, MONOSPACED)
+    )
+    is_mono = 2 * mono > letters
+    text = _text(words, size, base, CODE_BLANK * max(size, 1.0) if is_mono else 0.0)
+    box = around(word.box for word in words)
+    return Line(text, box, size, 1.0, bold=bold > ALL_BOLD * letters, mono=is_mono)
+
+
+def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
+    """Returns a line's text as one reads it.
+
+    Args:
+        words: of the line, from left to right.
+        size: of its letters.
+        base: of its letters.
+        blank: width of a blank in code, of which there are as many as there is room for; 0 for
+            other text.
+    """
+    text = ""
+    is_turned = any(is_right_to_left(word.text) for word in words)
+    for before, word in zip([None, *words], words, strict=False):
+        gap = 0.0 if before is None else word.box[0] - before.box[2]
+        is_glued = gap < GLUED * size and (before is None or before.style != word.style)
+        if before is not None and not is_glued:
+            text += " " * (max(round(gap / blank), 1) if blank else 1)
+        is_raised = word.size < SMALLER * size and base - word.base > RAISED * size
+        is_mark = is_raised and not is_turned and not blank
+        text += f"<sup>{word.text}</sup>" if is_mark else word.text
+    text = logical(text) if is_turned else re.sub("</sup>( ?)<sup>", r"\1", text)
+    first, _, rest = text.partition(" ")
+    is_sign = first == NO_MEANING or (len(first) == 1 and category(first) == "Co")
+    return f"\u2022 {rest}".strip() if is_sign else text  # symbol fonts don't say what they draw
+
+
+def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> list[Box]:
+    """Returns boxes of pictures that can be shown by themselves.
+
+    Args:
+        boxes: of all raster pictures on a page, in pixels.
+        lines: of text upon the page.
+        size: its width and height.
+    """
+    parts = [clipped(box, *size) for box in boxes[:MAX_PARTS]]
+    pictures = []
+    for box in map(around, connected(parts, GAP)):
+        share = area(box) / max(size[0] * size[1], 1)
+        upon = sum(len(line.text.split()) for line in lines if overlap(line.bbox, box) > 0)
+        is_wide = min(box[2] - box[0], box[3] - box[1]) >= NARROWEST
+        if is_wide and MIN_AREA <= share < SCAN and upon <= MAX_WORDS:
+            pictures.append(box)
+    return pictures
 
 
 def _coverage(
@@ -92,17 +417,18 @@ def _coverage(
     """Returns share of the ink within boxes of text; that of illustrations, lines and panels of one
     colour does not count.
     """
+    whole = picture.shape[0] * picture.shape[1]
     grey = picture[::STEP, ::STEP].mean(axis=2)  # [rows, columns]
     ink = np.abs(grey - np.median(grey)) > INK
     for box in paths:
         window = _window(box)
-        if PANEL < _share(box, picture) < SCAN and ink[window].any():
+        if PANEL < area(box) / whole < SCAN and ink[window].any():
             ink[window] = np.abs(grey[window] - np.median(grey[window])) > INK
     for box in paths:
         if min(box[2] - box[0], box[3] - box[1]) <= STEP:
             ink[_window(box)] = False
     for box in images:
-        if _share(box, picture) < SCAN:
+        if area(box) / whole < SCAN:
             ink[_window(box)] = False
     if not ink.any():
         return 1.0 if texts else 0.0
@@ -112,6 +438,6 @@ def _coverage(
     return float((ink & inside).sum() / ink.sum())
 
 
-def _window(box: Box) -> tuple[slice, slice]:
-    x0, y0, x1, y1 = (round(edge / STEP) for edge in box)
+def _window(box: Box, step: int = STEP) -> tuple[slice, slice]:
+    x0, y0, x1, y1 = (round(edge / step) for edge in box)
     return slice(max(y0, 0), max(y1 + 1, 0)), slice(max(x0, 0), max(x1 + 1, 0))

@@ -11,6 +11,9 @@ from ..errors import SoonerError
 
 Box = tuple[float, float, float, float]
 
+Size = tuple[int, int]
+"""Width and height of a page's picture, in pixels."""
+
 
 def box(value: Sequence[float]) -> Box:
     """Returns four numbers as a box, corners in order.
@@ -89,6 +92,22 @@ def clipped(a: Box, width: float, height: float) -> Box:
     return x0, y0, x1, y1
 
 
+def quarter_turned(a: Box, turn: int, size: Size) -> Box:
+    """Returns where a box is once its picture was turned clockwise.
+
+    Args:
+        a: in pixels of the picture before.
+        turn: degrees, a multiple of 90.
+        size: width and height of the picture before.
+    """
+    x0, y0, x1, y1 = a
+    width, height = size
+    for _ in range(turn // 90 % 4):
+        x0, y0, x1, y1 = height - y1, x0, height - y0, x1
+        width, height = height, width
+    return x0, y0, x1, y1
+
+
 CAPTION, FOOTNOTE, FORMULA, LIST_ITEM = "Caption", "Footnote", "Formula", "List-item"
 
 PAGE_FOOTER, PAGE_HEADER, PICTURE = "Page-footer", "Page-header", "Picture"
@@ -141,10 +160,6 @@ def label_of(name: str) -> str:
     if name in LABELS:
         return name
     return _KNOWN.get(name.strip().lower().replace("-", "_").replace(" ", "_"), TEXT)
-
-
-Size = tuple[int, int]
-"""Width and height of a page's picture, in pixels."""
 
 
 @dataclass(frozen=True)

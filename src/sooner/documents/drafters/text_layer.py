@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 
 from ..grouping import EXACT, regions_of
-from ..lattice import drawn_tables
-from ..lines import with_markers
-from ..page import BLANK, Page
-from ..regions import PAGE_FOOTER, PICTURE, TEXT, PageDraft, Region, numbered
+from ..languages import is_right_to_left
+from ..lines import rows_of, with_markers
+from ..page import BLANK, Line, Page
+from ..regions import (
+    PAGE_FOOTER,
+    PICTURE,
+    TABLE,
+    TEXT,
+    Box,
+    PageDraft,
+    Region,
+    around,
+    numbered,
+)
+from ..tables import Cell, Table, has_spans, to_html, to_tabs
+
+MIN_CELLS, MAX_WORDS = 3, 150
+"""Cells with text that a drawn table has, and words of one; with more it is a box on the page."""
+
+OPEN = 3
+"""Rows of drawn cells up to which one may hold several rows of a table, as in books."""
+
+MARGIN = 0.08
+"""Share of a page's width at its left and right edges."""
 
 
 class TextLayer:
@@ -31,16 +52,12 @@ class TextLayer:
         if page.text is None or not page.text.lines or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         upright = [line for line in page.text.lines if not line.angle]
-        tables, lines = drawn_tables(with_markers(upright), page.text.rules, page.size)
+        tables, lines = drawn_tables(with_markers(upright), page.text.tables)
         tables += [Region(box, PICTURE) for box in page.text.illustrations]
         regions = regions_of(lines, page.size, (), EXACT, tables)
         regions = numbered([*regions, *_turned(page)])
         seconds = time.perf_counter() - began
         return PageDraft(regions, seconds, self.name, page.size, page.text.note)
-
-
-MARGIN = 0.08
-"""Share of a page's width at its left and right edges."""
 
 
 def _turned(page: Page) -> list[Region]:
@@ -54,3 +71,79 @@ def _turned(page: Page) -> list[Region]:
             label = PAGE_FOOTER if is_aside else TEXT
             regions.append(Region(line.bbox, label, 0, [line.text], confidence=line.confidence))
     return regions
+
+
+def drawn_tables(
+    lines: Sequence[Line], tables: Iterable[Sequence[Box]]
+) -> tuple[list[Region], list[Line]]:
+    """Returns tables with drawn cells, and the lines of text of none.
+
+    Args:
+        lines: of the page, in pixels.
+        tables: boxes of the cells of each.
+    """
+    regions: list[Region] = []
+    rest = list(lines)
+    for cells in tables:
+        inside: list[list[Line]] = [[] for _ in cells]
+        outside = []
+        for line in rest:
+            x, y = (line.bbox[0] + line.bbox[2]) / 2, (line.bbox[1] + line.bbox[3]) / 2
+            places = (
+                n for n, box in enumerate(cells) if box[0] <= x <= box[2] and box[1] <= y <= box[3]
+            )
+            place = next(places, None)
+            (outside if place is None else inside[place]).append(line)
+        if _is_table(cells, inside):
+            table = _table(cells, inside)
+            text = to_html(table) if has_spans(table) else to_tabs(table)
+            regions.append(Region(around(cells), TABLE, 0, [text], confidence=1.0))
+            rest = outside
+    return regions, rest
+
+
+def _is_table(cells: Sequence[Box], inside: Sequence[Sequence[Line]]) -> bool:
+    """Returns whether cells are those of a table: not a box on the page, nor columns whose rows
+    are not drawn, as in books."""
+    words = [sum(len(line.text.split()) for line in lines) for lines in inside]
+    columns = {box[0] for box, lines in zip(cells, inside, strict=True) if lines}
+    if sum(map(bool, words)) < MIN_CELLS or max(words) > MAX_WORDS or len(columns) < 2:
+        return False
+    rows = {box[1]: [] for box in cells}  # type: dict[float, list[Sequence[Line]]]
+    for box, lines in zip(cells, inside, strict=True):
+        rows[box[1]] += [lines] if lines else []
+    return len(rows) > OPEN or not any(map(_holds_rows, rows.values()))
+
+
+def _holds_rows(cells: Sequence[Sequence[Line]]) -> bool:
+    """Returns whether what is between two drawn lines is several rows: most of its cells have as
+    many lines of text, beside each other."""
+    counts = [len(rows_of(lines)) for lines in cells]
+    whole = len(rows_of(line for lines in cells for line in lines))
+    return whole > 1 and counts.count(whole) > 1
+
+
+def _table(cells: Sequence[Box], inside: Sequence[Sequence[Line]]) -> Table:
+    """Returns the table of drawn cells; where none is drawn, there is an empty one."""
+    xs, ys = (sorted({edge for box in cells for edge in box[axis::2]}) for axis in (0, 1))
+    entries: dict[tuple[int, int], Cell] = {}
+    free = {(row, column) for row in range(len(ys) - 1) for column in range(len(xs) - 1)}
+    for box, lines in zip(cells, inside, strict=True):
+        left, top, right, bottom = (
+            edges.index(edge) for edges, edge in zip((xs, ys, xs, ys), box, strict=True)
+        )
+        text = " ".join(line.text for row in rows_of(lines) for line in row)
+        entries[top, left] = Cell(text, bottom - top, right - left)
+        free -= {(row, column) for row in range(top, bottom) for column in range(left, right)}
+    entries |= {square: Cell("") for square in free}
+    table = [
+        [
+            entry
+            for (top, _), entry in sorted(entries.items(), key=lambda item: item[0])
+            if top == row
+        ]
+        for row in range(len(ys) - 1)
+    ]
+    texts = [line.text for lines in inside for line in lines]
+    is_turned = 2 * sum(map(is_right_to_left, texts)) > len(texts)
+    return [row[::-1] for row in table] if is_turned else table
