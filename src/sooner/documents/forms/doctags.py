@@ -7,8 +7,6 @@ Nassar et al., *SmolDocling*, 2025, section 3.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from ..regions import (
     CAPTION,
@@ -63,45 +61,64 @@ LABELS = {
     "chart": PICTURE,
 }
 
-AROUND = ("doctag", "ordered_list", "unordered_list", "group", "form", "key_value_region")
-"""Tags around others, which have no text of their own."""
+LISTS = ("ordered_list", "unordered_list")
+
+AROUND = (
+    *("doctag", "ordered_list", "unordered_list", "group", "form", "key_value_region"),
+    *("page_break", "end_of_utterance"),
+)
+"""Tags around others and between them, which have no text of their own."""
 
 INLINE = {"text": "{}", "formula": "${}$", "code": "`{}`"}
 """Parts of one text, below `inline`, in Markdown."""
 
-IGNORED = re.compile(r"page_break|end_of_utterance|link_\d+")
-"""Tags without a text: between pages, behind an answer, and from a key to its value."""
-
-PAIR = re.compile(r"(?:key|value)_\d+")
-"""Keys and values of a form, which are texts."""
-
-HOLDERS = (*AROUND, "otsl", "table", "picture", "chart", "code", "document_index")
-"""Elements that others stand in, a caption as a rule."""
-
 LEVELS = 5
 
-TAG = re.compile(r"<(/?)([a-zA-Z_][\w+#-]*)>")
+HOLDERS = "otsl|table|picture|chart|code|document_index"
+"""Elements that a caption may stand in."""
 
-PLACE = re.compile(r"loc_(\d+)")
+PAIRS = r"(?:key|value)_\d+"
+"""Keys and values of a form, which are texts."""
+
+LEAVES = "|".join([*(tag for tag in LABELS if tag not in HOLDERS.split("|")), PAIRS])
+
+STOPS = "|".join([*(tag for tag in LABELS if tag != "caption"), PAIRS, *AROUND])
+"""Tags that begin or end an element, so that the one before them has ended."""
+
+ELEMENT = re.compile(
+    r"<inline>(?P<parts>.*?)(?:(?P<end></inline>)|\Z)"
+    rf"|<(?P<holder>{HOLDERS})>(?P<held>(?:(?!</?(?:{STOPS})>).)*)(?P<held_end></(?P=holder)>)?"
+    rf"|<(?P<leaf>{LEAVES})>"
+    rf"(?P<text>(?:<inline>.*?(?:</inline>|\Z)|(?!</?(?:{STOPS}|caption)>).)*)"
+    r"(?P<text_end></(?P=leaf)>)?",
+    re.DOTALL,
+)
+
+CAPTION_INSIDE = re.compile(r"<caption>(.*?)(?:(</caption>)|\Z)", re.DOTALL)
+
+INLINE_INSIDE = re.compile(r"<inline>(.*?)(?:</inline>|\Z)", re.DOTALL)
+
+PART = re.compile(
+    r"<(text|formula|code)>(.*?)(?:</\1>|\Z)|((?:(?!<(?:text|formula|code)>).)+)", re.DOTALL
+)
+
+OUTSIDE = re.compile(rf"<(/?)({LEAVES}|{HOLDERS}|{'|'.join(AROUND)})>")
+
+PLACE = re.compile(r"<loc_(\d+)>")
 
 CLASS = re.compile(r"</?[a-z_]+>")
 
 LANGUAGE = re.compile(r"\s*<_([^<>]*)_>")
 
-REST = re.compile(r"</?[\w]*$")
-"""A tag that was cut off."""
+REST = re.compile(r"<link_\d+>|</?\w*\Z")
+"""What binds a key to its value, and a tag that was cut off."""
 
 
 class DocTags(PageForm):
     """The form that writes elements in tags with their boxes, tables in OTSL, formulas in LaTeX
     without dollars.
-
-    Attributes:
-        root: name of the element around a page.
-        line: what stands between two elements.
     """
 
-    root, line = "doctag", "\n"
     frame = (SIDE, SIDE)
     has_boxes = True
     is_special = True
@@ -121,53 +138,29 @@ class DocTags(PageForm):
         return "\n".join(parts)
 
     def start(self, first: Region) -> str:
-        return f"<{self.root}>{self.opened(_list_of(first))}"
+        return f"<doctag>{_opened(_list_of(first))}"
 
     def between(self, region: Region, following: Region) -> str:
         before, after = _list_of(region), _list_of(following)
-        if before == after:
-            return self.line
-        return f"{self.line}{self.closed(before)}{self.opened(after)}"
+        return "\n" if before == after else f"\n{_closed(before)}{_opened(after)}"
 
     def end(self, last: Region) -> str:
-        return f"{self.line}{self.closed(_list_of(last))}</{self.root}>"
-
-    def opened(self, name: str) -> str:
-        """Returns the tag of a list, `ordered_list` or `unordered_list`; of none if its name is
-        empty.
-        """
-        return f"<{name}>" if name else ""
-
-    def closed(self, name: str) -> str:
-        """Returns what is written behind a list's last item."""
-        return f"</{name}>\n" if name else ""
+        return f"\n{_closed(_list_of(last))}</doctag>"
 
     def read(self, text: str) -> FormAnswer:
         """Returns elements, those that were not closed included.
 
         Captions in a table or picture follow it; items of a list get their bullet or number.
         """
-        tree = self.tree(text)
-        return FormAnswer.of(tree.entries(), tree.is_broken)
-
-    def tree(self, text: str) -> Tree:
-        """Returns the elements of an answer."""
-        tree, at = Tree(), 0
-        for match in TAG.finditer(text):
-            tree.text(text[at : match.start()])
+        reader = _Reader()
+        text = REST.sub("", text)
+        at = 0
+        for match in ELEMENT.finditer(text):
+            reader.outside(text[at : match.start()])
             at = match.end()
-            place = PLACE.fullmatch(match[2])
-            if place is not None:
-                tree.place(int(place[1]))
-            elif match[2] in LABELS or match[2] in AROUND or match[2] == "inline":
-                tree.tag(match[2], bool(match[1]))
-            elif PAIR.fullmatch(match[2]):
-                tree.tag("text", bool(match[1]))
-            elif not IGNORED.fullmatch(match[2]):
-                tree.text(match[0])
-        tree.text(REST.sub("", text[at:]))
-        tree.end()
-        return tree
+            reader.element(match, text[at:])
+        reader.outside(text[at:])
+        return FormAnswer.of(reader.entries, reader.is_broken)
 
 
 def _tag(region: Region, text: str) -> str:
@@ -215,143 +208,113 @@ def _list_of(region: Region) -> str:
     return "ordered_list" if is_numbered else "unordered_list"
 
 
-@dataclass(eq=False)
-class _Element:
-    """An element, with its texts and the elements in it."""
-
-    tag: str
-    places: list[int] = field(default_factory=list)
-    inner: list[_Element | str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(part for part in self.inner if isinstance(part, str))
-
-    def may_hold(self, tag: str) -> bool:
-        """Returns whether an element with that tag stands in this one, or shows that it ended."""
-        if self.tag == "inline":
-            return tag in INLINE
-        is_nested = self.tag == "list_item" and tag.endswith("_list")
-        return self.tag in HOLDERS or is_nested or tag == "inline"
-
-    def entries(self, listing: str = "", number: int = 0) -> Iterator[tuple[Region, str]]:
-        """Yields regions of this element and of those in it, and their texts as they stand there.
-
-        Args:
-            listing: the tag of the list that it is an item of.
-            number: its own number in that list.
-        """
-        if self.tag in AROUND:
-            count = 0
-            for part in self.inner:
-                if isinstance(part, str):
-                    text = part.strip()
-                    yield from [(Region(None, drafts=[text]), text)] if text else []
-                else:
-                    count += part.tag == "list_item" and not part.is_marked
-                    yield from part.entries(self.tag, count)
-            return
-        label = LABELS.get(self.tag, TEXT)
-        level = 1 if label == TITLE else 0
-        if self.tag.startswith(HEADING):
-            level = int(self.tag.removeprefix(HEADING)) + 1
-        draft = self._draft(label, listing, number)
-        if draft or self.tag != "list_item":  # an item may hold another list, and nothing else
-            box_of_it = _box(self.places)
-            yield Region(box_of_it, label, 0, [draft] if draft else [], level), self._whole
-        for part in self.inner:
-            if isinstance(part, _Element) and part.tag != "inline" and self.tag != "inline":
-                yield from part.entries()
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether an item has its bullet or number in its text."""
-        return not self._whole or bool(BULLET.match(self._whole) or NUMBER.match(self._whole))
-
-    @property
-    def _whole(self) -> str:
-        """The text, with the parts below `inline` as a sentence has them."""
-        if self.tag != "inline":
-            parts = [part for part in self.inner if isinstance(part, str) or part.tag == "inline"]
-            return "".join(p if isinstance(p, str) else p._whole for p in parts).strip()
-        whole = ""
-        for part in self.inner:
-            text = part if isinstance(part, str) else LANGUAGE.sub("", part.text)
-            if not text.strip():
-                continue
-            text = text.strip() if isinstance(part, str) else INLINE[part.tag].format(text.strip())
-            is_joined = not whole or whole.endswith("(") or text[:1] in tuple(".,;:!?)")
-            whole += text if is_joined else f" {text}"
-        return whole
-
-    def _draft(self, label: str, listing: str, number: int) -> str:
-        text = self._whole
-        if label in (TABLE, PICTURE):
-            return to_html(read_table(text)) if is_otsl(text) else stripped(CLASS.sub("", text))
-        if label == LIST_ITEM and not self.is_marked:
-            return f"{number}. {text}" if listing == "ordered_list" else f"- {text}"
-        if self.tag == "code":
-            match = LANGUAGE.match(self.text)
-            name = "" if match is None or match[1] == "unknown" else match[1].lower()
-            return f"{FENCE}{name}\n{LANGUAGE.sub('', self.text, 1).strip(chr(10))}\n{FENCE}"
-        return text
+def _opened(name: str) -> str:
+    return f"<{name}>" if name else ""
 
 
-class Tree:
-    """Builds elements out of tags, texts and numbers of boxes in turn.
+def _closed(name: str) -> str:
+    return f"</{name}>\n" if name else ""
+
+
+class _Reader:
+    """Collects the elements of an answer.
 
     Attributes:
+        entries: regions, and their texts as they stand in the answer.
         is_broken: something was not closed, was closed twice, or stood outside of all elements.
+        lists: items without a mark in the lists that are open; `None` for unordered ones.
     """
 
     def __init__(self) -> None:
+        self.entries: list[tuple[Region, str]] = []
         self.is_broken = False
-        self._open = [_Element("doctag")]
+        self.lists: list[int | None] = []
 
-    def entries(self) -> Iterator[tuple[Region, str]]:
-        """Yields regions and their texts as they stand in the answer."""
-        return self._open[0].entries()
+    def outside(self, text: str) -> None:
+        """Read what stands between two elements: lists begin and end, all else is lost text."""
+        for closes, tag in OUTSIDE.findall(text):
+            if tag.endswith("_list"):
+                if closes:
+                    del self.lists[-1:]
+                else:
+                    self.lists.append(0 if tag == "ordered_list" else None)
+            self.is_broken |= tag not in (*AROUND, "list_item")
+        if lost := PLACE.sub("", OUTSIDE.sub("", text)).strip():
+            self.is_broken = True
+            self.entries.append((Region(None, drafts=[lost]), lost))
 
-    def text(self, text: str) -> None:
+    def element(self, match: re.Match[str], rest: str) -> None:
+        """Read an element, and those in it.
+
+        Args:
+            match: of `ELEMENT`.
+            rest: of the answer.
+        """
+        tag = match["holder"] or match["leaf"] or "inline"
+        inner = next(text for text in match.group("held", "text", "parts") if text is not None)
+        is_closed = any(match.group("held_end", "text_end", "end"))
+        if tag == "inline":
+            inner = f"<inline>{inner}</inline>"
+        is_around = tag == "list_item" and rest.startswith(("<ordered_list>", "<unordered_list>"))
+        self.is_broken |= not is_closed and not is_around
+        captions = CAPTION_INSIDE.findall(inner) if match["holder"] else []
+        self._add(tag, CAPTION_INSIDE.sub("", inner) if captions else inner)
+        for caption, end in captions:
+            self.is_broken |= not end
+            self._add("caption", caption)
+
+    def _add(self, tag: str, inner: str) -> None:
+        places = [int(number) for number in PLACE.findall(inner)]
+        self.is_broken |= len(places) % 4 > 0
+        text = INLINE_INSIDE.sub(lambda inline: _sentence(inline[1]), PLACE.sub("", inner)).strip()
+        label, draft = LABELS.get(tag, TEXT), text
+        level = 1 if label == TITLE else 0
+        if tag.startswith(HEADING):
+            level = int(tag.removeprefix(HEADING)) + 1
+        elif label in (TABLE, PICTURE):
+            is_table = is_otsl(text)
+            draft = to_html(read_table(text)) if is_table else stripped(CLASS.sub("", text))
+        elif tag == "code":
+            draft = _fenced(text)
+        elif label == LIST_ITEM:
+            draft = self._marked(text)
+            if not draft:  # it may hold another list, and nothing else
+                return
+        region = Region(_box(places), label, 0, [draft] if draft else [], level)
+        self.entries.append((region, text))
+
+    def _marked(self, text: str) -> str:
+        """Returns an item with the bullet or number that it has in its list."""
+        if not text or BULLET.match(text) or NUMBER.match(text):
+            return text
+        count = self.lists[-1] if self.lists else None
+        if count is None:
+            return f"- {text}"
+        self.lists[-1] = count + 1
+        return f"{count + 1}. {text}"
+
+
+def _sentence(inner: str) -> str:
+    """Returns the parts below `inline` as a sentence has them."""
+    whole = ""
+    for tag, inside, plain in PART.findall(inner):
+        text = (plain if plain else LANGUAGE.sub("", inside)).strip()
         if text:
-            self._open[-1].inner.append(text)
-        self.is_broken |= self._open[-1].tag in AROUND and bool(text.strip())
+            text = INLINE[tag].format(text) if tag else text
+            is_joined = not whole or whole.endswith("(") or text[:1] in tuple(".,;:!?)")
+            whole += text if is_joined else f" {text}"
+    return whole
 
-    def place(self, number: int) -> None:
-        """Add one of four numbers of a box; those of `inline` are of the element that it is in."""
-        element = self._open[-1]
-        if element.tag == "inline" and self._open[-2].tag not in HOLDERS:
-            element = self._open[-2]
-        element.places.append(number)
 
-    def tag(self, tag: str, closes: bool) -> None:
-        """Begin or end an element; `tag` is one of DocTags."""
-        if not closes:
-            while not self._open[-1].may_hold(tag):
-                self._close(is_broken=True)
-            element = _Element(tag)
-            self._open[-1].inner.append(element)
-            self._open.append(element)
-        elif tag in [element.tag for element in self._open[1:]]:
-            while self._open[-1].tag != tag:
-                self._close(is_broken=True)
-            self._close()
-        else:
-            self.is_broken |= tag not in AROUND
-
-    def end(self) -> None:
-        """End what is open; pages may be cut off between elements."""
-        while len(self._open) > 1:
-            self._close(is_broken=self._open[-1].tag not in AROUND)
-
-    def _close(self, is_broken: bool = False) -> None:
-        element = self._open.pop()
-        is_box = element.tag in AROUND or len(element.places) % 4 == 0
-        self.is_broken |= is_broken or not is_box
+def _fenced(text: str) -> str:
+    match = LANGUAGE.match(text)
+    name = "" if match is None or match[1] == "unknown" else match[1].lower()
+    code = text if match is None else text[match.end() :]
+    return f"{FENCE}{name}\n{code.strip(chr(10))}\n{FENCE}"
 
 
 def _box(places: list[int]) -> Box | None:
-    """Around all places of an element: what goes on elsewhere has several."""
+    """Returns the box around all places of an element: what goes on elsewhere has several."""
     if not places or len(places) % 4:
         return None
     return around(box(places[at : at + 4]) for at in range(0, len(places), 4))
