@@ -66,21 +66,14 @@ def test_pp_structure_v3(tmp_path: Path) -> None:
     assert missing.reason == f"nothing saved of page 3 of 'paper.pdf' in '{tmp_path}'"
 
 
-def test_pp_structure_v3_with_sizes_and_orders_from_its_service(tmp_path: Path) -> None:
+def test_pp_structure_v3_with_sizes(tmp_path: Path) -> None:
     blocks = [
-        {"block_label": "footer", "block_content": "17", "block_bbox": [0, 190, 50, 200],
-         "block_order": None},
-        {"block_label": "text", "block_content": "second", "block_bbox": [0, 50, 50, 80],
-         "block_order": 2},
-        {"block_label": "text", "block_content": "first", "block_bbox": [0, 0, 50, 40],
-         "block_order": 1},
-        {"block_label": "header", "block_content": "head", "block_bbox": [0, 0, 5, 5],
-         "block_order": None},
-    ]  # fmt: skip
-    pruned = {"width": 50, "height": 200, "page_index": None, "parsing_res_list": blocks}
-    answer = {"result": {"layoutParsingResults": [{"prunedResult": pruned}] * 2}}
-    draft = SavedJson(save(tmp_path / "answer.json", answer))(page(number=2))
-    assert draft.texts == ["head", "first", "second", "17"]
+        {"block_label": "header", "block_content": "head", "block_bbox": [0, 0, 5, 5]},
+        {"block_label": "text", "block_content": "first", "block_bbox": [0, 0, 50, 40]},
+    ]
+    data = {"width": 50, "height": 200, "page_index": None, "parsing_res_list": blocks}
+    draft = SavedJson(save(tmp_path / "answer.json", data))(page(number=2))
+    assert draft.texts == ["head", "first"]
     assert draft.regions[1].bbox == (0, 0, 200, 80)
 
 

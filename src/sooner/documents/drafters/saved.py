@@ -4,7 +4,11 @@ Known from the programs' own documentation and sources, docling's by its own pac
 
 - PP-StructureV3 (PaddleX' `layout_parsing/result_v2.py`): one `NAME_res.json` a page with
   `page_index` from 0 (null for pictures) and `parsing_res_list` of `{block_label, block_content,
-  block_bbox}`, newer versions also `block_order`, `width` and `height`; its service wraps the same.
+  block_bbox}` in reading order, newer versions also `width` and `height`.
+- MinerU (`docs/en/reference/output_files.md`): `NAME_content_list.json`, flat and in reading order:
+  `type`, `page_idx` from 0, `bbox` in thousandths of the page (older versions have none), and by
+  type `text` (with `text_level`), `table_body` (HTML) with captions and footnotes, `list_items`,
+  `code_body`.
 - docling: a `DoclingDocument`, by docling-core.
 """
 
@@ -13,19 +17,20 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import SoonerError, error_line
 from ..inputs import natural
 from ..lines import is_item
 from ..page import Page
 from ..regions import (
+    CAPTION,
+    FOOTNOTE,
     FORMULA,
-    FURNITURE,
     LIST_ITEM,
     PICTURE,
     SECTION_HEADER,
@@ -34,6 +39,7 @@ from ..regions import (
     TITLE,
     PageDraft,
     Region,
+    Size,
     box,
     clipped,
     label_of,
@@ -42,7 +48,8 @@ from ..regions import (
 )
 from ..serialise import FENCE
 from ..tables import Cell, Table, to_html
-from .mineru import THOUSANDTHS, is_content_list, read_content_list
+
+THOUSANDTHS = (1000.0, 1000.0)
 
 OF_PAGE = re.compile(
     r"(?P<stem>.*?)(?:_page_(?P<page>\d+)(?:_\w+)?|_(?P<paddle>\d+)_res|[-_](?P<number>\d+))"
@@ -171,85 +178,76 @@ def _label(text: str) -> str:
 PADDLE_SCALE = 2.0
 """Pixels a point at which PaddleX draws PDFs."""
 
-
-def to_page(
-    regions: Iterable[Region], page: Page, size: tuple[float, float] | None = None
-) -> list[Region]:
-    """Returns regions with boxes on the page's picture, in pixels.
-
-    Args:
-        regions: with boxes for a page of `size`.
-        page: to bring them to.
-        size: width and height in the unit of the boxes; the page's own pixels if not given.
-    """
-    return [
-        region if region.bbox is None else replace(region, bbox=clipped(region.bbox, *page.size))
-        for region in resized(regions, size, page.size)
-    ]
+PageRegions = tuple[list[Region], tuple[float, float]]
+"""Regions of a page, and its width and height in the unit of their boxes."""
 
 
-class Format(NamedTuple):
-    """A form that saved results have: how to know it, how to read a page's regions out of it, and
-    what its JSON is made to before.
-
-    `read` gives `None` if the file is not about that page.
-    """
-
-    is_mine: Callable[[Any], bool]
-    read: Callable[[Any, Page], list[Region] | None]
-    opened: Callable[[Any], Any] = lambda data: data
-
-
-def _region(name: str, text: Any, place: Any = None, level: int = 0) -> Region:
+def _region(
+    name: str, text: Any, place: Any = None, level: int = 0, label: str | None = None
+) -> Region:
     """Returns a region by another program's name for what it is; pictures have no text."""
-    label, text = label_of(name), str(text or "").strip()
+    label, text = label or label_of(name), str(text or "").strip()
     drafts = [text] if text and label != PICTURE else []
     return Region(None if place is None else box(place), label, 0, drafts, level)
 
 
-def _read_paddle(data: Any, page: Page) -> list[Region] | None:
-    results = _paddle_results(data)
-    for place, result in enumerate(results):
-        index = result.get("page_index")
-        if index is None and len(results) > 1:
-            index = place
-        if index is None or int(index) == page.number - 1:
-            blocks = sorted(result["parsing_res_list"], key=_paddle_rank)
-            scale = PADDLE_SCALE if page.is_pdf else 1.0
-            width = float(result.get("width") or page.native[0] * scale)
-            height = float(result.get("height") or page.native[1] * scale)
-            return to_page(map(_paddle_region, blocks), page, (width, height))
-    return None
+def _fenced(code: str) -> str:
+    return code if FENCE in code else f"{FENCE}\n{code.strip()}\n{FENCE}"
 
 
-def _paddle_results(data: Any) -> list[dict[str, Any]]:
-    """Returns objects with `parsing_res_list`, out of whatever they are wrapped in."""
-    if isinstance(data, list):
-        return [result for entry in data for result in _paddle_results(entry)]
-    if not isinstance(data, dict):
-        return []
-    if isinstance(data.get("parsing_res_list"), list):
-        return [data]
-    wrappers = ("res", "result", "layoutParsingResults", "prunedResult")
-    return next((_paddle_results(data[key]) for key in wrappers if key in data), [])
+def _is_paddle(data: Any) -> bool:
+    return isinstance(data, dict) and isinstance(data.get("parsing_res_list"), list)
 
 
-def _paddle_rank(block: dict[str, Any]) -> tuple[int, int]:
-    """Blocks without an order are furniture and pictures, as listed."""
-    if block.get("block_order") is not None:
-        return 1, int(block["block_order"])
-    return (0 if label_of(str(block.get("block_label", ""))) == FURNITURE[0] else 2), 0
+def _read_paddle(data: Any, page: Page) -> PageRegions | None:
+    if data.get("page_index") not in (None, page.number - 1):
+        return None
+    regions = []
+    for block in data["parsing_res_list"]:
+        name = str(block.get("block_label", "text"))
+        level = {TITLE: 1, SECTION_HEADER: 2}.get(label_of(name), 0)
+        regions.append(_region(name, block.get("block_content"), block.get("block_bbox"), level))
+    scale = PADDLE_SCALE if page.is_pdf else 1.0
+    width, height = (data.get(name) for name in ("width", "height"))
+    return regions, (width or page.native[0] * scale, height or page.native[1] * scale)
 
 
-def _paddle_region(block: dict[str, Any]) -> Region:
-    name = str(block.get("block_label", "text"))
-    level = {TITLE: 1, SECTION_HEADER: 2}.get(label_of(name), 0)
-    return _region(name, block.get("block_content"), block.get("block_bbox"), level)
+def _is_mineru(data: Any) -> bool:
+    return (
+        bool(data)
+        and isinstance(data, list)
+        and all(isinstance(item, dict) and "type" in item and "page_idx" in item for item in data)
+    )
 
 
-def _read_mineru(data: Any, page: Page) -> list[Region] | None:
-    regions = read_content_list(data, page)
-    return None if regions is None else to_page(regions, page, THOUSANDTHS)
+def _read_mineru(data: Any, page: Page) -> PageRegions | None:
+    items = [item for item in data if int(item["page_idx"]) == page.number - 1]
+    regions = [region for item in items for region in _mineru_item(item)]
+    return (regions, THOUSANDTHS) if items else None
+
+
+def _mineru_item(item: dict[str, Any]) -> list[Region]:
+    """Returns an item between its captions and its footnotes, which have no box; the captions of a
+    picture follow it."""
+    name, text, level = str(item["type"]), item.get("text"), int(item.get("text_level") or 0)
+    label = label_of(name)
+    if name == "text" and level:
+        label = TITLE if level == 1 else SECTION_HEADER
+    if "list_items" in item:
+        label = LIST_ITEM
+        texts = (str(entry).strip() for entry in item["list_items"])
+        text = "\n".join(entry if is_item(entry) else f"- {entry}" for entry in texts)
+    elif "code_body" in item:
+        label, text = TEXT, _fenced(str(item["code_body"]))
+    body = _region(name, item.get("table_body") or text, item.get("bbox"), level, label)
+    notes: dict[str, list[Region]] = {CAPTION: [], FOOTNOTE: []}
+    for kind, regions in notes.items():
+        for key, value in item.items():
+            if key.endswith(f"_{kind.lower()}"):
+                values = [value] if isinstance(value, str) else value or []
+                regions += [_region(kind, note) for note in values if str(note).strip()]
+    parts = [[body], notes[CAPTION]] if label == PICTURE else [notes[CAPTION], [body]]
+    return [*parts[0], *parts[1], *notes[FOOTNOTE]]
 
 
 def _is_docling(data: Any) -> bool:
@@ -259,7 +257,7 @@ def _is_docling(data: Any) -> bool:
     )
 
 
-def _open_docling(data: Any) -> Any:
+def _docling_document(data: Any) -> Any:
     """Returns a `DoclingDocument`, which docling-core checks."""
     try:
         from docling_core.types.doc import DoclingDocument
@@ -270,7 +268,7 @@ def _open_docling(data: Any) -> Any:
     return DoclingDocument.model_validate(data)
 
 
-def _read_docling(document: Any, page: Page) -> list[Region] | None:
+def _read_docling(document: Any, page: Page) -> PageRegions | None:
     from docling_core.types.doc import ContentLayer, TableItem
 
     known = document.pages.get(page.number)
@@ -284,7 +282,7 @@ def _read_docling(document: Any, page: Page) -> list[Region] | None:
         for part in (*(reference.resolve(document) for reference in above), item):
             items[part.self_ref] = part
     parts = [part for item in items.values() for part in _docling_parts(item, page.number, size)]
-    return to_page(parts, page, size)
+    return parts, size
 
 
 def _docling_parts(item: Any, number: int, size: tuple[float, float]) -> Iterator[Region]:
@@ -308,22 +306,26 @@ def _docling_text(item: Any, label: str, share: slice) -> str:
     text = (getattr(item, "text", "") or getattr(item, "orig", ""))[share].strip()
     if label == LIST_ITEM and text:
         return f"{item.marker.strip() if item.enumerated else '-'} {text}"
-    return f"{FENCE}\n{text}\n{FENCE}" if item.label.value == "code" and text else text
+    return _fenced(text) if item.label.value == "code" and text else text
 
 
-def _read_draft(data: Any, page: Page) -> list[Region]:
+def _is_draft(data: Any) -> bool:
+    return isinstance(data, dict) and isinstance(data.get("regions"), list)
+
+
+def _read_draft(data: Any, page: Page) -> PageRegions:
     draft = PageDraft.from_json(data)
-    return to_page(draft.regions, page, draft.size)
+    return draft.regions, draft.size
 
 
-FORMATS = {
-    "paddle": Format(lambda data: bool(_paddle_results(data)), _read_paddle),
-    "mineru": Format(is_content_list, _read_mineru),
-    "docling": Format(_is_docling, _read_docling, _open_docling),
-    "sooner": Format(
-        lambda data: isinstance(data, dict) and isinstance(data.get("regions"), list), _read_draft
-    ),
+FORMATS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Page], PageRegions | None]]] = {
+    "paddle": (_is_paddle, _read_paddle),
+    "mineru": (_is_mineru, _read_mineru),
+    "docling": (_is_docling, _read_docling),
+    "sooner": (_is_draft, _read_draft),
 }
+"""How a format is known by its JSON, and how the regions of a page are read out of it; `None` if
+the file is not about that page."""
 
 
 class SavedJson:
@@ -345,23 +347,32 @@ class SavedJson:
 
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
+        regions, reason = self._read(page)
+        return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
+
+    def _read(self, page: Page) -> tuple[list[Region], str]:
         for path, is_of_page in self.files.of(page):
             try:
                 read, data = _opened(path, path.stat().st_mtime_ns)
-                regions = read(data, page)
+                answer = read(data, page)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
                 reason = error_line(error)
                 raise SoonerError(f"'{path}' is not as its format should be ({reason})") from None
-            if regions is not None and (regions or is_of_page):
-                seconds = time.perf_counter() - began
-                return PageDraft(numbered(regions), seconds, self.name, page.size)
+            if answer is not None and (answer[0] or is_of_page):
+                return numbered(_clipped(resized(*answer, page.size), page.size)), ""
         reason = f"nothing saved of page {page.number} of '{page.source.name}'"
-        seconds = time.perf_counter() - began
-        return PageDraft([], seconds, self.name, page.size, f"{reason} in '{self.files.root}'")
+        return [], f"{reason} in '{self.files.root}'"
+
+
+def _clipped(regions: Sequence[Region], size: Size) -> list[Region]:
+    return [
+        region if region.bbox is None else replace(region, bbox=clipped(region.bbox, *size))
+        for region in regions
+    ]
 
 
 @lru_cache(maxsize=1)
-def _opened(path: Path, changed: int) -> tuple[Callable[[Any, Page], list[Region] | None], Any]:
+def _opened(path: Path, changed: int) -> tuple[Callable[[Any, Page], PageRegions | None], Any]:
     """Returns how a file is read, and what is in it; the last one is kept for its next page."""
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -369,7 +380,7 @@ def _opened(path: Path, changed: int) -> tuple[Callable[[Any, Page], list[Region
         raise SoonerError(f"'{path}' can't be read: {error.strerror}") from None
     except ValueError as error:
         raise SoonerError(f"'{path}' is no JSON: {error}") from None
-    for form in FORMATS.values():
-        if form.is_mine(data):
-            return form.read, form.opened(data)
+    for is_mine, read in FORMATS.values():
+        if is_mine(data):
+            return read, _docling_document(data) if read is _read_docling else data
     raise SoonerError(f"'{path}' has none of the known formats: {', '.join(FORMATS)}")
