@@ -19,8 +19,8 @@ EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], ind
 DIES = """
 import os, signal, sys
 from sooner.storage import Attempts, open_store
-with Attempts(open_store(sys.argv[1])).trying(sys.argv[2], "worker"):
-    os.kill(os.getpid(), signal.SIGKILL)
+Attempts(open_store(sys.argv[1])).begin(sys.argv[2], "worker")
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -31,30 +31,22 @@ def dies(folder: Path, key: str) -> None:
 @EVERYWHERE
 def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
     attempts = Attempts(any_store, maximum=1)
-    with attempts.trying("a/b", "one"):
-        assert len(list(any_store.names(".sooner/attempts/a~b."))) == 1
-        assert attempts.count("a/b") == 0  # this process is alive
-    with pytest.raises(RuntimeError, match="of the work"), attempts.trying("a/b"):
-        raise RuntimeError("of the work")
+    attempt = attempts.begin("a/b", "one")
+    assert len(list(any_store.names(".sooner/attempts/a~b."))) == 1
+    assert attempts.count("a/b") == 0  # this process is alive
+    attempts.end(attempt)
     assert list(any_store.names()) == []
-    assert attempts.reason("a/b") is None
 
 
 @pytest.mark.slow
-def test_three_deaths_set_a_key_aside(tmp_path: Path) -> None:
+def test_deaths_are_counted_and_forgotten(tmp_path: Path) -> None:
     attempts = Attempts(open_store(tmp_path))
     for deaths in range(1, 4):
-        assert attempts.reason("d/000007") is None
         dies(tmp_path, "d/000007")
         assert attempts.count("d/000007") == deaths
     dies(tmp_path, "d/000008")
-    aside = attempts.set_aside("d/")
-    assert list(aside) == ["d/000007"]
-    reason = aside["d/000007"]
-    assert reason == attempts.reason("d/000007") == "3 processes died at it; it is set aside"
     attempts.forget("d/000007")
-    assert attempts.set_aside() == {}
-    assert attempts.count("d/000008") == 1
+    assert [attempts.count(f"d/00000{number}") for number in (7, 8)] == [0, 1]
 
 
 def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
@@ -64,8 +56,7 @@ def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
         record = {"owner": f"w{host}", "place": "elsewhere", "process": 1}
         store.write(f".sooner/attempts/a.{host}.json", json.dumps(record).encode())
         attempts.begin("a")
-    assert (attempts.count("a"), attempts.reason("a")) == (0, None)
+    assert attempts.count("a") == 0
     for path in (tmp_path / ".sooner/attempts").iterdir():
         os.utime(path, (time.time() - 120,) * 2)
     assert attempts.count("a") == 5
-    assert attempts.reason("a") == "3 processes died at it; it is set aside"

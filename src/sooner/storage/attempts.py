@@ -8,9 +8,7 @@ import os
 import socket
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,58 +69,13 @@ class Attempts:
         """
         self.store.remove(attempt)
 
-    @contextmanager
-    def trying(self, key: str, owner: str = "") -> Iterator[None]:
-        """An attempt that lasts as long as the block, and ends however that ends.
-
-        Raises:
-            StorageError: it can't be recorded.
-        """
-        attempt = self.begin(key, owner)
-        try:
-            yield
-        finally:
-            self.end(attempt)
-
     def count(self, key: str) -> int:
-        """Returns attempts at a key that never ended.
+        """Returns attempts at a key that never ended: their processes died.
 
         Raises:
             StorageError: the store can't be read.
         """
-        return self._dead(self._of_key(key))
-
-    def reason(self, key: str) -> str | None:
-        """Returns why a key is set aside, in one line; `None` if it is not.
-
-        Raises:
-            StorageError: the store can't be read.
-        """
-        return self.set_aside(check_name(key)).get(key)
-
-    def set_aside(self, prefix: str = "") -> dict[str, str]:
-        """Returns keys that begin so and are set aside, with the reason of each.
-
-        The reason is the same whoever died, so that results are; who it was is in the objects. One
-        listing, whatever the number of keys; objects are read only of those that have `maximum`.
-
-        Raises:
-            StorageError: the store can't be read.
-        """
-        died = "a process" if self.maximum == 1 else f"{self.maximum} processes"
-        return {
-            key: f"{died} died at it; it is set aside"
-            for key, attempts in self._of(prefix).items()
-            if len(attempts) >= self.maximum and self._dead(attempts) >= self.maximum
-        }
-
-    def keys(self, prefix: str = "") -> set[str]:
-        """Returns keys that begin so and have attempts that have not ended, of whatever process.
-
-        Raises:
-            StorageError: the store can't be read.
-        """
-        return set(self._of(prefix))
+        return sum(map(self._is_dead, self._of(key)))
 
     def forget(self, key: str) -> None:
         """Take away all attempts at a key, so that it is tried anew.
@@ -130,23 +83,11 @@ class Attempts:
         Raises:
             StorageError: one can't be taken away.
         """
-        for attempt in self._of_key(key):
+        for attempt in self._of(key):
             self.store.remove(attempt.name)
 
-    def _of(self, prefix: str) -> dict[str, list[ObjectInfo]]:
-        """Returns attempts by key."""
-        attempts = defaultdict(list)
-        for entry in self.store.names(_place_of(prefix)):
-            key, _, _ = entry.name.removeprefix(f"{FOLDER}/").rpartition(".")[0].rpartition(".")
-            attempts[key.replace("~", "/")].append(entry)
-        return attempts
-
-    def _of_key(self, key: str) -> list[ObjectInfo]:
-        return self._of(check_name(key)).get(key, [])
-
-    def _dead(self, attempts: list[ObjectInfo]) -> int:
-        """Returns how many of them never ended: their processes died."""
-        return sum(self._is_dead(attempt) for attempt in attempts)
+    def _of(self, key: str) -> list[ObjectInfo]:
+        return list(self.store.names(f"{_place_of(check_name(key))}."))
 
     def _is_dead(self, attempt: ObjectInfo) -> bool:
         """Returns whether an attempt's process died; of another machine, whether it is older than
