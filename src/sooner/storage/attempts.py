@@ -86,6 +86,17 @@ class Attempts:
         for attempt in self._of(key):
             self.store.remove(attempt.name)
 
+    def keys(self, prefix: str) -> set[str]:
+        """Returns keys that begin so and have attempts that have not ended, of whatever process.
+
+        Raises:
+            StorageError: the store can't be read.
+        """
+        names = (
+            entry.name.removeprefix(f"{FOLDER}/") for entry in self.store.names(_place_of(prefix))
+        )
+        return {name.rsplit(".", 2)[0].replace("~", "/") for name in names}
+
     def _of(self, key: str) -> list[ObjectInfo]:
         return list(self.store.names(f"{_place_of(check_name(key))}."))
 

@@ -170,7 +170,7 @@ class ParseOutput:
         else:
             if entry is not None and entry.input_hash == whole.input_hash:
                 work.of = entry.of
-            if not work.of and self.deaths.reason(whole.key) is None:
+            if not work.of and self.deaths.count(whole.key) < self.attempts:
                 with self.deaths.trying(whole.key):
                     work.of = self.intake.count(document.path)
             self._select(work, done)
