@@ -8,7 +8,8 @@ import os
 import socket
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ class Attempts:
             StorageError: it can't be taken away.
         """
         self.store.remove(attempt)
+
+    @contextmanager
+    def trying(self, key: str) -> Iterator[None]:
+        """Yields while an attempt is open, which ends however the block does.
+
+        Raises:
+            StorageError: it can't be recorded.
+        """
+        attempt = self.begin(key)
+        try:
+            yield
+        finally:
+            self.end(attempt)
 
     def count(self, key: str) -> int:
         """Returns attempts at a key that never ended: their processes died.

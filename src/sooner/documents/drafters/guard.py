@@ -9,23 +9,22 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.connection import wait
 
 from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ..page import Page, PageDrafter
 from ..regions import PageDraft
 
-START, GRACE = 60.0, 5.0
-"""Seconds that a process gets in addition for its first page, and to end by itself."""
+START = 60.0
+"""Seconds that a process gets to start, and once more for its first page, which loads models."""
 
 
-def guarded(
-    drafter: PageDrafter, timeout: float, processes: int = 1
-) -> GuardedProcesses | InlineDrafter:
+def guarded(drafter: PageDrafter, timeout: float, processes: int = 1) -> GuardedDrafter:
     """Returns a drafter that answers whatever `drafter` does, and may be called from several
     threads.
 
@@ -45,132 +44,85 @@ def guarded(
     """
     check_number("guarded: timeout", timeout, above=True)
     check_whole("guarded: processes", processes, 0)
-    if not processes:
-        return InlineDrafter(drafter)
-    return GuardedProcesses(drafter, timeout, processes)
+    return GuardedDrafter(drafter, timeout, processes)
 
 
-class InlineDrafter:
-    """Runs a drafter in this process; its errors become empty drafts."""
-
-    def __init__(self, drafter: PageDrafter) -> None:
-        self.drafter, self.name = drafter, drafter.name
-
-    def __call__(self, page: Page) -> PageDraft:
-        began = time.perf_counter()
-        answer = _answer(self.drafter, page)
-        return answer if isinstance(answer, PageDraft) else _empty(self.name, page, began, answer)
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class _Process:
-    """Runs a drafter in a process of its own, which is started when the first page comes."""
-
-    def __init__(self, drafter: PageDrafter, timeout: float) -> None:
-        self.drafter, self.timeout = drafter, timeout
-        self.name = drafter.name
-        self._process: Any = None
-        self._pipe: Connection | None = None
-        self._turn = threading.RLock()
-
-    def __call__(self, page: Page) -> PageDraft:
-        with self._turn:
-            return self._draft(page)
-
-    def _draft(self, page: Page) -> PageDraft:
-        began = time.perf_counter()
-        limit = self.timeout
-        try:
-            if self._pipe is None:
-                self._launch()
-                limit += START  # the first page loads the models
-            assert self._pipe is not None
-            self._pipe.send(page)
-            if self._pipe.poll(limit):
-                answer = self._pipe.recv()
-            else:
-                self.close()
-                answer = f"no answer within {limit:g} s"
-        except (EOFError, OSError):
-            answer = self._died()
-        except Exception as error:  # a drafter or a page that can't be sent
-            self.close()
-            answer = _describe(error)
-        return answer if isinstance(answer, PageDraft) else _empty(self.name, page, began, answer)
-
-    def close(self) -> None:
-        """End the process, by force if need be. The next page starts another one.
-
-        A call that is under way in another thread gets an empty draft.
-        """
-        while True:
-            _end(self._process)
-            # Only then: a call that waits at the pipe hears that the other end is gone.
-            if self._turn.acquire(timeout=0.1):
-                break
-        try:
-            if self._pipe is not None:
-                self._pipe.close()
-            _end(self._process)
-            self._process = self._pipe = None
-        finally:
-            self._turn.release()
-
-    def _launch(self) -> None:
-        # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
-        context = multiprocessing.get_context("spawn")
-        pipe, other = context.Pipe()
-        process = context.Process(target=_serve, args=(self.drafter, other), daemon=True)
-        with _deaf_to_interrupts():
-            process.start()
-        other.close()
-        self._process, self._pipe = process, pipe
-        # A page is larger than a pipe: without somebody at the other end, sending would wait.
-        if not pipe.poll(START):
-            raise SoonerError(f"its process did not start within {START:g} s")
-        pipe.recv()
-
-    def _died(self) -> str:
-        if self._process is not None:
-            self._process.join(GRACE)
-        code = None if self._process is None else self._process.exitcode
-        self.close()
-        return f"its process died (exit code {code})"
-
-
-class GuardedProcesses:
-    """Runs a drafter in processes of its own; a page goes to one that is free."""
+class GuardedDrafter:
+    """Runs a drafter in processes of its own, where a page goes to one that is free, or in this
+    one; see `guarded`."""
 
     def __init__(self, drafter: PageDrafter, timeout: float, count: int) -> None:
-        self.name = drafter.name
-        self.processes = [_Process(drafter, timeout) for _ in range(count)]
+        self.drafter, self.name, self.timeout = drafter, drafter.name, timeout
+        self.processes = [_Process(drafter) for _ in range(count)]
         self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         for process in self.processes:
             self._free.put(process)
 
     def __call__(self, page: Page) -> PageDraft:
+        began = time.perf_counter()
+        answer = self._draft(page) if self.processes else _answer(self.drafter, page)
+        if isinstance(answer, PageDraft):
+            return answer
+        return PageDraft([], time.perf_counter() - began, self.name, page.size, answer)
+
+    def _draft(self, page: Page) -> PageDraft | str:
         process = self._free.get()
         try:
-            return process(page)
+            return process.draft(page, self.timeout)
         finally:
             self._free.put(process)
 
     def close(self) -> None:
-        """End the processes, by force if need be; the next page starts another one."""
+        """End the processes by force; the next page starts another one, and a call that is under
+        way in another thread gets an empty draft."""
         for process in self.processes:
-            process.close()
+            process.end()
 
 
-def _end(process: Any) -> None:
-    if process is None:
-        return
-    process.terminate()
-    process.join(GRACE)
-    if process.is_alive():
-        process.kill()
-        process.join()
+class _Process:
+    """Runs a drafter in a process, which is started when the first page comes."""
+
+    def __init__(self, drafter: PageDrafter) -> None:
+        self.drafter = drafter
+        self.pool: ProcessPoolExecutor | None = None
+        self.pid = 0
+
+    def draft(self, page: Page, timeout: float) -> PageDraft | str:
+        """Returns a page's draft, or what went wrong."""
+        limit = timeout
+        future: Future[PageDraft | str] | None = None
+        try:
+            if self.pool is None:
+                limit += START
+                self._launch()
+            assert self.pool is not None
+            future = self.pool.submit(_answer_here, page)
+            return future.result(limit)
+        except BrokenProcessPool:
+            reason = "its process died"
+        except TimeoutError:
+            reason = f"no answer within {limit if future else START:g} s"
+        except Exception as error:  # a drafter or a page that can't be sent
+            reason = _describe(error)
+        self.end()
+        return reason
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        pool, pid, self.pool, self.pid = self.pool, self.pid, None, 0
+        if pid:
+            with suppress(OSError):  # it is gone
+                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        if pool is not None:
+            pool.shutdown(wait=pid > 0, cancel_futures=True)
+
+    def _launch(self) -> None:
+        # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
+        context = multiprocessing.get_context("spawn")
+        self.pool = ProcessPoolExecutor(1, context, _begin, (self.drafter,))
+        with _deaf_to_interrupts():
+            started = self.pool.submit(os.getpid)
+        self.pid = started.result(START)
 
 
 @contextmanager
@@ -188,20 +140,15 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _empty(name: str, page: Page, began: float, reason: str) -> PageDraft:
-    return PageDraft([], time.perf_counter() - began, name, page.size, reason)
+_HERE: list[PageDrafter] = []
+"""The drafter of a process that was started for one."""
 
 
-def _serve(drafter: PageDrafter, pipe: Connection) -> None:
-    """Answer pages with drafts, or with what went wrong, until the other end is gone."""
+def _begin(drafter: PageDrafter) -> None:
+    """Take over a drafter in a process of its own, which ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for systems that can't block it from the start
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    try:
-        pipe.send(True)
-        while True:
-            pipe.send(_answer(drafter, pipe.recv()))
-    except (EOFError, OSError):  # nobody is there any more
-        return
+    _HERE.append(drafter)
 
 
 def _end_with_parent() -> None:
@@ -210,6 +157,10 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+def _answer_here(page: Page) -> PageDraft | str:
+    return _answer(_HERE[0], page)
 
 
 def _answer(drafter: PageDrafter, page: Page) -> PageDraft | str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...checks import check_choice, check_whole
 from ...documents.drafters import OCR, AllOf, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
-from ...documents.drafters.guard import GuardedProcesses, InlineDrafter, guarded
+from ...documents.drafters.guard import GuardedDrafter, guarded
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
 
@@ -18,7 +18,7 @@ NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)
 TIMEOUT = 120.0
 """Seconds that a drafter has for a page."""
 
-Guarded = InlineDrafter | GuardedProcesses | FirstOf
+Guarded = GuardedDrafter | FirstOf
 
 _FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "text": PlainText}
 
@@ -114,7 +114,7 @@ def processes_of(drafter: PageDrafter | None) -> int:
     """Returns how many processes a drafter has besides this one."""
     if isinstance(drafter, FirstOf):
         return sum(map(processes_of, drafter.drafters))
-    return len(drafter.processes) if isinstance(drafter, GuardedProcesses) else 0
+    return len(drafter.processes) if isinstance(drafter, GuardedDrafter) else 0
 
 
 def drafter_hash(spec: str, language: str | None = None) -> str:
