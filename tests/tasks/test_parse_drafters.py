@@ -32,7 +32,7 @@ def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) 
     finally:
         drafter.close()
     assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n\nnumber 3\n"
-    assert "exit code 7" in records(out)["a.pdf", 2]["notes"][0]
+    assert "its process died" in records(out)["a.pdf", 2]["notes"][0]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
