@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.documents import Line
-from sooner.documents.grouping import Area, regions_of
+from sooner.documents import Line, Region
+from sooner.documents.grouping import regions_of
 from sooner.documents.lines import blocks_of, table_text
 from sooner.documents.regions import around
 
@@ -32,10 +32,10 @@ def test_cells_stay_in_their_columns() -> None:
 def test_a_layout_box_gives_its_lines_a_label() -> None:
     page = [line("Not large", 10, 10), line("a", 10, 50), line("b", 60, 50), line("alone", 10, 200)]
     layout = [
-        Area((5, 5, 100, 25), "Title"),
-        Area((5, 45, 100, 65), "Table"),
-        Area((5, 100, 100, 150), "Picture"),
-        Area((150, 100, 200, 150), "Text"),
+        Region((5, 5, 100, 25), "Title"),
+        Region((5, 45, 100, 65), "Table"),
+        Region((5, 100, 100, 150), "Picture"),
+        Region((150, 100, 200, 150), "Text"),
     ]
     regions = regions_of(page, (300, 400), layout)
     assert [(region.label, region.drafts) for region in regions] == [
@@ -75,14 +75,14 @@ anywhere = st.builds(
     st.sampled_from([8.0, 10.0, 24.0]),
 )
 areas = st.builds(
-    lambda x, y, w, h, label: Area((x, y, x + w, y + h), label),
+    lambda x, y, w, h, label: Region((x, y, x + w, y + h), label),
     *(numbers, numbers, numbers, numbers),
     st.sampled_from(["Text", "Table", "Title", "Picture", "Formula", "List-item"]),
 )
 
 
 @given(st.lists(anywhere, max_size=12), st.lists(areas, max_size=4))
-def test_no_line_is_lost_or_doubled(page: list[Line], layout: list[Area]) -> None:
+def test_no_line_is_lost_or_doubled(page: list[Line], layout: list[Region]) -> None:
     regions = regions_of(page, (300, 400), layout)
     texts = " ".join(draft for region in regions for draft in region.drafts).split()
     assert sorted(texts) == sorted(" ".join(item.text for item in page).split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from .lines import (
@@ -85,40 +85,15 @@ LISTING_GAP = 1.6
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Area:
-    """A box that a layout model found, with one of `labels.LABELS`, which says what it holds."""
-
-    bbox: Box
-    label: str
-    score: float = 1.0
-
-
-@dataclass(frozen=True)
-class SizeLimits:
-    """The tolerances that sizes of lines are compared with.
-
-    Attributes:
-        same: ratio up to which two lines are of one block.
-        heading: size of a heading, in sizes of the text.
-    """
-
-    same: float
-    heading: float
-
-
-EXACT = SizeLimits(1.1, 1.1)
-"""Sizes of fonts, as a PDF has them."""
-
-SEEN = SizeLimits(SAME_SIZE, 1.18)
-"""Heights of lines on a picture, which depend on their letters."""
+HEADING_SIZE = 1.15
+"""Size of a heading, in sizes of the text."""
 
 
 def regions_of(
     lines: Sequence[Line],
     size: Size,
-    layout: Sequence[Area] = (),
-    sizes: SizeLimits = SEEN,
+    layout: Sequence[Region] = (),
+    same_size: float = SAME_SIZE,
     tables: Sequence[Region] = (),
 ) -> list[Region]:
     """Returns regions in reading order.
@@ -131,8 +106,8 @@ def regions_of(
     Args:
         lines: with boxes in pixels.
         size: width and height of the page, in pixels.
-        layout: boxes that a layout model found, in any order.
-        sizes: how far those of lines can be relied on.
+        layout: boxes that a layout model found, with their labels and scores.
+        same_size: ratio of sizes up to which two lines are of one block.
         tables: regions of other lines of the page, and of its pictures.
     """
     lines = with_markers(lines)
@@ -140,12 +115,10 @@ def regions_of(
     body = _body(lines)
     regions = list(tables)
     for place, entry in enumerate(layout):
-        regions += _of_area(entry, inside[place], body, sizes)
-    listings, rest = ([], rest) if _is_typed(lines) else _listings(rest, sizes.same)
+        regions += _of_area(entry, inside[place], body, same_size)
+    listings, rest = _listings(rest, same_size)
     regions += [_code_region(listing) for listing in listings]
-    aligned, blocks = _arranged(rest, sizes)
-    regions += [_table(table) for table in aligned]
-    regions += [_of_block(block, body, sizes, size) for block in blocks]
+    regions += _arranged(rest, body, same_size, size)
     return _nested(in_reading_order(regions), body)
 
 
@@ -168,18 +141,19 @@ def _nested(regions: list[Region], size: float) -> list[Region]:
     return nested
 
 
-def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[Line]], list[Block]]:
-    """Returns lines as tables and blocks, by nothing but where they stand."""
+def _arranged(
+    lines: Sequence[Line], body: float, same_size: float, page: Size | None = None
+) -> list[Region]:
+    """Returns lines as tables and blocks, by nothing but where they stand; see `_of_block`."""
     rank = {id(line): place for place, line in enumerate(lines)}
-    blocks = blocks_of(lines, sizes.same)
+    blocks = blocks_of(lines, same_size)
     boxes = [around(line.bbox for line in block) for block in blocks]
-    tables: list[Sequence[Line]] = []
-    rest: list[Block] = []
+    regions: list[Region] = []
     for group in column_groups(boxes, [[rank[id(line)] for line in block] for block in blocks]):
         aligned, unaligned = _tables([line for place in group for line in blocks[place]])
-        tables += aligned
-        rest += blocks_of(unaligned, sizes.same)
-    return tables, rest
+        regions += map(_table, aligned)
+        regions += [_of_block(block, body, page) for block in blocks_of(unaligned, same_size)]
+    return regions
 
 
 def _body(lines: Sequence[Line]) -> float:
@@ -194,24 +168,25 @@ def _body(lines: Sequence[Line]) -> float:
     return 0.0
 
 
-def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[Line]], list[Line]]:
+def _assigned(
+    lines: Sequence[Line], layout: Sequence[Region]
+) -> tuple[list[list[Line]], list[Line]]:
     """Returns lines of each layout box, and those of none."""
     inside: list[list[Line]] = [[] for _ in layout]
     rest = []
     for line in lines:
         shares = [
-            (overlap(entry.bbox, line.bbox) / max(area(line.bbox), 1.0), entry.score, place)
+            (overlap(entry.bbox, line.bbox), entry.confidence or 0.0, place)
             for place, entry in enumerate(layout)
+            if entry.bbox is not None
         ]
-        best = max(shares, default=(0.0, 0.0, -1))
-        if best[0] >= INSIDE and layout[best[2]].label != PICTURE:
-            inside[best[2]].append(line)
-        else:
-            rest.append(line)
+        share, _, place = max(shares, default=(0.0, 0.0, -1))
+        is_inside = share >= INSIDE * max(area(line.bbox), 1.0)
+        (inside[place] if is_inside and layout[place].label != PICTURE else rest).append(line)
     return inside, rest
 
 
-def _of_area(area: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) -> list[Region]:
+def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float) -> list[Region]:
     if area.label == PICTURE:
         return [Region(area.bbox, PICTURE)]
     if not lines:
@@ -220,32 +195,30 @@ def _of_area(area: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) 
     is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
     if area.label == TABLE or (area.label == FORMULA and is_grid):
         return [_table(lines, area.bbox)]
-    if area.label != TEXT:
-        return [_region([line for row in rows for line in row], area.label)]
-    aligned, blocks = _arranged(lines, sizes)
-    regions = [_table(table) for table in aligned]
-    return regions + [_of_block(block, body, sizes) for block in blocks]
+    if area.label == TEXT:
+        return _arranged(lines, body, same_size)
+    return [_region([line for row in rows for line in row], area.label)]
 
 
-def _of_block(block: Block, body: float, sizes: SizeLimits, page: Size | None = None) -> Region:
+def _of_block(block: Block, body: float, page: Size | None) -> Region:
     """Returns a block as a region.
 
     Args:
         block: its lines.
         body: size of the page's text.
-        sizes: how far sizes can be relied on.
         page: its size; without, a layout model says that the block is text, which may be an item,
             or a heading that it missed.
     """
     label, level = _aside(block, body, page) if page is not None else "", 0
+    top = min(line.bbox[1] for line in block)
     if label:
         pass
-    elif _is_heading(block, body, sizes.heading):
-        is_title = page is not None and _is_heading(block, body, TITLE_SIZE)
-        label = TITLE if is_title and page and _top(block) < page[1] / 2 else SECTION_HEADER
+    elif _is_heading(block, body, HEADING_SIZE):
+        is_title = page and top < page[1] / 2 and _is_heading(block, body, TITLE_SIZE)
+        label = TITLE if is_title else SECTION_HEADER
     elif is_item(block[0].text):
         label = LIST_ITEM
-    elif page is not None and _words(block) <= FOOTER_WORDS and _top(block) > (1 - EDGE) * page[1]:
+    elif page is not None and _words(block) <= FOOTER_WORDS and top > (1 - EDGE) * page[1]:
         label = PAGE_FOOTER
     elif page is not None and _is_bold_heading(block, body):
         label, level = SECTION_HEADER, BOLD_LEVEL
@@ -270,10 +243,6 @@ def _aside(block: Block, body: float, size: Size) -> str:
 
 def _words(lines: Sequence[Line]) -> int:
     return sum(len(line.text.split()) for line in lines)
-
-
-def _top(lines: Sequence[Line]) -> float:
-    return min(line.bbox[1] for line in lines)
 
 
 def _is_heading(block: Block, body: float, larger: float) -> bool:
@@ -318,8 +287,9 @@ def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
     return _words(cells) / len(cells) <= limit
 
 
-def _table(lines: Sequence[Line], *frame: Box) -> Region:
-    return Region(around([*frame, *(line.bbox for line in lines)]), TABLE, 0, [table_text(lines)])
+def _table(lines: Sequence[Line], frame: Box | None = None) -> Region:
+    boxes = [line.bbox for line in lines] + ([] if frame is None else [frame])
+    return Region(around(boxes), TABLE, 0, [table_text(lines)])
 
 
 def _region(lines: Sequence[Line], label: str) -> Region:
@@ -328,30 +298,23 @@ def _region(lines: Sequence[Line], label: str) -> Region:
     return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
 
 
-def _is_typed(lines: Sequence[Line]) -> bool:
-    """Returns whether a whole page is set in a monospaced font."""
-    letters = sum(len(line.text) for line in lines)
-    return sum(len(line.text) for line in lines if line.mono) > MOSTLY * max(letters, 1)
-
-
 def _listings(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
-    """Returns listings of code, and the other lines.
-
-    Typed words alone in a paragraph are no code, nor are those that a file lists each with a text
-    beside it, as in reference cards.
-    """
+    """Returns listings of code, and the other lines. On a page that is all typed there are none,
+    nor are typed words that stand each beside a text, as in reference cards."""
+    letters = sum(len(line.text) for line in lines)
+    if sum(len(line.text) for line in lines if line.mono) > MOSTLY * letters:
+        return [], list(lines)
     keys = {
         id(line)
         for line, beside in pairwise(lines)
-        if line.mono and not beside.mono and beside.bbox[0] >= line.bbox[2]
-        if shared_height(line.bbox, beside.bbox) > INSIDE
+        if line.mono and not beside.mono and shared_height(line.bbox, beside.bbox) > INSIDE
     }
-    blocks = {}
-    for block in blocks_of(lines, same_size):
-        letters = sum(len(line.text) for line in block)
-        is_listing = 2 * sum(len(line.text) for line in block if line.mono) > letters
-        if is_listing and 2 * sum(id(line) in keys for line in block) <= len(block):
-            blocks[around(line.bbox for line in block)] = block
+    blocks = {
+        around(line.bbox for line in block): block
+        for block in blocks_of(lines, same_size)
+        if all(line.mono for line in block)
+        if 2 * sum(id(line) in keys for line in block) <= len(block)
+    }
     size = max((line.size for block in blocks.values() for line in block), default=0.0)
     groups = connected(blocks, LISTING_GAP * size)
     listings = [[line for box in group for line in blocks[box]] for group in groups]

@@ -19,9 +19,9 @@ from PIL import Image
 
 from ...checks import check_whole
 from ...errors import SoonerError, unknown
-from ..grouping import Area, regions_of
+from ..grouping import regions_of
 from ..page import BLANK, Line, Page, Picture
-from ..regions import FORMULA, PageDraft, around, box, label_of
+from ..regions import FORMULA, PageDraft, Region, around, box, label_of
 from ..resolution import MAX_SIDE
 from .straight import Lie, lie_of
 
@@ -273,13 +273,15 @@ class OCR:
         ]
 
 
-def _areas(page: Page, model: Any) -> list[Area]:
+def _areas(page: Page, model: Any) -> list[Region]:
     """Returns boxes of a page and what they are, by a layout model."""
     layout = model(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
     if layout.boxes is None:
         return []
     found = zip(layout.boxes, layout.class_names, layout.scores, strict=True)
-    return [Area(box(place), label_of(name), float(score)) for place, name, score in found]
+    return [
+        Region(box(place), label_of(name), confidence=float(score)) for place, name, score in found
+    ]
 
 
 def _shrunk(picture: Picture, scale: float) -> Picture:

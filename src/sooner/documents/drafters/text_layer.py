@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from ..grouping import EXACT, regions_of
+from ..grouping import regions_of
 from ..languages import is_right_to_left
 from ..lines import rows_of, with_markers
 from ..page import BLANK, Line, Page
@@ -24,6 +24,9 @@ from ..tables import Cell, Table, has_spans, to_html, to_tabs
 
 MIN_CELLS, MAX_WORDS = 3, 150
 """Cells with text that a drawn table has, and words of one; with more it is a box on the page."""
+
+SAME_SIZE = 1.1
+"""Ratio of fonts' sizes up to which two lines are of one block."""
 
 OPEN = 3
 """Rows of drawn cells up to which one may hold several rows of a table, as in books."""
@@ -54,7 +57,7 @@ class TextLayer:
         upright = [line for line in page.text.lines if not line.angle]
         tables, lines = drawn_tables(with_markers(upright), page.text.tables)
         tables += [Region(box, PICTURE) for box in page.text.illustrations]
-        regions = regions_of(lines, page.size, (), EXACT, tables)
+        regions = regions_of(lines, page.size, (), SAME_SIZE, tables)
         regions = numbered([*regions, *_turned(page)])
         seconds = time.perf_counter() - began
         return PageDraft(regions, seconds, self.name, page.size, page.text.note)
