@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -195,29 +195,19 @@ def _meant(path: Path) -> list[Document]:
 
 
 def _inside(folder: Path) -> list[Document]:
-    visible = [Document(folder / place, Path(place)) for place in _places(folder)]
+    """Returns documents below a folder, none of them hidden; folders behind links are not searched,
+    nor those of earlier runs' results: pictures of pages there are no documents."""
+    results = {path.parent for path in folder.rglob(STATE_FOLDER)} - {folder}
+    paths = (path for path in folder.rglob("*") if _is_document(path))
+    documents = [
+        Document(path, path.relative_to(folder))
+        for path in paths
+        if results.isdisjoint(path.parents)
+    ]
+    visible = [document for document in documents if not _is_hidden(document.place)]
     if not visible:
         raise SoonerError(f"folder '{folder}' has no documents; known are {', '.join(SUFFIXES)}")
     return sorted(visible, key=lambda document: natural(document.place))
-
-
-def _places(root: Path) -> Iterator[str]:
-    """Documents below a folder, none of them hidden; folders behind links are not searched, nor
-    those of earlier runs' results: pictures of pages there are no documents."""
-    below = [""]
-    while below:
-        inside = below.pop()
-        if inside and os.path.isdir(root / inside / STATE_FOLDER):
-            continue
-        with suppress(PermissionError), os.scandir(root / inside) as entries:
-            for entry in entries:
-                place = os.path.join(inside, entry.name)
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    below.append(place)
-                elif entry.name.lower().endswith(SUFFIXES) and entry.is_file():
-                    yield place
 
 
 def _matching(pattern: str) -> list[Document]:

@@ -28,6 +28,8 @@ from .straight import Lie, lie_of
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 """Versions and sizes of models, the best first; the wheel has that of the first."""
 
+UTILS = "rapidocr.utils"
+
 
 @dataclass(frozen=True)
 class RecognitionModel:
@@ -47,7 +49,7 @@ class RecognitionModel:
 
     def settings(self) -> dict[str, Any]:
         """Returns parameters of `RapidOCR`."""
-        kinds = importlib.import_module("rapidocr.utils.typings")
+        kinds = needed(f"{UTILS}.typings", "OCR")
         return {
             "Rec.lang_type": self.language,
             "Rec.ocr_version": kinds.OCRVersion(self.version),
@@ -68,23 +70,13 @@ def recognition_model(language: str, folder: Path | None = None) -> RecognitionM
     Raises:
         SoonerError: an unknown language; or no model of it is here: says which file is missing.
     """
-    try:
-        resolver = importlib.import_module("rapidocr.utils.model_resolver")
-        files = resolver._MODEL_CONFIG["onnxruntime"]
-    except (ImportError, AttributeError) as error:
-        raise SoonerError(
-            f"this version of rapidocr can't choose a model by language ({error}); install a newer "
-            "one with: pip install -U 'sooner[ocr]'"
-        ) from None
-    kinds = importlib.import_module("rapidocr.utils.typings")
+    resolver, kinds = needed(f"{UTILS}.model_resolver", "OCR"), needed(f"{UTILS}.typings", "OCR")
+    files = resolver._MODEL_CONFIG["onnxruntime"]
     wheel = Path(str(importlib.import_module("rapidocr").__file__)).parent / "models"
     folders = [*([folder] if folder is not None else []), wheel]
-    known, missing = set[str](), list[str]()
+    missing = []
     for version, size in ROUTES:
         route = kinds.TaskType.REC, kinds.OCRVersion(version)
-        known.update(resolver.list_supported_langs(*route))
-        aliases = resolver._get_aliases(resolver._get_task_config(*route), route[1])
-        known.update(aliases)
         try:
             key = resolver.route_to_model_key(*route, language, kinds.ModelType(size))
         except ValueError:  # no language of that version
@@ -92,11 +84,12 @@ def recognition_model(language: str, folder: Path | None = None) -> RecognitionM
         file = str(files[version]["rec"][key]["model_dir"]).rpartition("/")[2]
         path = next((place / file for place in folders if (place / file).is_file()), None)
         if path is not None:
+            aliases = resolver._get_aliases(resolver._get_task_config(*route), route[1])
             name = resolver.normalize_lang(language)
-            return RecognitionModel(str(aliases.get(name, name)), version, size, path)
+            return RecognitionModel(aliases.get(name, name), version, size, path)
         missing.append(file)
     if not missing:
-        raise unknown("language", language, known)
+        raise unknown("language", language, resolver.LANG_MAPPING)
     raise SoonerError(
         f"language '{language}' needs rapidocr's model {missing[0]}, which is not in "
         f"'{folders[0]}'; save it there as rapidocr's default_models.yaml says, or name its folder "
