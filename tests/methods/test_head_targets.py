@@ -17,7 +17,7 @@ from published_heads import write_eagle3
 from sooner.methods.eagle import Eagle3Head
 from sooner.methods.trained import method_of
 from sooner.models import adapt
-from sooner.tasks.act.policy import load
+from sooner.tasks.act.policy import Policy
 
 
 def test_the_files_tell_what_a_drafter_is(tmp_path: Path) -> None:
@@ -152,6 +152,6 @@ def test_the_same_target_in_any_format_of_eight_bits_or_more_is_accepted(family:
 
 
 def test_the_bundled_head_knows_its_target() -> None:
-    policy = load()
+    policy = Policy.load()
     policy.head.check(policy.adapter)
     assert policy.head.config.target["hidden_size"] == policy.adapter.text_config.hidden_size

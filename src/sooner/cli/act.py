@@ -62,17 +62,17 @@ class PolicyOptions(options.SingleModel):
         """Returns the policy with its threads set, see `Threads`.
 
         Raises:
-            SoonerError: as `sooner.tasks.act.policy.load`, or an unknown method.
+            SoonerError: as `Policy.load`, or an unknown method.
         """
         from ..methods.threads import Threads
         from ..tasks.act.allowance import Allowance
-        from ..tasks.act.policy import METHODS, load
+        from ..tasks.act.policy import METHODS, Policy
 
         if self.method is not None:
             check_choice("method", self.method, METHODS)  # models load slowly
         allowance = None if self.tolerance is None else Allowance.parse(self.tolerance)
         with display.loading():
-            policy = load(
+            policy = Policy.load(
                 self.model,
                 self.head,
                 device=self.device,

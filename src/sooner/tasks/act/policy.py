@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ... import miniatures
-from ...checks import check_choice
-from ...engine.loop import OnTokens
+from ...checks import check_choice, check_number
+from ...engine.loop import OnTokens, run
+from ...engine.row_sampling import SamplingParams
 from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
 from ...methods.controller import Quickest
 from ...methods.tolerance import Tolerance
 from ...models import adapt
 from ...models.openvla.adapter import OpenVLA
-from ...models.openvla.statistics import ActionStatistics, ActionTokens
+from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .. import loading, model_types
-from .action import Action
+from .action import Action, Distance
 from .allowance import Allowance
-from .batch import act_batch, compared
 from .observation import FieldError, Observation
 
 MINIATURE = "robot"
@@ -95,9 +96,50 @@ class Policy:
         self.pace = Quickest(("plain",) if head is None else ("plain", quick))
 
     @classmethod
-    def load(cls, model: str | None = None, head: str | None = None, **options: Any) -> Policy:
-        """Loads the policy from a folder or hub id, or the bundled miniature; see `load`."""
-        return load(model, head, **options)
+    def load(
+        cls,
+        model: str | None = None,
+        head: str | None = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        device_map: Any = None,
+        **options: Any,
+    ) -> Policy:
+        """Loads a policy.
+
+        Args:
+            model: hub id or folder of an OpenVLA checkpoint; `None` takes the bundled miniature,
+                with its head unless another is given.
+            head: folder of a draft head that was trained for it.
+            device, dtype, device_map: as in `sooner.tasks.loading.load_pair`.
+            options: `allowance`, `unnorm_key` and `options` of `Policy`.
+
+        Raises:
+            SoonerError: no such model, a model that is no policy, or as `Policy`.
+        """
+        where = loading.pick_device(device)
+        kind = loading.pick_dtype(dtype, where, is_small=model is None)
+        if model is None:
+            small = miniatures.find(MINIATURE)
+            model, head = str(small.target), head or (str(small.head) if small.head else None)
+        if (actual := model_types.model_type(model)) not in OpenVLA.model_types:
+            raise SoonerError(
+                f"model '{model}' of type '{actual}' is no robot policy; give one of type "
+                f"{', '.join(OpenVLA.model_types)}"
+            )
+        loaded = loading.load(model, where, kind, device_map)
+        made = None
+        if head is not None:
+            from ...methods.eagle import EagleHead
+
+            if not Path(head).is_dir():
+                raise SoonerError(f"head folder '{head}' does not exist; check the path")
+            weight = loaded.model.get_input_embeddings().weight
+            made = EagleHead.from_pretrained(head, weight.device, weight.dtype)
+        return cls(
+            loaded.model, loaded.processor, made, name=model, head_name=head or "", **options
+        )
 
     def allowing(self, allowance: Allowance) -> Policy:
         """Returns the same policy, its weights shared, with another allowance.
@@ -122,7 +164,7 @@ class Policy:
         return all(self.allowance.tolerance(self.tokens, entry).is_exact for entry in known)
 
     def check_method(self, name: str) -> str:
-        """`name`, if this policy can decode so.
+        """Returns `name`, if this policy can decode so.
 
         Raises:
             SoonerError: an unknown one, or one that needs a head.
@@ -136,7 +178,8 @@ class Policy:
         return name
 
     def settle(self, name: str | None, rows: int) -> str:
-        """`plain`, `strict` or `relaxed`: the method asked for, `auto` by what was measured.
+        """Returns `plain`, `strict` or `relaxed`: the method asked for, `auto` by what was
+        measured.
 
         Raises:
             SoonerError: as `check_method`.
@@ -197,6 +240,7 @@ class Policy:
             FieldError: an unnorm_key that is unknown or missing.
             SoonerError: an unknown method or one without its head; a comparison of draws.
         """
+        check_number("temperature", temperature, hint="; 0 is greedy")
         if compare and temperature > 0:
             raise SoonerError(
                 "compare asks how far an action is from the exact one, which sampling does not "
@@ -204,37 +248,107 @@ class Policy:
             )
         name = self.settle(method, len(observations))
         keys = [self.key_of(observation) for observation in observations]
+        apart = name == "relaxed" and self.allowance.units is not None
+        groups: dict[Any, list[int]] = {}
+        for row, key in enumerate(keys):
+            groups.setdefault(key if apart else self.statistics[key].dims, []).append(row)
         generator = None
         if seed is not None:
             generator = torch.Generator(device=self.adapter.device).manual_seed(seed)
         actions: dict[int, Action] = {}
-        for rows in self._groups(keys, name):
+        for rows in groups.values():
             batch = [observations[row] for row in rows], [keys[row] for row in rows]
-            listener = None if on_tokens is None else partial(_renumbered, on_tokens, rows)
-            made = act_batch(
-                self, *batch, name, self.build(name, keys[rows[0]]), generator=generator,
-                temperature=temperature, on_tokens=listener,
-            )  # fmt: skip
+
+            def report(row: int, new: list[int], drafted: int, rows: list[int] = rows) -> None:
+                if on_tokens is not None:
+                    on_tokens(rows[row], new, drafted)
+
+            made = self._decode(*batch, name, report, generator, temperature)
             if compare:
-                made = compared(self, made, act_batch(self, *batch, "plain", Autoregressive()))
+                exact = self._decode(*batch, "plain")
+                made = [self._compared(*pair) for pair in zip(made, exact, strict=True)]
             actions.update(zip(rows, made, strict=True))
         return [actions[row] for row in range(len(observations))]
 
-    def build(self, name: str, key: str) -> Method:
+    def _decode(
+        self,
+        observations: Sequence[Observation],
+        keys: Sequence[str],
+        name: str,
+        on_tokens: OnTokens = lambda row, new, drafted: None,
+        generator: torch.Generator | None = None,
+        temperature: float = 0.0,
+    ) -> list[Action]:
+        """Returns actions of one length for observations that share their forwards."""
+        began = time.perf_counter()
+        statistics = [self.statistics[key] for key in keys]
+        inputs = self.processor(
+            [observation.image for observation in observations],
+            [observation.instruction for observation in observations],
+        )
+        outputs: list[list[int]] = [[] for _ in observations]
+
+        def collect(row: int, new: list[int], drafted: int) -> None:
+            outputs[row] += new
+            on_tokens(row, new, drafted)
+
+        params = SamplingParams(  # no id ends a row sooner
+            max_new_tokens=self.horizon * statistics[0].dims,
+            do_sample=temperature > 0,
+            temperature=temperature or 1.0,
+        )
+        session = self._method(name, keys[0]).session(
+            self.adapter, inputs, params, generator=generator, on_tokens=collect
+        )
+        run(session)
+        seconds, stats = time.perf_counter() - began, session.stats
+        self.pace.add(name, len(observations), seconds)
+        actions = []
+        for row, (output, entry) in enumerate(zip(outputs, statistics, strict=True)):
+            ids = np.array(output, dtype=np.int64).reshape(-1, entry.dims)
+            deviation = None
+            if stats.deviation is not None:
+                widths = entry.bin_width(self.tokens)
+                deviation = Distance.local(stats.deviation.of(row), widths)
+            actions.append(
+                Action(
+                    values=decode_actions(ids.reshape(1, -1), self.tokens, entry)[0],
+                    ids=ids,
+                    clipped=self.tokens.bins(torch.from_numpy(ids)).numpy() < 0,
+                    unnorm_key=entry.name,
+                    names=entry.names,
+                    method=name,
+                    mode=stats.mode,
+                    deviation=deviation,
+                    from_exact=None,
+                    stats=stats,
+                    seconds=seconds,
+                )
+            )
+        return actions
+
+    def _compared(self, action: Action, exact: Action) -> Action:
+        """Returns the action with its distance from that of plain decoding."""
+        # Bins as they are read: two ids with one centre, or no action at all, are the nearest.
+        bins, reference = (
+            np.clip(self.tokens.vocab_size - 1 - each.ids, 0, self.tokens.edges - 2)
+            for each in (action, exact)
+        )
+        widths = self.statistics[action.unnorm_key].bin_width(self.tokens)
+        return replace(action, from_exact=Distance.between(np.abs(bins - reference), widths))
+
+    def _method(self, name: str, key: str) -> Method:
         """Returns the decoding method `plain`, `strict` or `relaxed` for actions of a data set.
 
-        Made once: what a method measures as it runs is of use to the next call.
+        It is made once: what a method measures as it runs is of use to the next call.
         """
         if name == "plain":
             return Autoregressive()
+        from ...methods.eagle import Eagle
+
         tolerance = None
         if name == "relaxed":
             tolerance = self.allowance.tolerance(self.tokens, self.statistics[key])
-        return self._eagle(tolerance)
-
-    def _eagle(self, tolerance: Tolerance | None) -> Method:
-        from ...methods.eagle import Eagle
-
         if tolerance not in self._built:
             legal = tuple(range(self.tokens.first_id, self.tokens.vocab_size))
             # The prefill says the first token, and a whole accepted draft leaves the last one.
@@ -249,72 +363,3 @@ class Policy:
             options |= self.options
             self._built[tolerance] = Eagle(self.head, tolerance=tolerance, **options)
         return self._built[tolerance]
-
-    def _groups(self, keys: Sequence[str], method: str) -> list[list[int]]:
-        """Returns rows that can be one batch."""
-        apart = method == "relaxed" and self.allowance.units is not None
-        groups: dict[Any, list[int]] = {}
-        for row, key in enumerate(keys):
-            groups.setdefault(key if apart else self.statistics[key].dims, []).append(row)
-        return list(groups.values())
-
-
-def _renumbered(
-    listener: OnTokens, rows: Sequence[int], row: int, new: list[int], drafted: int
-) -> None:
-    listener(rows[row], new, drafted)  # rows keep their numbers for it
-
-
-def load(
-    model: str | None = None,
-    head: str | None = None,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    device_map: Any = None,
-    allowance: Allowance | None = None,
-    unnorm_key: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Policy:
-    """Load a policy.
-
-    Args:
-        model: hub id or folder of an OpenVLA checkpoint; `None` takes the bundled miniature, with
-            its head unless another is given.
-        head: folder of a draft head that was trained for it.
-        device, dtype, device_map: as in `sooner.tasks.loading.load_pair`.
-        allowance, unnorm_key, options: as in `Policy`.
-
-    Raises:
-        SoonerError: no such model, a model that is no policy, or as `Policy`.
-    """
-    where = loading.pick_device(device)
-    kind = loading.pick_dtype(dtype, where, is_small=model is None)
-    if model is None:
-        small = miniatures.find(MINIATURE)
-        model, head = str(small.target), head or (str(small.head) if small.head else None)
-    if (actual := model_types.model_type(model)) not in OpenVLA.model_types:
-        raise SoonerError(
-            f"model '{model}' of type '{actual}' is no robot policy; give one of type "
-            f"{', '.join(OpenVLA.model_types)}"
-        )
-    loaded = loading.load(model, where, kind, device_map)
-    return Policy(
-        loaded.model,
-        loaded.processor,
-        None if head is None else _head(head, loaded.model),
-        allowance=allowance,
-        name=model,
-        head_name=head or "",
-        unnorm_key=unnorm_key,
-        options=options,
-    )
-
-
-def _head(folder: str, model: Any) -> Any:
-    from ...methods.eagle import EagleHead
-
-    if not Path(folder).is_dir():
-        raise SoonerError(f"head folder '{folder}' does not exist; check the path")
-    weight = model.get_input_embeddings().weight
-    return EagleHead.from_pretrained(folder, weight.device, weight.dtype)

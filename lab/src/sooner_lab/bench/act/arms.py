@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sooner.engine.stats.run import EXACT, RELAXED
 from sooner.tasks.act.allowance import Allowance
-from sooner.tasks.act.policy import Policy, load
+from sooner.tasks.act.policy import Policy
 
 from .settings import ActSettings
 
@@ -77,7 +77,7 @@ def loader(settings: ActSettings) -> Loader:
     Raises:
         SoonerError: it, or its head, can't be loaded.
     """
-    first = load(
+    first = Policy.load(
         settings.model,
         settings.head,
         device=settings.device,
