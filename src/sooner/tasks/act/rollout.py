@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
@@ -14,13 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import SoonerError
-from ...robots import Environment, make, names
+from ...robots import Environment, make
 from ..video import Film
 from .action import Distance
 from .observation import Observation
-
-environment_names = names
-
 
 RolloutPolicy = Callable[[list[Observation]], list[Any]]
 """A function that returns one action for each observation; `.values` is `[horizon, dims]`."""
@@ -98,8 +96,8 @@ def run_rollouts(
     batch: int = 8,
     films: Path | None = None,
     film_limit: int = 4,
-    on_episode: Callable[[Episode], None] | None = None,
-    on_call: Callable[[list[Any]], None] | None = None,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_call: Callable[[list[Any]], None] = lambda answers: None,
 ) -> Rollouts:
     """Run episodes `seed`, `seed + 1`, ... of one environment, or of several in turn.
 
@@ -117,24 +115,31 @@ def run_rollouts(
     """
     if episodes < 1 or batch < 1:
         raise SoonerError(f"{episodes} episodes, {batch} side by side: both must be at least 1")
-    names = [env] if isinstance(env, str) else list(env)
     rollouts = Rollouts()
-    for name in names:
-        lanes = [_Lane(make(name)) for _ in range(min(batch, episodes))]
+    for name in [env] if isinstance(env, str) else env:
         waiting = [
-            (number, _film(films, name, number, index < film_limit))
+            (number, films / f"{name}-{number:04}.mp4" if films and index < film_limit else None)
             for index, number in enumerate(range(seed, seed + episodes))
         ]
-        try:
-            _run(act, lanes, waiting, rollouts, on_episode, on_call)
-        finally:
+        with ExitStack() as stack:
+            lanes = [_Lane(make(name)) for _ in range(min(batch, episodes))]
             for lane in lanes:
-                lane.close()
+                stack.callback(lane.close)
+                lane.begin(*waiting.pop(0))
+            while live := [lane for lane in lanes if lane.live]:
+                seen = [Observation(lane.env.picture(), lane.env.instruction) for lane in live]
+                begun = time.perf_counter()
+                answers = act(seen)
+                rollouts.seconds += time.perf_counter() - begun
+                on_call(answers)
+                for lane, answer in zip(live, answers, strict=True):
+                    if (episode := lane.take(answer.values)) is None:
+                        continue
+                    rollouts.episodes.append(episode)
+                    on_episode(episode)
+                    if waiting:
+                        lane.begin(*waiting.pop(0))
     return rollouts
-
-
-def _film(folder: Path | None, name: str, seed: int, is_enabled: bool) -> Path | None:
-    return folder / f"{name}-{seed:04}.mp4" if folder is not None and is_enabled else None
 
 
 class _Lane:
@@ -146,30 +151,28 @@ class _Lane:
         self._film: Film | None = None
 
     def begin(self, seed: int, film: Path | None) -> None:
-        self.seed, self.steps, self.calls, self.success = seed, 0, 0, False
+        self.seed, self.steps, self.calls = seed, 0, 0
         self.live = True
         self.env.reset(seed)
         self._film = None if film is None else Film(film)
         self._shoot()
 
-    def observe(self) -> Observation:
-        return Observation(self.env.picture(), self.env.instruction)
-
-    def take(self, actions: np.ndarray) -> None:
-        """Take the actions `[horizon, dims]` one by one, as far as the episode goes."""
+    def take(self, actions: np.ndarray) -> Episode | None:
+        """Takes the actions `[horizon, dims]` one by one, as far as the episode goes; returns the
+        episode once it has ended.
+        """
         self.calls += 1
         for action in actions:
             step = self.env.step(action)
             self.steps += 1
             self._shoot()
             if step.over:
-                self.success, self.live = step.success, False
-                break
-
-    def end(self) -> Episode:
-        film = None if self._film is None else self._film.close()
-        self._film = None
-        return Episode(self.env.name, self.seed, self.success, self.steps, self.calls, film)
+                self.live = False
+                path = None if self._film is None else self._film.close()
+                self._film = None
+                name = self.env.name
+                return Episode(name, self.seed, step.success, self.steps, self.calls, path)
+        return None
 
     def close(self) -> None:
         if self._film is not None:
@@ -179,36 +182,6 @@ class _Lane:
     def _shoot(self) -> None:
         if self._film is not None:
             self._film.add(self.env.film_frame())
-
-
-def _run(
-    act: RolloutPolicy,
-    lanes: list[_Lane],
-    waiting: list[tuple[int, Path | None]],
-    rollouts: Rollouts,
-    on_episode: Callable[[Episode], None] | None,
-    on_call: Callable[[list[Any]], None] | None,
-) -> None:
-    waiting = waiting[::-1]
-    while True:
-        for lane in lanes:
-            if not lane.live and waiting:
-                lane.begin(*waiting.pop())
-        live = [lane for lane in lanes if lane.live]
-        if not live:
-            return
-        seen = [lane.observe() for lane in live]
-        begun = time.perf_counter()
-        answers = act(seen)
-        rollouts.seconds += time.perf_counter() - begun
-        if on_call is not None:
-            on_call(answers)
-        for lane, answer in zip(live, answers, strict=True):
-            lane.take(answer.values)
-            if not lane.live:
-                rollouts.episodes.append(lane.end())
-                if on_episode is not None:
-                    on_episode(rollouts.episodes[-1])
 
 
 def rollout_record(rollouts: Rollouts, actions: Sequence[Any]) -> dict[str, Any]:
