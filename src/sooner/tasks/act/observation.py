@@ -8,6 +8,7 @@ import re
 import reprlib
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,49 +64,32 @@ def from_buffer(data: bytes, dtype: Any, shape: Any) -> np.ndarray:
         UnreadableError: type or shape are not those of an array of numbers.
         FieldError: they are no picture's, or the bytes do not fill the shape.
     """
-    kind, sizes = _kind(dtype), _sizes(shape)
-    if kind.kind not in "biufc" or min(sizes, default=0) < 0:
-        raise UnreadableError(
-            "image",
-            f"image has dtype {brief(str(kind))} and shape {brief(list(sizes))}; send uint8",
-        )
-    if math.prod(max(size, 1) for size in sizes) * kind.itemsize > sys.maxsize:
-        raise UnreadableError("image", f"image has shape {brief(shape)}, which nothing can hold")
-    # A view of one element has the shape and the type, whatever size was claimed.
-    check_image(np.broadcast_to(np.zeros((), kind), sizes))
-    if len(data) != math.prod(sizes):
-        raise FieldError(
-            "image", f"image has {len(data)} bytes; shape {list(sizes)} of uint8 has "
-            f"{math.prod(sizes)}"
-        )  # fmt: skip
-    return np.frombuffer(data, np.uint8).reshape(sizes)
-
-
-def _kind(dtype: Any) -> np.dtype:
-    if isinstance(dtype, np.dtype):
-        return dtype
     # Only names of plain numbers: numpy also reads structures, and of any size.
-    if not (isinstance(dtype, str) and DTYPE.fullmatch(dtype)):
-        raise UnreadableError(
-            "image", f"image has dtype {brief(dtype)}, which numpy does not know; send uint8"
-        )
-    try:
-        return np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise UnreadableError(
-            "image", f"image has dtype {brief(dtype)}, which numpy does not know; send uint8"
-        ) from error
-
-
-def _sizes(shape: Any) -> tuple[int, ...]:
-    known = isinstance(shape, list | tuple) and len(shape) <= MAX_DIMS
-    if not known or not all(type(size) is int for size in shape):
+    kind: np.dtype | None = None
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, str) and DTYPE.fullmatch(dtype)):
+        with suppress(TypeError, ValueError):
+            kind = np.dtype(dtype)
+    if kind is None:
+        text = f"image has dtype {brief(dtype)}, which numpy does not know; send uint8"
+        raise UnreadableError("image", text)
+    is_shape = isinstance(shape, list | tuple) and len(shape) <= MAX_DIMS
+    if not is_shape or not all(type(size) is int for size in shape):
         raise UnreadableError(
             "image",
             f"image has shape {brief(shape)}, which numpy does not know; send three whole numbers, "
             "[height, width, 3]",
         )
-    return tuple(shape)
+    if kind.kind not in "biufc" or min(shape, default=0) < 0:
+        text = f"image has dtype {brief(str(kind))} and shape {brief(list(shape))}; send uint8"
+        raise UnreadableError("image", text)
+    if math.prod(max(size, 1) for size in shape) * kind.itemsize > sys.maxsize:
+        raise UnreadableError("image", f"image has shape {brief(shape)}, which nothing can hold")
+    # A view of one element has the shape and the type, whatever size was claimed.
+    check_image(np.broadcast_to(np.zeros((), kind), tuple(shape)))
+    if len(data) != (size := math.prod(shape)):
+        text = f"image has {len(data)} bytes; shape {list(shape)} of uint8 has {size}"
+        raise FieldError("image", text)
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _from_npy(data: bytes) -> np.ndarray:
@@ -203,13 +187,25 @@ class Observation:
 
     def __post_init__(self) -> None:
         check_image(self.image)
-        check_instruction(self.instruction)
-        key = self.unnorm_key
-        if key is None:
-            return
-        if not (isinstance(key, str) and len(key) <= LONGEST_KEY):
+        text, key = self.instruction, self.unnorm_key
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise FieldError("instruction", f"instruction is a {kind}; it must be a text")
+        if not text.strip():
+            raise FieldError("instruction", "instruction is empty; say what the robot is to do")
+        if len(text) > LONGEST:
+            raise FieldError(
+                "instruction", f"instruction has {len(text)} characters; at most {LONGEST} are read"
+            )
+        if key is not None and not (isinstance(key, str) and len(key) <= LONGEST_KEY):
             raise FieldError("unnorm_key", f"unnorm_key is {brief(key)}; give a data set's name")
-        _check_text("unnorm_key", key)
+        for field, value in (("instruction", text), ("unnorm_key", key or "")):
+            try:
+                value.encode()  # JSON can hold lone surrogates, which UTF-8 can't
+            except UnicodeEncodeError as error:
+                raise FieldError(
+                    field, f"{field} is no valid Unicode at character {error.start}; send text"
+                ) from error
 
 
 def brief(value: Any) -> str:
@@ -252,32 +248,3 @@ def check_size(width: int, height: int) -> None:
             f"image of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
             f"{MAX_PIXELS // 1_000_000} are read, send it smaller",
         )
-
-
-def check_instruction(instruction: Any) -> None:
-    """Require a text that says something.
-
-    Raises:
-        FieldError: it does not, or is too long.
-    """
-    if not isinstance(instruction, str):
-        kind = type(instruction).__name__
-        raise FieldError("instruction", f"instruction is a {kind}; it must be a text")
-    if not instruction.strip():
-        raise FieldError("instruction", "instruction is empty; say what the robot is to do")
-    if len(instruction) > LONGEST:
-        raise FieldError(
-            "instruction",
-            f"instruction has {len(instruction)} characters; at most {LONGEST} are read",
-        )
-    _check_text("instruction", instruction)
-
-
-def _check_text(field: str, text: str) -> None:
-    """JSON can hold lone surrogates, which can't be encoded as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise FieldError(
-            field, f"{field} is no valid Unicode at character {error.start}; send text"
-        ) from error
