@@ -9,6 +9,7 @@ from typing import Any, get_args
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoProcessor,
     AutoTokenizer,
@@ -41,6 +42,9 @@ SEPARATOR = "<reserved08706>"
 
 """Ends a turn of a conversation (`Conversation.sep_token` in Lumina-mGPT's code)."""
 
+DECODER_FOLDERS = ("tokenizer", "movqgan/270M", "ckpts/chameleon/tokenizer")
+"""Where the published repositories have the decoder of codes."""
+
 
 def chameleon_options(
     folder: str, device: torch.device, tokenizer: str | None, layout: str | None
@@ -62,25 +66,18 @@ def chameleon_options(
     kind, name = VQGANDecoder, "vqgan"
     if layout == "lumina2":
         kind, name = MoVQGANDecoder, "movqgan_*"
-    for place in _places(Path(folder if tokenizer is None else tokenizer)):
-        if place.is_file():
-            return {"decoder": kind(place, device), **extra}
-        files = sorted(
-            file for end in ("ckpt", "safetensors") for file in place.glob(f"{name}.{end}")
-        )
+    root = Path(folder if tokenizer is None else tokenizer)
+    for place in (root, *(root / below for below in DECODER_FOLDERS)):
+        files = [place] if place.is_file() else []
+        for end in ("ckpt", "safetensors"):
+            files += place.glob(f"{name}.{end}")
         if files:
-            return {"decoder": kind(files[-1], device), **extra}
+            return {"decoder": kind(max(files), device), **extra}
     file_name = "movqgan_270M.ckpt" if layout == "lumina2" else "vqgan.ckpt"
     raise SoonerError(
         f"model '{folder}' is a Chameleon, whose codes transformers can't turn into pixels; give "
         f"its {file_name} with --tokenizer"
     )
-
-
-def _places(root: Path) -> list[Path]:
-    """Returns where a decoder is looked for: as in the published repositories."""
-    below = ("tokenizer", "movqgan/270M", "ckpts/chameleon/tokenizer")
-    return [root, *(root / name for name in below)]
 
 
 def load_processor(folder: str) -> Any:
@@ -105,8 +102,6 @@ class WordsOnly:
         SoonerError: it does not know the end of a turn.
     """
 
-    chat_template = None
-
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         if SEPARATOR not in tokenizer.get_vocab():
@@ -122,13 +117,12 @@ class WordsOnly:
         """Prompts `[rows, width]`, padded on the left, and their mask."""
         encoded = self.tokenizer([line + SEPARATOR for line in text], add_special_tokens=False)
         begin = [] if self.begin is None else [self.begin]
-        rows = [[*begin, *ids] for ids in encoded["input_ids"]]
-        width = max(map(len, rows))
+        rows = [torch.tensor([*begin, *ids]) for ids in encoded["input_ids"]]
         padding = self.tokenizer.pad_token_id or 0  # masked
         return {
-            "input_ids": torch.tensor([[padding] * (width - len(row)) + row for row in rows]),
-            "attention_mask": torch.tensor(
-                [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+            "input_ids": pad_sequence(rows, True, padding, "left"),
+            "attention_mask": pad_sequence(
+                [row.new_ones(len(row)) for row in rows], True, 0, "left"
             ),
         }
 
@@ -153,7 +147,7 @@ def load_drawing_model(
     threads: int | None = None,
     tokenizer: str | None = None,
     layout: str | None = None,
-    remote_code: bool = False,
+    trust_remote_code: bool = False,
 ) -> DrawingModel:
     """Load a model that draws.
 
@@ -166,7 +160,7 @@ def load_drawing_model(
         tokenizer: folder of a video model's tokenizer, where it is not in or beside the model's;
             for Chameleon, what makes pixels of its codes (`vqgan.ckpt`, `movqgan_270M.ckpt`).
         layout: how a Chameleon writes pictures as tokens, see `ChameleonCanvas`.
-        remote_code: run the code in a tokenizer's TorchScript files.
+        trust_remote_code: run the code in a tokenizer's TorchScript files.
 
     Raises:
         SoonerError: an unknown model, type, device or dtype; says what can be had.
@@ -184,7 +178,7 @@ def load_drawing_model(
     if kind == "image":
         made = _load_image_model(folder, where, precision, tokenizer, layout)
     else:
-        made = _load_video_model(folder, where, precision, tokenizer, remote_code)
+        made = _load_video_model(folder, where, precision, tokenizer, trust_remote_code)
     return DrawingModel(
         name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder
     )

@@ -95,8 +95,20 @@ def load_video_tokenizer(
     Raises:
         SoonerError: TorchScript without `remote_code`, or sizes that are not the model's.
     """
+    prefix = PREFIX_FRAMES - 1
     if _is_published(place):
-        return _published(model, place, device, remote_code)
+        if not remote_code:
+            raise SoonerError(
+                f"'{place}' holds TorchScript, which runs the code inside it; add "
+                "--trust-remote-code if you trust these files"
+            )
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+        published = PublishedTokenizer(*(place / name for name in JIT), device=device, dtype=dtype)
+        latents, height, width = model.config.latent_shape
+        return VideoTokenizer(
+            published, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
+            prefix=1 + prefix // TEMPORAL, fps=PUBLISHED_FPS,
+        )  # fmt: skip
     from ...models.clip_tokenizer import MotionTokenizer
 
     tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
@@ -104,7 +116,7 @@ def load_video_tokenizer(
     config, latents = tokenizer.config, model.config.latent_shape[0]
     video_tokenizer = VideoTokenizer(
         tokenizer, config.height, config.width, config.group, latents,
-        prefix=1 + (PREFIX_FRAMES - 1) // config.group, fps=config.fps,
+        prefix=1 + prefix // config.group, fps=config.fps,
     )  # fmt: skip
     box = config.latent_shape(video_tokenizer.frames)
     if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:
@@ -113,31 +125,6 @@ def load_video_tokenizer(
             f"{tuple(model.config.latent_shape)} of {model.config.vocab_size}; give its own"
         )
     return video_tokenizer
-
-
-def check_remote_code(place: Path, remote_code: bool) -> None:
-    """Require consent to the code in TorchScript files.
-
-    Raises:
-        SoonerError: there is none.
-    """
-    if not remote_code:
-        raise SoonerError(
-            f"'{place}' holds TorchScript, which runs the code inside it; add "
-            "--trust-remote-code if you trust these files"
-        )
-
-
-def _published(model: Any, place: Path, device: torch.device, remote_code: bool) -> VideoTokenizer:
-    check_remote_code(place, remote_code)
-    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    encoder, decoder = (place / name for name in JIT)
-    tokenizer = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
-    latents, height, width = model.config.latent_shape
-    return VideoTokenizer(
-        tokenizer, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
-        prefix=1 + (PREFIX_FRAMES - 1) // TEMPORAL, fps=PUBLISHED_FPS,
-    )  # fmt: skip
 
 
 def _is_published(place: Path) -> bool:
