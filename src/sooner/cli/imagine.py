@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ import typer
 from ..checks import check_fields, option
 from ..errors import SoonerError
 from ..io import check_writable
-from ..tasks.imagine.settings import ImagineSettings
+from ..tasks.imagine.settings import ImagineSettings, fresh_seed
 from . import BAD, BUG, DONE, INTERRUPTED, options
 from .display import Display, Line, Tally, comparison_line, figures, unbroken
 from .from_settings import from_settings
@@ -56,9 +55,7 @@ class Loading(options.SingleModel):
         """
         from ..tasks.imagine.loading import load_drawing_model
 
-        values = {**vars(self), "remote_code": self.trust_remote_code, "kind": kind}
-        del values["trust_remote_code"]
-        return load_drawing_model(**values)
+        return load_drawing_model(**vars(self), kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +153,7 @@ def imagine(*, request: ImagineJob, display: Display) -> None:
         return
     settings = request.settings
     if settings.seed is None:  # so that a name can be made of it before anything is loaded
-        settings = replace(settings, seed=random.SystemRandom().randrange(1 << 31))
+        settings = replace(settings, seed=fresh_seed())
         request = replace(request, settings=settings)
     if wish == "--continue":
         clip = _start_clip(request)

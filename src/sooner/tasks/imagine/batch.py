@@ -40,7 +40,7 @@ class DrawingProgress:
     """
 
     def __init__(
-        self, grid: TokenGrid, prefix: list[int], count: int, on_progress: OnProgress | None = None
+        self, grid: TokenGrid, prefix: list[int], count: int, on_progress: OnProgress
     ) -> None:
         self.grid, self.prefix = grid, prefix
         self.output: list[list[int]] = [[] for _ in range(count)]
@@ -52,17 +52,14 @@ class DrawingProgress:
     def add(self, row: int, tokens: list[int], drafted: int) -> None:
         """Take new ids of picture `row`."""
         if row <= self._last:
-            self._tell()
+            self.report()
             self.steps += 1
         self._last = row
         self.output[row] += tokens
 
-    def close(self) -> None:
-        """Report the last round."""
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._on_progress is not None and self.steps:
+    def report(self) -> None:
+        """Reports the rounds so far."""
+        if self.steps:
             start = time.perf_counter()
             self._on_progress(self)
             self.watched += time.perf_counter() - start
@@ -105,14 +102,10 @@ class DrawCallbacks:
         on_progress: what is drawn so far, after every round.
     """
 
-    on_decode: Callable[[int, int], None] | None = None
-    on_stage: Callable[[str], None] | None = None
-    on_canvas: Callable[[Canvas], None] | None = None
-    on_progress: OnProgress | None = None
-
-    def stage(self, name: str) -> None:
-        if self.on_stage is not None:
-            self.on_stage(name)
+    on_decode: Callable[[int, int], None] = lambda done, total: None
+    on_stage: Callable[[str], None] = lambda name: None
+    on_canvas: Callable[[Canvas], None] = lambda canvas: None
+    on_progress: OnProgress = lambda progress: None
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ class DrawJob:
     settings: ImagineSettings
     seed: int
 
-    def progress(self, on_progress: OnProgress | None = None) -> DrawingProgress:
+    def progress(self, on_progress: OnProgress = lambda progress: None) -> DrawingProgress:
         """Returns the progress of a run that has not begun."""
         ids: list[int] = self.inputs["input_ids"][0].tolist()
         prefix = ids[len(ids) - self.canvas.grid.prefix :]
@@ -153,7 +146,7 @@ def draw_batch(work: DrawJob, method: Method, progress: DrawingProgress) -> Draw
         on_tokens=progress.add,
         **work.settings.sampling_options(),
     )
-    progress.close()
+    progress.report()
     # Time spent in callbacks is not the run's.
     drawing.stats.seconds["other"] -= min(progress.watched, drawing.stats.seconds["other"])
     return drawing
@@ -173,8 +166,3 @@ def warm_up(work: DrawJob, *methods: Method) -> None:
 def _leave(progress: DrawingProgress) -> None:
     if progress.steps > WARM_UP:
         raise _EnoughError
-
-
-def fresh_seed() -> int:
-    """Returns a fresh random seed, whatever this process's generators were seeded with."""
-    return int(torch.Generator().seed() % (1 << 31))

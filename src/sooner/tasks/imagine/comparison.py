@@ -25,7 +25,7 @@ from .batch import DrawJob, OnProgress, draw_batch
 
 
 def compare_plain(
-    work: DrawJob, made: Drawing, method: Method, on_progress: OnProgress | None = None
+    work: DrawJob, made: Drawing, method: Method, on_progress: OnProgress
 ) -> dict[str, Any]:
     """Decode the same batch plainly, and compare both.
 

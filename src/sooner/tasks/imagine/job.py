@@ -16,22 +16,15 @@ from torch.nn import functional
 from ... import __version__
 from ...drawing import Drawing
 from ...errors import SoonerError
-from ...methods import Method
 from ...models import Canvas
 from ...provenance import versions
 from ..frames import Progress, read
 from ..identity import fingerprint, sha256
 from ..video import probe
 from . import comparison
-from .batch import (
-    DrawCallbacks,
-    DrawJob,
-    draw_batch,
-    fresh_seed,
-    warm_up,
-)
+from .batch import DrawCallbacks, DrawJob, draw_batch, warm_up
 from .drawing_model import DrawingModel, build_method
-from .settings import ImagineSettings
+from .settings import ImagineSettings, fresh_seed
 
 
 def read_start(
@@ -85,14 +78,14 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ImagineResult:
-    """Pictures or clips, which have one record.
+    """Pictures or clips, and their record.
 
     Attributes:
         record: ready for JSON: what was asked, counts, speeds, times by phase, versions.
         pixels: uint8 `[finished, frames, height, width, 3]`.
         finished: which of the `count` are whole: all, unless Ctrl-C came.
         fps: frames a second of a clip.
-        given_frames: of a clip, the frames that the file gave, as the tokenizer sees them.
+        prefix_frames: frames of a clip that the file gave, as the tokenizer sees them.
     """
 
     record: dict[str, Any]
@@ -154,12 +147,12 @@ def continue_clip(
     canvas = drawing_model.canvas(settings.size, settings.given)
     began = time.perf_counter()
     frames, details = read_start(path, drawing_model, settings, callbacks.on_decode)
-    callbacks.stage("process")
+    callbacks.on_stage("process")
     inputs = drawing_model.clip_inputs(torch.from_numpy(frames)[None])
-    details |= {"file": str(path), "input_hash": sha256(path), "notes": details.get("notes", [])}
+    details |= {"file": str(path), "input_hash": sha256(path)}
     details["notes"] = [*drawing_model.foreign(Path(path)), *details["notes"]]
-    details["video_seconds"] = time.perf_counter() - began
-    return _make(drawing_model, canvas, inputs, settings, callbacks, details)
+    seconds = {"video": time.perf_counter() - began}
+    return _make(drawing_model, canvas, inputs, settings, callbacks, details, seconds)
 
 
 def _make(
@@ -169,37 +162,55 @@ def _make(
     settings: ImagineSettings,
     callbacks: DrawCallbacks,
     details: dict[str, Any],
+    seconds: Mapping[str, float] | None = None,
 ) -> ImagineResult:
     seed = fresh_seed() if settings.seed is None else settings.seed
     work, method = DrawJob(canvas, inputs, settings, seed), build_method(settings, canvas)
-    if callbacks.on_canvas is not None:
-        callbacks.on_canvas(canvas)
+    callbacks.on_canvas(canvas)
     if settings.compare:
-        callbacks.stage("warm-up")
+        callbacks.on_stage("warm-up")
         warm_up(work, method, comparison.plain_for(work, method))
-    base = _base(drawing_model, work, method, details)
+    record = {
+        **details,
+        "model": drawing_model.name,
+        "method": settings.method,
+        "mode": method.mode,
+        "jacobi_window": getattr(method, "jacobi_window", None),
+        "coupling": getattr(method, "coupling", None),
+        "seed": seed,
+        "count": settings.count,
+        "finish": "whole",
+        "settings_hash": settings_hash(settings, drawing_model.folder, drawing_model.dtype),
+        "device": str(drawing_model.device),
+        "dtype": str(canvas.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
     progress = work.progress(callbacks.on_progress)
+    tokenizer, fps, prefix = drawing_model.video_tokenizer, None, 0
+    if tokenizer is not None:
+        fps, prefix = tokenizer.fps, tokenizer.frames_of(canvas.grid.prefix // canvas.grid.frame)
     try:
-        callbacks.stage("draw")
+        callbacks.on_stage("draw")
         drawing = draw_batch(work, method, progress)
-        callbacks.stage("pixels")
+        callbacks.on_stage("pixels")
         start = time.perf_counter()
-        pixels = _pixels(work, drawing.tokens)
-        record = {**base, **_measured(drawing, canvas, time.perf_counter() - start, details)}
+        pixels = _pixels(canvas, drawing.tokens)
+        times = {"pixels": time.perf_counter() - start, **(seconds or {})}
+        measured = {**record, **_measured(drawing, canvas, times)}
         if settings.compare:
-            callbacks.stage("compare")
-            record |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
+            callbacks.on_stage("compare")
+            measured |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
     except KeyboardInterrupt as stop:
         is_whole = all(progress.finished)  # the pictures are there, whatever was still to do
-        pixels = _pixels(work, progress.whole()) if any(progress.finished) else NOTHING
-        record = {
-            **base,
+        pixels = _pixels(canvas, progress.whole()) if any(progress.finished) else NOTHING
+        record |= {
             "tokens": progress.tokens,
             "nfe": progress.steps,
             "finish": "whole but not compared" if is_whole else "interrupted",
         }
-        raise Stopped(_made(drawing_model, work, record, pixels, progress.finished)) from stop
-    return _made(drawing_model, work, record, pixels, progress.finished)
+        raise Stopped(ImagineResult(record, pixels, progress.finished, fps, prefix)) from stop
+    return ImagineResult(measured, pixels, progress.finished, fps, prefix)
 
 
 NOTHING = np.empty((0, 1, 1, 1, 3), np.uint8)
@@ -207,55 +218,13 @@ NOTHING = np.empty((0, 1, 1, 1, 3), np.uint8)
 
 
 @torch.inference_mode()
-def _pixels(work: DrawJob, tokens: Tensor) -> np.ndarray:
+def _pixels(canvas: Canvas, tokens: Tensor) -> np.ndarray:
     """Returns pictures of codes, 0 to 255."""
-    pixels = work.canvas.pixels(tokens).mul(255).round().clamp(0, 255)
-    return pixels.to(torch.uint8).cpu().numpy()
+    return canvas.pixels(tokens).mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
-def _made(
-    drawing_model: DrawingModel,
-    work: DrawJob,
-    record: dict[str, Any],
-    pixels: np.ndarray,
-    finished: list[bool],
-) -> ImagineResult:
-    if (tokenizer := drawing_model.video_tokenizer) is None:
-        return ImagineResult(record, pixels, finished)
-    frames = tokenizer.frames_of(work.canvas.grid.prefix // work.canvas.grid.frame)
-    return ImagineResult(record, pixels, finished, tokenizer.fps, frames)
-
-
-def _base(
-    drawing_model: DrawingModel, work: DrawJob, method: Method, details: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns entries of the record that do not depend on the run."""
-    settings = work.settings
-    return {
-        **{name: value for name, value in details.items() if name != "video_seconds"},
-        "model": drawing_model.name,
-        "method": settings.method,
-        "mode": method.mode,
-        "jacobi_window": getattr(method, "jacobi_window", None),
-        "coupling": getattr(method, "coupling", None),
-        "seed": work.seed,
-        "count": settings.count,
-        "finish": "whole",
-        "settings_hash": settings_hash(settings, drawing_model.folder, drawing_model.dtype),
-        "device": str(drawing_model.device),
-        "dtype": str(work.canvas.dtype).removeprefix("torch."),
-        "threads": torch.get_num_threads(),
-        "versions": versions(),
-    }
-
-
-def _measured(
-    drawing: Drawing, canvas: Canvas, pixels: float, details: Mapping[str, Any]
-) -> dict[str, Any]:
-    stats, sampling = drawing.stats, drawing.sampling
-    seconds = {**stats.seconds, "pixels": pixels}
-    if "video_seconds" in details:
-        seconds["video"] = details["video_seconds"]
+def _measured(drawing: Drawing, canvas: Canvas, seconds: Mapping[str, float]) -> dict[str, Any]:
+    stats = drawing.stats
     return {
         "mode": stats.mode,
         "tokens": stats.tokens,
@@ -266,16 +235,16 @@ def _measured(
         "acceptance": stats.mean_acceptance_length,
         "acceptance_rate": stats.acceptance_rate,
         "sampling": {
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "guidance": sampling.guidance,
+            name: getattr(drawing.sampling, name)
+            for name in ("temperature", "top_k", "top_p", "guidance")
         },
         "decisions": stats.notes,
-        "seconds": seconds,
+        "seconds": {**stats.seconds, **seconds},
     }
 
 
 def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:
-    """Hash of all that decides a record besides the prompt; `dtype` as it was asked for."""
+    """Returns a hash of all that decides a record besides the prompt; `dtype` as it was asked
+    for.
+    """
     return settings.digest(fingerprint(model), dtype, __version__)

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,11 @@ def parse_size(text: str) -> tuple[int, int]:
     if match is None or not int(match[1]) or not int(match[2] or match[1]):
         raise SoonerError(f"size is '{text}'; it must be HEIGHTxWIDTH as 384x384, or one number")
     return int(match[1]), int(match[2] or match[1])
+
+
+def fresh_seed() -> int:
+    """Returns a fresh random seed, whatever this process's generators were seeded with."""
+    return secrets.randbelow(1 << 31)
 
 
 @dataclass(frozen=True)
