@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from .. import miniatures
-from ..generation import Generation
 from ..provenance import versions
-from .clip import Clip, prepare
+from .clip import prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
@@ -33,14 +32,10 @@ class CaptionCallbacks:
         on_count: `(new tokens so far, at most)`, after every round.
     """
 
-    on_decode: Progress | None = None
-    on_stage: Callable[[str], None] | None = None
-    on_text: OnText | None = None
-    on_count: OnCount | None = None
-
-    def stage(self, name: str) -> None:
-        if self.on_stage is not None:
-            self.on_stage(name)
+    on_decode: Progress = lambda done, total: None
+    on_stage: Callable[[str], None] = lambda name: None
+    on_text: OnText = lambda piece, drafted: None
+    on_count: OnCount = lambda done, total: None
 
 
 def caption(
@@ -49,7 +44,7 @@ def caption(
     settings: CaptionSettings | None = None,
     callbacks: CaptionCallbacks | None = None,
 ) -> dict[str, Any]:
-    """Returns caption one video file.
+    """Returns the record of one video, captioned.
 
     Args:
         path: the file.
@@ -58,7 +53,7 @@ def caption(
         callbacks: told what happens.
 
     Returns:
-        One record, ready for JSON: text, counts, speeds, times by phase, hashes, versions.
+        The record is ready for JSON: text, counts, speeds, times by phase, hashes, versions.
 
     Raises:
         SoonerError: the file or the request can't be served; one line.
@@ -71,45 +66,50 @@ def caption(
     if settings.compare:
         from .comparison import warm_up  # for those who ask for it
 
-        callbacks.stage("warm-up")
+        callbacks.on_stage("warm-up")
         warm_up(pair, clip, settings, method, prefill)
-    callbacks.stage("prefill")
+    callbacks.on_stage("prefill")
     made, text = run(pair, clip, settings, method, callbacks.on_text, callbacks.on_count, prefill)
     compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
     if settings.compare:
         from .comparison import compare_plain
 
-        callbacks.stage("compare")
+        callbacks.on_stage("compare")
         compared = compare_plain(pair, clip, settings, made)
+    stats, info = made.stats, clip.frames.info
+    # Threads of the process that drafted beside the target; 0 where none did.
+    placement = settings.placement if stats.method == "parallel" else None
     return {
         "file": str(path),
         "text": text,
-        "tokens": made.stats.tokens,
-        "finish": _finish(made, clip),
-        **_speeds(made),
+        "tokens": stats.tokens,
+        "finish": "length" if stats.tokens >= clip.max_new_tokens else "stop",
+        "tokens_per_second": stats.tokens_per_second,
+        "method": stats.method,
+        "mode": stats.mode,
+        "acceptance": stats.mean_acceptance_length,
+        "acceptance_rate": stats.acceptance_rate,
+        "nfe": stats.nfe,
         **compared,
-        **_frames(clip),
-        "seconds": {**clip.seconds, **made.stats.seconds},
+        "frames": len(clip.frames.indices),
+        "frame_indices": clip.frames.indices,
+        "video": {name: value for name, value in vars(info).items() if name != "path"},
+        "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
+        "seconds": {**clip.seconds, **stats.seconds},
         "notes": [*foreign_notes(pair, path), *clip.notes],
         "prefill": None if prefill is None else prefill.as_dict(),
-        "decisions": made.stats.notes,
+        "decisions": stats.notes,
         "input_hash": sha256(path),
         "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
         "model": pair.target.name,
         "draft": draft,
-        "device": str(made.stats.device),
+        "device": str(stats.device),
         "threads": torch.get_num_threads(),
-        "draft_threads": _draft_threads(made, pair, settings),
+        "draft_threads": plan_threads(pair, placement=placement).draft,
         "dtype": str(pair.target.model.dtype).removeprefix("torch."),
         "prompt": clip.prompt,
         "versions": versions(),
     }
-
-
-def _draft_threads(made: Generation, pair: ModelPair, settings: CaptionSettings) -> int:
-    """Returns threads of the process that drafted beside the target; 0 where none did."""
-    is_parallel = made.stats.method == "parallel"
-    return plan_threads(pair, placement=settings.placement if is_parallel else None).draft
 
 
 def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
@@ -117,30 +117,3 @@ def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
     if pair.miniature is None:
         return []
     return miniatures.find(pair.miniature).foreign(Path(path))
-
-
-def _speeds(made: Generation) -> dict[str, Any]:
-    stats = made.stats
-    return {
-        "tokens_per_second": stats.tokens_per_second,
-        "method": stats.method,
-        "mode": stats.mode,
-        "acceptance": stats.mean_acceptance_length,
-        "acceptance_rate": stats.acceptance_rate,
-        "nfe": stats.nfe,
-    }
-
-
-def _frames(clip: Clip) -> dict[str, Any]:
-    info = clip.frames.info
-    return {
-        "frames": len(clip.frames.indices),
-        "frame_indices": clip.frames.indices,
-        "video": {name: value for name, value in vars(info).items() if name != "path"},
-        "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
-    }
-
-
-def _finish(made: Generation, clip: Clip) -> str:
-    """`length` if the caption was cut, else `stop`."""
-    return "length" if made.stats.tokens >= clip.max_new_tokens else "stop"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..models import adapt
 from .frames import Frames, Progress, Sampler, read
-from .loading import Loaded, ModelPair
+from .loading import ModelPair
 from .prompting import GENERAL_PROMPT, build_inputs, check_length, check_request
 from .registry import method_name, needs_draft
 from .settings import CaptionSettings
@@ -45,8 +45,8 @@ def prepare(
     path: Path | str,
     pair: ModelPair,
     settings: CaptionSettings,
-    on_decode: Progress | None = None,
-    on_stage: Callable[[str], None] | None = None,
+    on_decode: Progress = lambda done, total: None,
+    on_stage: Callable[[str], None] = lambda name: None,
 ) -> Clip:
     """Decode, sample and process one video.
 
@@ -61,13 +61,13 @@ def prepare(
         sampler = Sampler(target.processor.video_processor, settings.frames, settings.fps)
         check_request(target.processor, target.model, info, len(sampler(info)), prompt)
         frames = read(info, sampler, on_decode)
-    if on_stage is not None:
-        on_stage("process")
+    on_stage("process")
     with _timed(seconds, "processor"):
         inputs = build_inputs(target.processor, frames, prompt, target.model)
     room = check_length(target.model, inputs, len(frames.indices))
-    draft_inputs = None
-    if (draft := _seeing_draft(pair, settings)) is not None:
+    draft, draft_inputs = pair.draft, None
+    is_drafting = draft is not None and draft.model is not None and not draft.is_text
+    if is_drafting and needs_draft(method_name(settings, pair)):
         with _timed(seconds, "draft_processor"):
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
         check_length(draft.model, draft_inputs, len(frames.indices))
@@ -106,15 +106,6 @@ def visible_patches(
         if 0 <= frame < len(patches):
             patches[frame].append(token in visible)
     return patches
-
-
-def _seeing_draft(pair: ModelPair, settings: CaptionSettings) -> Loaded | None:
-    """Returns the draft, if the method uses one that looks at pixels, and this process is the one
-    to.
-    """
-    if pair.draft is None or pair.draft.is_text or pair.draft.model is None:
-        return None
-    return pair.draft if needs_draft(method_name(settings, pair)) else None
 
 
 def _notes(info: VideoInfo, settings: CaptionSettings, sampled: int, room: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,10 @@ def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
         `equal_tokens`: share of the longer text's places that hold the same token;
         `divergence`: the first place that does not, `None` where there is none.
     """
-    longest = max(len(dense), len(sparse), 1)
-    same = [a == b for a, b in zip(dense, sparse, strict=False)]
-    same += [False] * (max(len(dense), len(sparse)) - len(same))
+    same = [a == b for a, b in zip_longest(dense, sparse)]
     return {
         "next_token": dense[:1] == sparse[:1],
-        "equal_tokens": sum(same) / longest if same else 1.0,
+        "equal_tokens": sum(same) / len(same) if same else 1.0,
         "divergence": same.index(False) if False in same else None,
     }
 

@@ -122,7 +122,7 @@ class Frames:
     info: VideoInfo
 
 
-def read(info: VideoInfo, choose: Choose, progress: Progress | None = None) -> Frames:
+def read(info: VideoInfo, choose: Choose, progress: Progress = lambda done, total: None) -> Frames:
     """Decode the frames that `choose` picks.
 
     Decoding goes through the file once and stops behind the last wanted frame. If fewer frames
@@ -162,7 +162,7 @@ def _shortened(info: VideoInfo, total: int, count: int) -> VideoInfo:
 
 
 def _decode(
-    info: VideoInfo, indices: Sequence[int], progress: Progress | None
+    info: VideoInfo, indices: Sequence[int], progress: Progress
 ) -> tuple[dict[int, np.ndarray], int, int]:
     """Wanted frames by index, how many frames passed by, and how many packets failed."""
     left, last = set(indices), max(indices)
@@ -173,8 +173,7 @@ def _decode(
             if passed in left:
                 frames[passed] = _pixels(frame, info)
             passed, failed = passed + 1, broken
-            if progress is not None:
-                progress(passed, last + 1)
+            progress(passed, last + 1)
             if passed > last:
                 break
     return frames, passed, failed

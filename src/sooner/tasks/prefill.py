@@ -10,11 +10,10 @@ from torch import Tensor
 
 from ..models import adapt
 from .loading import ModelPair
-from .settings import CaptionSettings, PrefillChoice, parse_prefill
+from .settings import CaptionSettings, parse_prefill
 
 if TYPE_CHECKING:
-    from ..sparse.prefill import PrefillReport, Report
-    from ..sparse.table import PatternTable
+    from ..sparse.prefill import Report
 
 Context = Callable[[Any], AbstractContextManager]
 
@@ -37,10 +36,19 @@ class Prefill:
             yield
 
     def as_dict(self) -> dict[str, Any]:
-        """Name and figures, ready for JSON."""
-        name = getattr(self.context, "name", type(self.context).__name__)
-        seen = self.report.last if self.report is not None else None
-        return {"name": name, **(_figures(seen) if seen is not None else {})}
+        """Returns name and figures, ready for JSON."""
+        figures = {"name": getattr(self.context, "name", type(self.context).__name__)}
+        if self.report is None or (seen := self.report.last) is None:
+            return figures
+        return figures | {
+            "recall": seen.recall,
+            "lowest_recall": seen.lowest_recall,
+            "flops_share": seen.flops_share,
+            "sparse_layers": len(seen.sparse),
+            "layers": len(seen.layers),
+            "dense": sorted({layer.reason for layer in seen.layers if layer.reason}),
+            "tokens": sum(seen.tokens),
+        }
 
 
 def build_prefill(
@@ -58,10 +66,13 @@ def build_prefill(
         return None
     from ..sparse.prefill import MMInference  # a sixth of the library, for those who ask for it
     from ..sparse.pruning import PRUNERS
+    from ..sparse.table import PatternTable
 
     choice = parse_prefill(settings.prefill)
     if choice.name in ("", "auto"):
-        table = _table(choice, pair)
+        table = None
+        if choice.file is not None:
+            table = PatternTable.load(choice.file, adapt(pair.target.model))
         chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
         return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured))
     if choice.name == "visionzip":
@@ -82,14 +93,6 @@ def chunk_of(settings: CaptionSettings) -> int | None:
     return settings.prefill_chunk
 
 
-def _table(choice: PrefillChoice, pair: ModelPair) -> PatternTable | None:
-    if choice.file is None:
-        return None
-    from ..sparse.table import PatternTable
-
-    return PatternTable.load(choice.file, adapt(pair.target.model))
-
-
 def _vision_zip(ratio: float | None, frames: Tensor) -> Context:
     """The paper's numbers of tokens a frame, or as many as a share leaves, likewise divided."""
     from ..sparse.compression import VisionZip
@@ -101,15 +104,3 @@ def _vision_zip(ratio: float | None, frames: Tensor) -> Context:
     usual = VisionZip()
     contextual = max(1, round(count * usual.contextual / (usual.dominant + usual.contextual)))
     return VisionZip(count - contextual, contextual)
-
-
-def _figures(seen: PrefillReport) -> dict[str, Any]:
-    return {
-        "recall": seen.recall,
-        "lowest_recall": seen.lowest_recall,
-        "flops_share": seen.flops_share,
-        "sparse_layers": len(seen.sparse),
-        "layers": len(seen.layers),
-        "dense": sorted({layer.reason for layer in seen.layers if layer.reason}),
-        "tokens": sum(seen.tokens),
-    }

@@ -86,14 +86,13 @@ def _build(name: str, settings: CaptionSettings, pair: ModelPair, inputs: Inputs
 
 
 def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
-    return draft.spawned if _is_spawned(settings, draft) else draft.standing
-
-
-def _is_spawned(settings: CaptionSettings, draft: Loaded) -> bool:
-    """Returns whether a draft beside the target is in a spawned process."""
-    if settings.placement != "auto" or draft.model is None:  # only the first rank has it
-        return settings.placement == "spawn" and draft.model is not None
-    return place("auto", draft.model.device, draft.separate_device) == "spawn"
+    """Returns the process that a draft beside the target has for all files, if it has one."""
+    if draft.model is None:  # only the first rank has it
+        return None
+    placement = settings.placement
+    if placement == "auto":
+        placement = place("auto", draft.model.device, draft.separate_device)
+    return draft.spawned if placement == "spawn" else draft.standing
 
 
 def _runs_beside(settings: CaptionSettings, draft: Loaded) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,9 +35,9 @@ def search_patterns(
     sampling: CaptionSettings | None = None,
     sidecar: Path | None = None,
     *,
-    on_decode: Progress | None = None,
-    on_stage: Callable[[str], None] | None = None,
-    on_step: OnStep | None = None,
+    on_decode: Progress = lambda done, total: None,
+    on_stage: Callable[[str], None] = lambda name: None,
+    on_step: OnStep = lambda stage, done, total: None,
 ) -> PatternTable:
     """Search the patterns of `pair.target` on its samples.
 
@@ -62,7 +63,7 @@ def search_patterns(
         with torch.inference_mode():
             prompt = adapter.embed_prompt(clip.inputs)
         samples.append(_sample(prompt, path))
-    search = Search(adapter, samples, settings, sidecar, on_step or (lambda *_: None))
+    search = Search(adapter, samples, settings, sidecar, on_step)
     try:
         table = search.run()
     except (RuntimeError, MemoryError) as error:  # which torch's own are as well
@@ -114,8 +115,8 @@ def free_bytes(device: torch.device) -> float:
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:
     """Returns how many heads have each kind of pattern, the commonest first."""
-    names = [head.pattern.name for layer in table.layers for head in layer]
-    return dict(sorted(((n, names.count(n)) for n in set(names)), key=lambda item: -item[1]))
+    names = Counter(head.pattern.name for layer in table.layers for head in layer)
+    return dict(names.most_common())
 
 
 def means(table: PatternTable) -> dict[str, float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any
 
 from ..generation import Generation, generate
@@ -53,7 +55,9 @@ class TextStream:
         self.tokens += tokens
         self.drafted += [index < drafted for index in range(len(tokens))]
         if time.perf_counter() >= self._next:
-            self._tell(_common(self.decode(self.tokens), self.decode(self.tokens[:-TAIL_TOKENS])))
+            texts = self.decode(self.tokens), self.decode(self.tokens[:-TAIL_TOKENS])
+            shared = takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
+            self._report("".join(letter for letter, _ in shared))
             self._next = time.perf_counter() + self.interval
 
     def close(self) -> str:
@@ -62,14 +66,14 @@ class TextStream:
         if not text.startswith(self.sent):  # a detokenizer that looks back farther than assumed
             self.on_text("\n", False)
             self.sent = ""
-        self._tell(text)
+        self._report(text)
         return text
 
     def decode(self, tokens: list[int]) -> str:
         """Returns the text of `tokens` without special tokens and surrounding space."""
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if len(text) <= len(self.sent) or not text.startswith(self.sent):
             return
         for piece, drafted in self._pieces(text):
@@ -77,7 +81,7 @@ class TextStream:
         self.sent = text
 
     def _pieces(self, text: str) -> list[tuple[str, bool]]:
-        """Returns what of `text` is new, cut where the origin changes."""
+        """Returns what of `text` is new, cut where the origin changes, without empty pieces."""
         pieces: list[tuple[str, bool]] = []
         start, anchor = len(self.sent), max(self._sent_tokens - TAIL_TOKENS, 0)
         before = len(self.decode(self.tokens[anchor : self._sent_tokens]))
@@ -90,25 +94,8 @@ class TextStream:
             pieces.append((text[start:end], drafted))
             before, start = length, end
         pieces.append((text[start:], False))
-        return _merged(pieces)
-
-
-def _merged(pieces: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Neighbours of the same origin joined, empty ones dropped."""
-    joined: list[tuple[str, bool]] = []
-    for piece, drafted in pieces:
-        if joined and joined[-1][1] == drafted:
-            joined[-1] = (joined[-1][0] + piece, drafted)
-        elif piece:
-            joined.append((piece, drafted))
-    return joined
-
-
-def _common(first: str, other: str) -> str:
-    """Returns the longest common beginning."""
-    pairs = enumerate(zip(first, other, strict=False))
-    end = next((index for index, (a, b) in pairs if a != b), min(len(first), len(other)))
-    return first[:end]
+        parts = groupby(filter(itemgetter(0), pieces), key=itemgetter(1))
+        return [("".join(map(itemgetter(0), part)), drafted) for drafted, part in parts]
 
 
 OnCount = Callable[[int, int], None]
@@ -121,8 +108,8 @@ def run(
     clip: Clip,
     settings: CaptionSettings,
     method: Method,
-    on_text: OnText | None = None,
-    on_count: OnCount | None = None,
+    on_text: OnText = lambda piece, drafted: None,
+    on_count: OnCount = lambda done, total: None,
     prefill: Prefill | None = None,
 ) -> tuple[Generation, str]:
     """Generate once; returns what was generated and its text.
@@ -133,12 +120,11 @@ def run(
     Args:
         prefill: from `build_prefill`; the model's own by default, whatever the settings say.
     """
-    stream = TextStream(pair.target.tokenizer, on_text or _nobody)
+    stream = TextStream(pair.target.tokenizer, on_text)
 
-    def tell(row: int, tokens: list[int], drafted: int) -> None:
+    def report(row: int, tokens: list[int], drafted: int) -> None:
         stream.add(tokens, drafted)
-        if on_count is not None:
-            on_count(len(stream.tokens), clip.max_new_tokens)
+        on_count(len(stream.tokens), clip.max_new_tokens)
 
     made = generate(
         pair.target.model,
@@ -146,13 +132,9 @@ def run(
         method,
         prefill=prefill,
         seed=None if settings.is_greedy else settings.seed,
-        on_tokens=tell,
+        on_tokens=report,
         max_new_tokens=clip.max_new_tokens,
         prefill_chunk_size=chunk_of(settings) if prefill is not None else settings.prefill_chunk,
         **settings.generation_options(),
     )
     return made, stream.close()
-
-
-def _nobody(piece: str, drafted: bool) -> None:
-    """The default callback, which does nothing."""
