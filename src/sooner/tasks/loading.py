@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,13 +34,15 @@ from .identity import checkpoint, model_names
 from .model_types import (
     auto_class,
     brings_code,
-    check_remote_code,
+    check_sees,
+    code_files,
     config_dict,
     error_line,
     is_text_only,
     model_type,
-    seeing_types,
 )
+
+logger = logging.getLogger("sooner")
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Words for which transformers computes a `device_map`."""
@@ -63,7 +66,7 @@ class Loaded:
         model: in eval mode, on its device; `None` for the draft of a rank that does not draft.
         processor: its processor; its tokenizer if it reads text only.
         is_text: it reads text only.
-        own_device: that this draft has for itself; `None`: it has none.
+        separate_device: that this draft has for itself; `None`: it has none.
     """
 
     name: str
@@ -173,11 +176,8 @@ def load_pair(
     names = model_names(model, draft, miniature)
     remote_code = trust_remote_code
     types = [model_type(name, remote_code) for name in names if name is not None]
-    if sees and is_text_only(types[0]):
-        raise SoonerError(
-            f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs a model that "
-            f"sees: {seeing_types()}"
-        )
+    if sees:
+        check_sees(names[0], types[0], "video")
     draft_where = where if draft_device is None else pick_device(draft_device)
     separate = None if names[1] is None else separate_device(draft_device, device, device_map)
     memory = max_memory(device_map, separate)
@@ -218,44 +218,47 @@ def load(
     Raises:
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
-    kind = model_type(name, trust_remote_code)
+    kind, config = model_type(name, trust_remote_code), config_dict(name)
+    options: dict[str, Any] = {}
     if tp_plan is not None:
-        if kind in OpenVLA.model_types or brings_code(config_dict(name)):
+        if kind in OpenVLA.model_types or brings_code(config):
             raise SoonerError(f"'{name}' is no model of transformers' own, so tp_plan can't be had")
-        from .sharding import check_plan
+        from .sharding import check_plan, plan_options
 
         check_plan(name, tp_plan)
+        options = plan_options(tp_plan)
     if kind in OpenVLA.model_types:  # no class of transformers
         from ..models.openvla.checkpoint import load_policy
 
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
             return Loaded(name, as_run(model, name), processor)
-    is_text, config = is_text_only(kind), config_dict(name)
-    auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
-    maker: Any = AutoTokenizer if is_text else AutoProcessor
-    options: dict[str, Any] = {"trust_remote_code": False}
+    auto, maker = _classes(is_text := is_text_only(kind))
     if brings_code(config):
-        check_remote_code(name, config, trust_remote_code)
-        auto, options = auto_class(config), {"trust_remote_code": True}
+        logger.warning("running code of the checkpoint '%s': %s", name, code_files(config))
+        auto = auto_class(config)
     source = checkpoint(name)
-    options |= source.options
     with explained(name, device):
-        processor = maker.from_pretrained(source.folder, **options)
+        reading = {"trust_remote_code": brings_code(config), **source.options}
+        processor = maker.from_pretrained(source.folder, **reading)
+        options |= reading
         if source.gguf_file is not None and dtype == "auto":
             dtype = torch.float32  # its blocks are unpacked to it
         if device_map is not None:
             options["device_map"] = device_map
         if memory is not None:
             options["max_memory"] = dict(memory)
-        if tp_plan is not None:
-            from .sharding import plan_options
-
-            options |= plan_options(tp_plan)
         model = as_run(_from_pretrained(auto, source.folder, dtype=dtype, **options), name)
         if device_map is None and not is_sharded(model):
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)
+
+
+def _classes(is_text: bool) -> tuple[Any, Any]:
+    """Returns the classes of transformers that load a model, and its processor or tokenizer."""
+    if is_text:
+        return AutoModelForCausalLM, AutoTokenizer
+    return AutoModelForImageTextToText, AutoProcessor
 
 
 def _is_known(name: str) -> bool:
@@ -273,8 +276,7 @@ def load_empty(name: str, dtype: Any) -> Loaded:
         SoonerError: config or processor can't be read.
     """
     is_text, source = is_text_only(model_type(name)), checkpoint(name)
-    auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
-    maker: Any = AutoTokenizer if is_text else AutoProcessor
+    auto, maker = _classes(is_text)
     with explained(name, torch.device("meta")):
         processor = maker.from_pretrained(source.folder, **source.options)
         config = AutoConfig.from_pretrained(source.folder, **source.options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from functools import lru_cache
 from pathlib import Path
@@ -30,8 +29,6 @@ from ..models import FAMILIES, unproved
 from ..models.base import TextModel
 from ..models.openvla.adapter import OpenVLA
 from .identity import checkpoint
-
-logger = logging.getLogger("sooner")
 
 CLASSES: dict[str, Any] = {
     "AutoModelForImageTextToText": AutoModelForImageTextToText,
@@ -71,28 +68,13 @@ def auto_class(config: dict[str, Any]) -> Any:
     )
 
 
-def check_remote_code(name: str, config: dict[str, Any], remote_code: bool) -> None:
-    """Refuse a checkpoint's own code that nobody asked to be run, and say so where it is run.
-
-    Raises:
-        SoonerError: `remote_code` is off.
-    """
-    if not remote_code:
-        raise SoonerError(
-            f"model '{name}' of type '{config.get('model_type')}' is built by code of its "
-            f"checkpoint ({_files(config)}); read it, and give --trust-remote-code "
-            "(trust_remote_code=True) to run it"
-        )
-    logger.warning("running code of the checkpoint '%s': %s", name, _files(config))
-
-
 def _named(config: dict[str, Any]) -> dict[str, Any]:
     named = config.get("auto_map")
     return named if isinstance(named, dict) else {}
 
 
-def _files(config: dict[str, Any]) -> str:
-    """The Python files that an `auto_map` names."""
+def code_files(config: dict[str, Any]) -> str:
+    """Returns the Python files that an `auto_map` names."""
     values = [value for value in _named(config).values() if isinstance(value, str)]
     return ", ".join(sorted({f"{value.rpartition('.')[0]}.py" for value in values}))
 
@@ -101,8 +83,8 @@ _SEEING, _READING = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, MODEL_FOR_CAUSAL
 
 
 def model_type(name: str, trust_remote_code: bool = False) -> str:
-    """The `model_type` in a model's config: of `sooner.models.FAMILIES`, or one that the generic
-    adapter may take.
+    """Returns the `model_type` in a model's config: of `sooner.models.FAMILIES`, or one that the
+    generic adapter may take.
 
     Raises:
         SoonerError: no such model, a type that is not supported, or one whose code comes with the
@@ -112,31 +94,37 @@ def model_type(name: str, trust_remote_code: bool = False) -> str:
     kind = str(config["model_type"])
     if brings_code(config):
         if not trust_remote_code:
-            check_remote_code(name, config, remote_code=False)
-        return kind
-    if kind in FAMILIES:
-        return kind
-    if (reason := _unsuited(name, kind)) is not None:
+            raise SoonerError(
+                f"model '{name}' of type '{kind}' is built by code of its checkpoint "
+                f"({code_files(config)}); read it, and give --trust-remote-code "
+                "(trust_remote_code=True) to run it"
+            )
+    elif kind not in FAMILIES and (reason := _unsuited(name, kind)) is not None:
+        # A type of transformers' own is meant as it is.
+        hint = "" if kind in CONFIG_MAPPING_NAMES else did_you_mean(kind, FAMILIES)
         raise SoonerError(
-            f"model '{name}' is of type '{kind}', which is not supported"
-            f"{misspelt(kind)}{reason}; supported: {', '.join(sorted(FAMILIES))}"
+            f"model '{name}' is of type '{kind}', which is not supported{hint}{reason}; "
+            f"supported: {', '.join(sorted(FAMILIES))}"
         )
     return kind
 
 
-def misspelt(kind: str) -> str:
-    """Returns a hint for a type that is none; a type of transformers' own is meant as it is."""
-    return "" if kind in CONFIG_MAPPING_NAMES else did_you_mean(kind, FAMILIES)
+def check_sees(name: str, kind: str, what: str) -> None:
+    """Refuse a model that reads text only.
 
+    Args:
+        name, kind: of the model, and its type.
+        what: is to be looked at, such as `video`.
 
-def seeing_types() -> str:
-    """Returns some types of models that answer questions about pictures, and where all are
-    listed.
+    Raises:
+        SoonerError: it does; names some types that see.
     """
-    return (
-        f"{', '.join(kind for kind in COMMON if kind in FAMILIES)} and others (sooner doctor "
-        "--models lists them)"
-    )
+    if is_text_only(kind):
+        seeing = ", ".join(common for common in COMMON if common in FAMILIES)
+        raise SoonerError(
+            f"model '{name}' of type '{kind}' reads text only; a {what} needs a model that sees: "
+            f"{seeing} and others (sooner doctor --models lists them)"
+        )
 
 
 def _unsuited(name: str, kind: str) -> str | None:
@@ -159,7 +147,7 @@ def _unsuited(name: str, kind: str) -> str | None:
 
 
 def config_type(name: str) -> str:
-    """The `model_type` in a model's config, whatever it is.
+    """Returns the `model_type` in a model's config, whatever it is.
 
     Raises:
         SoonerError: no such model, or none that transformers could load.
@@ -176,14 +164,24 @@ def config_dict(name: str) -> dict[str, Any]:
     source = checkpoint(name)
     if source.gguf_file is not None:
         return _gguf_config(name, Path(source.folder, source.gguf_file).stat().st_mtime_ns)
-    if _looks_local(name) and not Path(name).is_dir():
+    is_folder = Path(name).is_dir()
+    looks_local = name.startswith(("/", ".", "~")) or name.count("/") > 1
+    if looks_local and not is_folder:
         raise SoonerError(f"model folder '{name}' does not exist; check the path")
     if not _is_here(source.folder) and (reason := hub_problem()) is not None:
         raise SoonerError(f"model '{name}' is no folder here, and {reason}")
     try:
         config, _ = PreTrainedConfig.get_config_dict(source.folder)
     except (OSError, ValueError) as error:
-        raise SoonerError(_missing(name)) from error
+        problem = (
+            f"model folder '{name}' has no readable config.json; give a transformers checkpoint"
+        )
+        if not is_folder:
+            problem = (
+                f"model '{name}' is no folder here, and the hub gave no config for it; check the "
+                "name, your connection, and your access to it (hf auth login)"
+            )
+        raise SoonerError(problem) from error
     if config.get("model_type") is None:
         raise SoonerError(
             f"model '{name}' has no readable config.json with a model_type; "
@@ -221,19 +219,6 @@ def is_text_only(kind: str) -> bool:
     if kind in FAMILIES:
         return issubclass(FAMILIES[kind], TextModel)
     return kind in _READING and kind not in _SEEING
-
-
-def _looks_local(name: str) -> bool:
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1
-
-
-def _missing(name: str) -> str:
-    if Path(name).is_dir():
-        return f"model folder '{name}' has no readable config.json; give a transformers checkpoint"
-    return (
-        f"model '{name}' is no folder here, and the hub gave no config for it; check the name, "
-        "your connection, and your access to it (hf auth login)"
-    )
 
 
 def error_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import SoonerError
 from ..loading import ModelPair, load_pair
-from ..model_types import is_text_only, model_type, seeing_types
+from ..model_types import check_sees, model_type
 from .decoding import eos_ids
 from .families import FAMILIES
 from .habits import known_habits
@@ -32,11 +32,7 @@ def load_parser(
     """
     name = parser_name(model)
     kind = model_type(name, trust_remote_code)
-    if is_text_only(kind):
-        raise SoonerError(
-            f"model '{name}' of type '{kind}' reads text only; a page needs a model that sees: "
-            f"{seeing_types()}"
-        )
+    check_sees(name, kind, "page")
     pair = load_pair(
         None if model == DEMO else model,
         device=device,
