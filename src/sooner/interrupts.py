@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def _handler(number: int, handler: Callable[[int, Any], Any]) -> Iterator[None]:
+    """A signal calls `handler` while the block lasts; outside the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @contextmanager
 def ended_as_interrupted() -> Iterator[None]:
     """SIGTERM is as Ctrl-C while the block lasts: what is in hand is given back, and processes that
-    were started are ended. Outside the main thread nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
+    were started are ended."""
+    with _handler(signal.SIGTERM, signal.default_int_handler):
         yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Delays Ctrl-C until the block is done, so that it is never interrupted half-way.
+
+    Raises:
+        KeyboardInterrupt: afterwards, if Ctrl-C came meanwhile.
+    """
+    came: list[int] = []
+    with _handler(signal.SIGINT, lambda number, frame: came.append(number)):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    if came:
+        raise KeyboardInterrupt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,18 +12,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..checks import option
+from ..interrupts import unbroken
 from ..tasks.settings import CaptionSettings
 from . import BAD, INTERRUPTED, options
-from .display import (
-    DRAFTED,
-    Display,
-    Line,
-    RankGroup,
-    Tally,
-    comparison_line,
-    figures,
-    unbroken,
-)
+from .display import DRAFTED, Display, Line, Tally, comparison_line, figures
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
@@ -50,71 +44,94 @@ def caption(*, request: CaptionJob, display: Display) -> None:
     Accepted draft tokens are tinted. With -o, a rerun skips videos whose content and settings
     are on record. An error in one video does not stop the others.
     """
-    ranks = RankGroup(request.models.tp)
-    display.quiet = display.quiet or not ranks.is_rank_zero
-    job = _Job(request, display, ranks)
+    models = request.models
+    ranks: AbstractContextManager[Any] = nullcontext()
+    is_rank_zero = not models.tp or os.environ.get("RANK", "0") == "0"
+    display.quiet = display.quiet or not is_rank_zero
+    job = _Job(request, display, is_rank_zero)
+    if models.tp:
+        from ..tasks.sharding import joined
+
+        ranks = joined(models.device)
     try:
-        with ranks.joined(request.models.device):
-            job.run(request.paths(request.models.model))
+        with ranks as job.ranks:
+            job.run(request.paths(models.model))
     except KeyboardInterrupt:
-        job.display.error(job.interrupted())
+        where = ""
+        if job.records is not None and job.tally.done:
+            where = f"; they are in '{job.records.path}'"
+        display.error(f"interrupted: {job.tally}{where}")
         raise typer.Exit(INTERRUPTED) from None
     if job.tally.failed:
         raise typer.Exit(BAD)
 
 
 class _Job:
-    """All files of one call: models are loaded when the first file needs them."""
+    """All files of one call: models are loaded when the first file needs them.
 
-    def __init__(self, request: CaptionJob, display: Display, ranks: RankGroup) -> None:
+    Attributes:
+        ranks: those that share the target; `None` where there is one process.
+    """
+
+    def __init__(self, request: CaptionJob, display: Display, is_rank_zero: bool) -> None:
         from ..tasks.records import Records
 
         self.settings, self.models = request.settings, request.models
-        self.display, self.ranks = display, ranks
+        self.display = display
+        self.ranks: Any = None
         self.tally = Tally(display, "videos captioned")
         self.records: Records | None = None
-        if request.output is not None and ranks.is_rank_zero:
+        if request.output is not None and is_rank_zero:
             self.records = Records(request.output, request.overwrite)
         self.pair: Any = None
 
     def run(self, inputs: list[Path]) -> None:
-        """Every video of every path; errors are told and counted.
+        """Captions every video of every path; errors are reported and counted.
 
         Raises:
             SoonerError: the models can't be loaded; no other file would fare better.
         """
-        videos = self._videos(inputs)
-        self.tally.total = len(videos) + self.tally.failed
-        for number, path in enumerate(videos, start=1):
-            place = f"[{number}/{len(videos)}] " if len(videos) > 1 else ""
-            self.display.line(f"{place}{path}", "bold")
-            if self.ranks.broadcast_flag(partial(self._attempt, self._is_needed, path)):
+        from ..tasks.identity import find
+
+        found: dict[Path, None] = {}
+        for path in inputs:
+            with self.tally.attempt(f"'{path}'"):
+                found.update(dict.fromkeys(find([path])))
+        self.tally.total = len(found) + self.tally.failed
+        for number, path in enumerate(found, start=1):
+            position = f"[{number}/{len(found)}] " if len(found) > 1 else ""
+            self.display.line(f"{position}{path}", "bold")
+            if self._agreed(partial(self._attempt, self._is_needed, path)):
                 self._load()
-                if not self._attempt(self._caption, path) and self.ranks.is_tensor_parallel:
+                if not self._attempt(self._caption, path) and self.ranks is not None:
                     raise typer.Exit(BAD)  # the others may have got elsewhere: end with them
         if self.tally.total > 1:
             self.display.line(str(self.tally), "bold")
+
+    def _agreed(self, decide: Callable[[], bool]) -> bool:
+        """Returns rank 0's decision, on every rank; the others do not call `decide`."""
+        if self.ranks is None:
+            return decide()
+        return bool(self.ranks.broadcast_number(int(self.ranks.is_rank_zero and decide())))
 
     def _attempt(self, action: Callable[[Path], bool], path: Path) -> bool:
         with self.tally.attempt(f"'{path}'"):
             return action(path)
         return False
 
-    def _videos(self, paths: list[Path]) -> list[Path]:
-        from ..tasks.identity import find
-
-        videos: dict[Path, None] = {}
-        for path in paths:
-            with self.tally.attempt(f"'{path}'"):
-                videos.update(dict.fromkeys(find([path])))
-        return list(videos)
-
     def _is_needed(self, path: Path) -> bool:
-        """Returns whether a file is a video and not done yet; checked before models are loaded."""
+        """Returns whether a file is a video, and the output lacks this content with these settings;
+        checked before models are loaded.
+        """
+        from ..tasks import identity
         from ..tasks.video import probe
 
-        if self._is_done(path):
-            return False
+        if self.records is not None:
+            names = identity.model_names(self.models.model, self.models.draft)
+            hashed = identity.settings_hash(self.settings, *names, dtype=self.models.dtype)
+            if (record := self.records.done(identity.sha256(path), hashed)) is not None:
+                self.tally.skip(f", as '{record.get('file')}'")
+                return False
         if self.pair is None:
             probe(path)
         return True
@@ -143,24 +160,6 @@ class _Job:
         display.notes(record["notes"])
         display.lines(summary(record, display.out.is_terminal))
         return True
-
-    def _is_done(self, path: Path) -> bool:
-        """Returns whether the output has this content with these settings already."""
-        if self.records is None:
-            return False
-        from ..tasks import identity
-
-        names = identity.model_names(self.models.model, self.models.draft)
-        hashed = identity.settings_hash(self.settings, *names, dtype=self.models.dtype)
-        record = self.records.done(identity.sha256(path), hashed)
-        if record is not None:
-            self.tally.skip(f", as '{record.get('file')}'")
-        return record is not None
-
-    def interrupted(self) -> str:
-        is_kept = self.records is not None and self.tally.done
-        where = f"; they are in '{self.records.path}'" if is_kept and self.records else ""
-        return f"interrupted: {self.tally}{where}"
 
 
 def summary(record: dict[str, Any], is_tinted: bool) -> Iterator[Line]:

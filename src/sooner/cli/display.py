@@ -1,13 +1,9 @@
-"""What a person sees while a job runs; Ctrl-C; one voice among torchrun's processes."""
+"""What a person sees while a job runs."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,84 +13,10 @@ from rich.text import Text
 
 from ..errors import SoonerError, reason_of
 
-
-@contextmanager
-def unbroken() -> Iterator[None]:
-    """Delay Ctrl-C until the block is done, so that it is never interrupted half-way.
-
-    Raises:
-        KeyboardInterrupt: afterwards, if Ctrl-C came meanwhile.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
-
-
-class RankGroup:
-    """The tensor-parallel ranks that run one command; without `--tp` it is a single process, rank
-    0.
-
-    Args:
-        is_tensor_parallel: whether `--tp` was given.
-    """
-
-    def __init__(self, is_tensor_parallel: bool) -> None:
-        self.is_tensor_parallel = is_tensor_parallel
-        self._ranks: Any = None
-
-    @property
-    def is_rank_zero(self) -> bool:
-        """Whether this process is the one that prints and writes."""
-        if not self.is_tensor_parallel:
-            return True
-        from ..tasks.sharding import is_rank_zero
-
-        return is_rank_zero()
-
-    @contextmanager
-    def joined(self, device: str) -> Iterator[None]:
-        """Runs a block with the other ranks, to the end; ranks other than 0 write nothing to
-        stdout.
-
-        After an error the others may wait in a forward for ever: nobody takes leave then, and
-        `torchrun` ends them when this process has ended.
-
-        Raises:
-            SoonerError: there are no others; see `sooner.tasks.sharding.join`.
-        """
-        if not self.is_tensor_parallel:
-            yield
-            return
-        from ..tasks.sharding import join, leave
-
-        self._ranks = join(device)
-        if self.is_rank_zero:
-            yield
-        else:
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-                yield
-        leave()
-
-    def broadcast_flag(self, decide: Callable[[], bool]) -> bool:
-        """Returns rank 0's decision, on every rank; no other is asked."""
-        if self._ranks is None:
-            return decide()
-        return bool(self._ranks.broadcast_number(int(self.is_rank_zero and decide())))
-
-
 Line = tuple[str, str]
 """Text and style."""
 
 DRAFTED = "green"
-
 """Style of text whose tokens a draft proposed and the target accepted."""
 
 STAGES = {

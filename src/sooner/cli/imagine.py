@@ -14,10 +14,11 @@ import typer
 
 from ..checks import check_fields, option
 from ..errors import SoonerError
+from ..interrupts import unbroken
 from ..io import check_writable
 from ..tasks.imagine.settings import ImagineSettings, fresh_seed
 from . import BAD, BUG, DONE, INTERRUPTED, options
-from .display import Display, Line, Tally, comparison_line, figures, unbroken
+from .display import Display, Line, Tally, comparison_line, figures
 from .from_settings import from_settings
 
 if TYPE_CHECKING:

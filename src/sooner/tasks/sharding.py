@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from datetime import timedelta
 from typing import Any
 
@@ -54,15 +56,22 @@ def join(device: str = "auto") -> Ranks:
     return Ranks(None, here)
 
 
-def leave() -> None:
-    """Destroy the process group of `join`; without that, torch warns at exit."""
+@contextmanager
+def joined(device: str) -> Iterator[Ranks]:
+    """Runs a block with the other ranks, to the end; ranks other than 0 write nothing to stdout.
+
+    After an error the others may wait in a forward for ever: the process group stays then, and
+    `torchrun` ends them when this process has ended.
+
+    Raises:
+        SoonerError: as `join`.
+    """
+    ranks = join(device)
+    quiet = nullcontext if ranks.is_rank_zero else redirect_stdout
+    with open(os.devnull, "w") as nowhere, quiet(nowhere):
+        yield ranks
     if distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
-def is_rank_zero() -> bool:
-    """Returns whether this is rank 0 of `torchrun`'s processes, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
+        distributed.destroy_process_group()  # without it torch warns at exit
 
 
 def check_plan(name: str, plan: Any) -> None:
