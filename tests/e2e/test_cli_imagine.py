@@ -16,6 +16,7 @@ from PIL import Image
 from commands import Run, Terminal, records
 from sooner import miniatures
 from sooner.cli.main import main
+from sooner.tasks.imagine.batch import DrawingProgress
 from tasks import videos
 
 PROMPT = "a red circle on blue"
@@ -171,16 +172,14 @@ def test_wrong_use_is_a_single_line(
 def test_interrupted_batches_keep_what_is_finished(
     imagine: Run, painter: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sooner.cli.imagine import Studio
-
     finished: list[int] = []
 
-    def stop(self: Studio, progress: object) -> None:
-        finished.append(sum(progress.finished))  # type: ignore[attr-defined]
+    def stop(progress: DrawingProgress) -> None:
+        finished.append(sum(progress.finished))
         if finished[-1]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Studio, "_progress", stop)
+    monkeypatch.setattr(DrawingProgress, "report", stop)
     path = tmp_path / "a.png"
     done = imagine(PROMPT, *painter, "-n", 6, "--jacobi-window", 2, "--seed", 0, "-o", path)
     assert done.code == 130

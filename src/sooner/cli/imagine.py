@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -22,7 +22,7 @@ from .display import Display, Line, Tally, comparison_line, figures
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
-    from ..tasks.imagine.batch import DrawCallbacks, DrawingProgress
+    from ..tasks.imagine.batch import DrawCallbacks
     from ..tasks.imagine.drawing_model import DrawingModel, Kind
     from ..tasks.imagine.job import ImagineResult
 
@@ -95,19 +95,19 @@ class ImagineJob:
         check_fields(self)
 
     @property
-    def wish(self) -> str:
+    def subject(self) -> str:
         """Returns the one option that says what is drawn.
 
         Raises:
             SoonerError: there is none, or more than one.
         """
-        wishes = {
+        values = {
             "PROMPT": self.prompt,
             "--continue": self.clip,
             "--prompts": self.prompts,
             "--sample": self.sample or None,
         }
-        names = [name for name, value in wishes.items() if value is not None]
+        names = [name for name, value in values.items() if value is not None]
         if not names:
             raise SoonerError(
                 "no prompt given; write one, or use --continue CLIP, --prompts FILE or --sample"
@@ -118,7 +118,7 @@ class ImagineJob:
             raise SoonerError("--source is where --prompts NAME lies; leave one of them out")
         return names[0]
 
-    def target(self, kind: Kind) -> Path:
+    def target(self, kind: Kind, seed: int | None) -> Path:
         """Returns where a single result goes, checked before any work.
 
         Raises:
@@ -126,7 +126,7 @@ class ImagineJob:
         """
         from ..tasks.imagine.writing import check_target
 
-        path = self.output or Path(f"imagine-{self.settings.seed}{SUFFIX[kind]}")
+        path = self.output or Path(f"imagine-{seed}{SUFFIX[kind]}")
         count = self.settings.count
         many = self.singles if kind == "image" else count > 1
         for candidate in [path, *(numbered(path, count) if many else [])]:
@@ -141,54 +141,37 @@ def imagine(*, request: ImagineJob, display: Display) -> None:
     The file tells its prompt, seed, model, method, steps and mode; the same command with the same
     --seed draws the same pixels. After Ctrl-C, finished pictures are saved.
     """
+    from .. import miniatures
     from ..tasks.imagine.job import continue_clip
     from ..tasks.imagine.job import imagine as draw
+    from ..tasks.video import probe
 
-    wish = request.wish
-    is_folder = wish == "--continue" and Path(request.clip or "").is_dir()
-    if wish == "--prompts" or is_folder:
-        studio = Studio(request, "video" if is_folder else "image", display)
-        code = studio.make_all(list(_clip_tasks(request) if is_folder else _prompt_tasks(request)))
-        if code:
-            raise typer.Exit(code)
-        return
+    subject = request.subject
+    is_clip = subject == "--continue"
+    studio = Studio(request, "video" if is_clip else "image", display)
+    if subject == "--prompts" or (is_clip and Path(request.clip or "").is_dir()):
+        tasks = _clip_tasks(request) if is_clip else _prompt_tasks(request)
+        raise typer.Exit(studio.make_all(list(tasks)))
     settings = request.settings
     if settings.seed is None:  # so that a name can be made of it before anything is loaded
         settings = replace(settings, seed=fresh_seed())
-        request = replace(request, settings=settings)
-    if wish == "--continue":
-        clip = _start_clip(request)
-        studio, call = Studio(request, "video", display), partial(continue_clip, clip)
-    else:
-        prompt = _prompt(request)
-        studio, call = Studio(request, "image", display), partial(draw, prompt)
-    path = request.target(studio.kind)
-    if wish == "--continue":
-        from ..tasks.video import probe
-
+    if is_clip:
+        clip = Path(request.clip or "")
+        if request.clip == SAMPLE and not clip.exists():
+            clip = miniatures.sample_of("motion")
+        path = request.target(studio.kind, settings.seed)
         probe(clip)  # models load slowly, so the file is looked into first
-    record, _ = studio.make(call, settings, path)
+        record, _ = studio.make(partial(continue_clip, clip), settings, path)
+    else:
+        prompt = miniatures.find("image").prompt if request.sample else request.prompt or ""
+        if not prompt.strip():
+            raise SoonerError("the prompt is empty; say what is to be drawn")
+        if settings.given is not None or settings.start:
+            raise SoonerError("--given and --start are about clips; use them with --continue")
+        path = request.target(studio.kind, settings.seed)
+        record, _ = studio.make(partial(draw, prompt), settings, path)
     if is_bug(record):
         raise typer.Exit(BUG)
-
-
-def _start_clip(request: ImagineJob) -> Path:
-    from .. import miniatures
-
-    clip = Path(request.clip or "")
-    is_sample = request.clip == SAMPLE and not clip.exists()
-    return miniatures.sample_of("motion") if is_sample else clip
-
-
-def _prompt(request: ImagineJob) -> str:
-    from .. import miniatures
-
-    prompt = miniatures.find("image").prompt if request.sample else request.prompt or ""
-    if not prompt.strip():
-        raise SoonerError("the prompt is empty; say what is to be drawn")
-    if request.settings.given is not None or request.settings.start:
-        raise SoonerError("--given and --start are about clips; use them with --continue")
-    return prompt
 
 
 def is_bug(record: dict[str, Any]) -> bool:
@@ -197,13 +180,12 @@ def is_bug(record: dict[str, Any]) -> bool:
     return parity is not None and parity["verdict"] == "bug"
 
 
-@dataclass(frozen=True)
-class ImagineTask:
+class ImagineTask(NamedTuple):
     """One prompt or clip of many that a command draws.
 
     Attributes:
         id: its name in records and headings.
-        content: hash of what is asked.
+        content: hash of the prompt or clip.
         settings: how.
         draw: draws it.
     """
@@ -212,11 +194,6 @@ class ImagineTask:
     content: str
     settings: ImagineSettings
     draw: Draw
-
-    def name(self, number: int, hashed: str) -> str:
-        """Returns a file name that is unique to content and settings."""
-        plain = re.sub(r"[^\w.-]+", "-", self.id.split("/")[-1]).strip("-.")[:40]
-        return f"{number:05d}-{plain}-{self.content[:6]}{hashed[:6]}"
 
 
 def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
@@ -247,22 +224,12 @@ class Studio:
 
     def __init__(self, request: ImagineJob, kind: Kind, display: Display) -> None:
         self.request, self.kind, self.display = request, kind, display
-        self._codes: int | None = None
 
     @cached_property
     def drawing_model(self) -> DrawingModel:
         """Returns the model, loaded on first use."""
         with self.display.loading():
             return self.request.models.load(self.kind)
-
-    def _begin(self, canvas: Any) -> None:
-        self._codes = canvas.grid.left * self.request.settings.count
-
-    def _stage(self, name: str) -> None:
-        self.display.stage(name, self._codes if name in DRAWS else None)
-
-    def _progress(self, progress: DrawingProgress) -> None:
-        self.display.advance(progress.tokens, progress.total)
 
     def make(
         self, draw: Draw, settings: ImagineSettings, path: Path
@@ -275,9 +242,15 @@ class Studio:
         from ..tasks.imagine.batch import DrawCallbacks
         from ..tasks.imagine.job import Stopped
 
-        callbacks = DrawCallbacks(self.display.decoded, self._stage, self._begin, self._progress)
+        display, codes = self.display, [0]
+        callbacks = DrawCallbacks(
+            on_decode=display.decoded,
+            on_stage=lambda name: display.stage(name, codes[-1] if name in DRAWS else None),
+            on_canvas=lambda canvas: codes.append(canvas.grid.left * settings.count),
+            on_progress=lambda progress: display.advance(progress.tokens, progress.total),
+        )
         try:
-            with self.display.job():
+            with display.job():
                 made = draw(self.drawing_model, settings, callbacks)
         except Stopped as stop:
             with unbroken():
@@ -287,36 +260,35 @@ class Studio:
                 if done:
                     self.save(stop.made, path)
                     text += f"; '{path}' holds {done}"
-                self.display.error(text)
+                display.error(text)
                 raise
         with unbroken():
             return made.record, self.save(made, path)
 
     def save(self, made: ImagineResult, path: Path) -> list[Path]:
         """Write what was made, print where, and sum it up; returns the files."""
-        files = self._write(made, path)
+        from ..tasks.imagine import writing
+
+        files = [path]
+        if made.fps is None:
+            pictures = made.pixels[:, 0]
+            writing.write_png(path, writing.grid(pictures), made.record)
+            files += numbered(path, len(pictures)) if self.request.singles else []
+            for index, (name, picture) in enumerate(
+                zip(files[1:], pictures, strict=False), start=1
+            ):
+                writing.write_png(name, picture, {**made.record, "picture": index})
+        else:
+            files = files if len(made.pixels) == 1 else numbered(path, len(made.pixels))
+            begin = made.prefix_frames if self.request.only_new else 0
+            for index, (name, clip) in enumerate(zip(files, made.pixels, strict=True), start=1):
+                record = {**made.record, "picture": index}
+                writing.write_mp4(name, clip[begin:], made.fps, record)
         for item in files:
             typer.echo(str(item))
         self.display.notes(made.record.get("notes", []))
         self.display.lines(summary(made.record))
         return files
-
-    def _write(self, made: ImagineResult, path: Path) -> list[Path]:
-        from ..tasks.imagine import writing
-
-        count = len(made.pixels)
-        if made.fps is None:
-            pictures = made.pixels[:, 0]
-            writing.write_png(path, writing.grid(pictures), made.record)
-            names = numbered(path, count) if self.request.singles else []
-            for index, (name, picture) in enumerate(zip(names, pictures, strict=False), start=1):
-                writing.write_png(name, picture, {**made.record, "picture": index})
-            return [path, *names]
-        names = [path] if count == 1 else numbered(path, count)
-        begin = made.prefix_frames if self.request.only_new else 0
-        for index, (name, clip) in enumerate(zip(names, made.pixels, strict=True), start=1):
-            writing.write_mp4(name, clip[begin:], made.fps, {**made.record, "picture": index})
-        return names
 
     def make_all(self, tasks: list[ImagineTask]) -> int:
         """Draw many tasks into a folder, recorded and resumable; an error in one does not stop the
@@ -348,8 +320,9 @@ class Studio:
                     continue
                 _ = self.drawing_model
                 with tally.attempt(task.id):
-                    path = folder / (task.name(number, hashed) + SUFFIX[self.kind])
-                    record, files = self.make(task.draw, task.settings, path)
+                    plain = re.sub(r"[^\w.-]+", "-", task.id.split("/")[-1]).strip("-.")[:40]
+                    name = f"{number:05d}-{plain}-{task.content[:6]}{hashed[:6]}{SUFFIX[self.kind]}"
+                    record, files = self.make(task.draw, task.settings, folder / name)
                     code = BUG if is_bug(record) else code
                     entry = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
                     records.add({**record, **entry, "output": [file.name for file in files]})
