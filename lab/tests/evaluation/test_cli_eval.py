@@ -54,7 +54,7 @@ def parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EchoParser:
     """Takes the model's place: says what was drafted."""
     echo = EchoParser()
     (tmp_path / "m").mkdir()  # hashed, never loaded
-    monkeypatch.setattr(parse_options.ParseOptions, "load", lambda self, display: echo)
+    monkeypatch.setattr(parse_options.ParseOptions, "load", lambda self, display, processes: echo)
     return echo
 
 

@@ -78,13 +78,11 @@ def parse(
     if request.ray is None:
         job: ParseJob | RayJob = request.job(pages_display.page)
     else:
-        from .parse_ray import ray_job
-
-        job = ray_job(request, pages_display.page)
+        job = request.ray_job(pages_display.page)
     pages_display.texts = job.store if sample else None
     try:
         with display.job(), ended_as_interrupted():  # no page is blamed for the end
-            _run(job, request, display)
+            request.run(job, display)
     except KeyboardInterrupt:
         display.error(
             f"interrupted: {pages_display.counts(job.counts)}; the same command goes on there"
@@ -109,19 +107,3 @@ def _with_sample(request: ParseOptions) -> ParseOptions:
     page = miniatures.find("document").sample
     inputs = [*(request.inputs or []), *([str(page)] if page is not None else [])]
     return replace(request, inputs=inputs, model=request.model or DEMO)
-
-
-def _run(job: ParseJob | RayJob, request: ParseOptions, display: Display) -> None:
-    """Do what is to be done; a drafter's process ends with it."""
-    from ..tasks.parse import ParseJob
-    from ..tasks.parse.drafters import processes_of
-
-    if not isinstance(job, ParseJob):
-        job.run()
-        return
-    try:
-        job.run(lambda: request.load(display, processes_of(job.drafter)))
-    finally:
-        close = getattr(job.drafter, "close", None)
-        if close is not None:
-            close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..documents import Document, Resolution
-    from ..documents.drafters import PageDrafter
+    from ..ray import RayJob
     from ..tasks.parse import ParseJob
     from ..tasks.parse.result import Counts
 
@@ -95,7 +96,7 @@ class ParseOptions(options.SingleModel):
         """
         from ..documents import PageRange, find_documents
         from ..tasks.parse import Delivery, ParseJob
-        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard
+        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
         from ..tasks.parse.formats import check_formats
         from ..tasks.parse.formats.figures import check_figures
         from ..tasks.parse.identity import parser_name, settings_hash
@@ -109,7 +110,9 @@ class ParseOptions(options.SingleModel):
         name = None if self.model is None else parser_name(self.model)
         intake = Intake(pages, self._resolution(name), self.password)
         timeout = TIMEOUT if self.settings.timeout is None else self.settings.timeout
-        drafter = guard(self._drafter(), self.drafter, timeout, self.workers)
+        pictures = self.model is None  # a model sees the pictures itself
+        made = make_drafter(self.drafter, self.language, self.ocr_model_dir, pictures)
+        drafter = guard(made, self.drafter, timeout, self.workers)
         hashed = settings_hash(
             self.settings,
             name or DRAFTED,
@@ -141,12 +144,80 @@ class ParseOptions(options.SingleModel):
             shard=None if self.shard is None else DocumentShard.parse(self.shard),
         )
 
-    def _drafter(self) -> PageDrafter | None:
-        from ..tasks.parse.drafters import make_drafter
+    def ray_job(
+        self, on_page: Callable[[dict[str, Any], Counts], None], job: ParseJob | None = None
+    ) -> RayJob:
+        """Returns the run on Ray, by all machines of a cluster.
 
-        # A model sees the pictures itself.
-        pictures = self.model is None
-        return make_drafter(self.drafter, self.language, self.ocr_model_dir, pictures)
+        Args:
+            job: the run in one process, if its documents or files are others than those of the
+                options.
+
+        Raises:
+            SoonerError: ray is not installed; an option that is for one process; else as `job`.
+        """
+        address = options.check_ray(self.ray, "behind which folders are not this machine's")
+        from ..ray import RayJob
+        from ..ray.parser import IN_FLIGHT
+        from ..storage import is_url
+        from ..tasks.parse.drafters import TIMEOUT
+
+        def from_root(place: str) -> str:  # so that every machine means the same by it
+            return place if is_url(place) else os.path.abspath(place)
+
+        if self.compare:
+            raise SoonerError("--compare times one process on one machine; leave --ray out")
+        job = job or self.job(on_page)
+        documents, part, delivery = job.documents, job.shard, job.output.delivery
+        if part is not None:
+            documents = [item for item in documents if part.has(item.place.as_posix())]
+        parser: dict[str, Any] = {
+            "settings": self.settings,
+            "drafter": self.drafter,
+            "drafter_options": {
+                "language": self.language,
+                "ocr_models": self.ocr_model_dir and os.path.abspath(self.ocr_model_dir),
+                "pictures": self.model is None,
+            },
+            "timeout": self.settings.timeout or TIMEOUT,
+        }
+        if self.model is not None:
+            parser["model"] = options.from_root(self.model)
+            for name in ("device", "dtype", "trust_remote_code", "threads"):
+                parser[name] = getattr(self, name)
+        return RayJob(
+            documents=[
+                replace(item, path=Path(from_root(str(item.path)))) if item.url is None else item
+                for item in documents
+            ],
+            inputs=[from_root(item) for item in self.inputs or []],
+            output=replace(
+                job.output, delivery=replace(delivery, folder=from_root(str(delivery.folder)))
+            ),
+            parser=parser,
+            address=address,
+            parsers=self.actors,
+            pages_in_flight=self.in_flight or IN_FLIGHT,
+            notes_of=job.notes_of,
+            stop_on_error=job.stop_on_error,
+            on_page=on_page,
+            debug=self.debug,
+        )
+
+    def run(self, job: ParseJob | RayJob, display: Display) -> None:
+        """Does what is to be done; a drafter's process ends with it."""
+        from ..tasks.parse import ParseJob
+        from ..tasks.parse.drafters import processes_of
+
+        if not isinstance(job, ParseJob):
+            job.run()
+            return
+        try:
+            job.run(lambda: self.load(display, processes_of(job.drafter)))
+        finally:
+            close = getattr(job.drafter, "close", None)
+            if close is not None:
+                close()
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """Returns notes on documents that a miniature was not trained on."""
@@ -159,29 +230,29 @@ class ParseOptions(options.SingleModel):
         return small.foreign if name == str(small.target) else None
 
     def _resolution(self, model: str | None) -> Resolution:
-        """As asked for; else the size of the pages that the model knows, or knows best."""
+        """Returns what the options say; else the size of the pages that the model knows, or knows
+        best.
+        """
         from ..documents import Resolution
         from ..tasks.parse.habits import known_habits, type_of
 
-        if self.dpi is None and self.longest is None:
-            if model is None:
-                return Resolution()
-            habits = known_habits(model, type_of(model), self.settings.family)
-            if habits.size is not None:
-                return Resolution(within=habits.size)
-            return Resolution(longest=habits.longest)
-        return (
-            Resolution(longest=self.longest)
-            if self.dpi is None
-            else Resolution(self.dpi, self.longest)
-        )
+        if self.dpi is not None:
+            return Resolution(self.dpi, self.longest)
+        if self.longest is not None or model is None:
+            return Resolution(longest=self.longest)
+        habits = known_habits(model, type_of(model), self.settings.family)
+        if habits.size is not None:
+            return Resolution(within=habits.size)
+        return Resolution(longest=habits.longest)
 
     def _apart(self, documents: list[Document]) -> list[Document]:
-        """Without the pictures of earlier results, if these lie within the inputs."""
+        """Returns the documents without the pictures of earlier results, which may lie within the
+        inputs.
+        """
         from ..storage import is_url
 
         if is_url(self.output):
-            begins = f"{self.output}".rstrip("/") + "/"
+            begins = self.output.rstrip("/") + "/"
             return [item for item in documents if not (item.url or "").startswith(begins)]
         output = Path(self.output).resolve()
         folders = [Path(item).resolve() for item in self.inputs or [] if not is_url(item)]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,15 +15,12 @@ from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
 
 if TYPE_CHECKING:
-    from sooner.cli.parse_display import PagesDisplay
     from sooner.ray import RayJob
     from sooner.tasks.parse import ParseJob
 
     from ..evaluation.documents import Benchmark
     from ..evaluation.documents.predictions import Texts
     from ..evaluation.documents.speed import GroupSpeed
-
-Job = TypeVar("Job", "ParseJob", "RayJob")
 
 
 @dataclass(frozen=True)
@@ -92,29 +89,18 @@ class Scoring:
 
     def _run(self, request: ParseOptions, benchmark: Benchmark) -> ParseJob | RayJob:
         from sooner.cli.parse_display import PagesDisplay
-        from sooner.cli.parse_ray import ray_job
 
         from ..evaluation.documents.parsing import predicting
 
         benchmark.check_sources()
         pages_display = PagesDisplay(self.display)
         first = replace(request, inputs=[str(benchmark.samples[0].source)])
-        job = predicting(first.job(pages_display.page), benchmark)
+        job: ParseJob | RayJob = predicting(first.job(pages_display.page), benchmark)
         if request.ray is not None:
-            on_ray = ray_job(replace(request, inputs=[str(self.folder)]), pages_display.page, job)
-            with self.display.job():
-                on_ray.run()
-            return self._show_summary(on_ray, pages_display)
-        try:
-            with self.display.job():
-                job.run(lambda: request.load(self.display))
-        finally:
-            close = getattr(job.drafter, "close", None)
-            if close is not None:
-                close()
-        return self._show_summary(job, pages_display)
-
-    def _show_summary(self, job: Job, pages_display: PagesDisplay) -> Job:
+            request = replace(request, inputs=[str(self.folder)])
+            job = request.ray_job(pages_display.page, job)
+        with self.display.job():
+            request.run(job, self.display)
         for line in pages_display.summary(job.counts):
             self.display.line(line, "bold")
         return job
