@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -196,13 +197,7 @@ def rollout(
         raise SoonerError("no environment given; name one with --env, such as reach")
     policy = policy_options.load(display)
     actions: list[Any] = []
-    done: list[Any] = []
-    total = len(names) * request.episodes
-
-    def ended(episode: Any) -> None:
-        done.append(episode)
-        display.advance(len(done), total)
-
+    done, total = count(1), len(names) * request.episodes
     with display.job():
         display.stage("rollout", total)
         rollouts = run_rollouts(
@@ -213,7 +208,7 @@ def rollout(
             batch=request.batch,
             films=request.films,
             film_limit=request.film_limit,
-            on_episode=ended,
+            on_episode=lambda episode: display.advance(next(done), total),
             on_call=actions.extend,
         )
     result, notes = rollout_record(rollouts, actions), policy_options.foreign(*names)

@@ -128,12 +128,10 @@ def extras() -> Rows:
             if extra is not None:
                 text = f"{name} {installed(name) or '(missing)'}"
                 rows.setdefault(f"{whole}[{extra}]", []).append(text)
-    return [(extra, ", ".join(names) + _hint(extra, names)) for extra, names in rows.items()]
-
-
-def _hint(extra: str, names: list[str]) -> str:
-    is_whole = not any(name.endswith("(missing)") for name in names)
-    return "" if is_whole else f"; pip install '{extra}' adds what is missing"
+    for extra, names in rows.items():
+        if any(name.endswith("(missing)") for name in names):
+            names[-1] += f"; pip install '{extra}' adds what is missing"
+    return [(extra, ", ".join(names)) for extra, names in rows.items()]
 
 
 def requirements(whole: str) -> list[tuple[str, str | None]]:

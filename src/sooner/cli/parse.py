@@ -70,8 +70,13 @@ def parse(
     from .parse_display import PagesDisplay
 
     request = replace(request, debug=display.debug)
-    if sample:
-        request = _with_sample(request)
+    if sample:  # which is for the bundled miniature
+        from .. import miniatures
+        from ..tasks.parse.identity import DEMO
+
+        page = miniatures.find("document").sample
+        inputs = [*(request.inputs or []), *([str(page)] if page is not None else [])]
+        request = replace(request, inputs=inputs, model=request.model or DEMO)
     if not request.inputs:
         raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
     pages_display = PagesDisplay(display)
@@ -97,13 +102,3 @@ def parse(
         display.line(f"shard {request.shard} has nothing to do: documents go by their places", "")
     if counts.failed:
         raise typer.Exit(BAD)
-
-
-def _with_sample(request: ParseOptions) -> ParseOptions:
-    """Returns the request with the bundled page, which is for the bundled miniature."""
-    from .. import miniatures
-    from ..tasks.parse.identity import DEMO
-
-    page = miniatures.find("document").sample
-    inputs = [*(request.inputs or []), *([str(page)] if page is not None else [])]
-    return replace(request, inputs=inputs, model=request.model or DEMO)

@@ -36,10 +36,14 @@ class PagesDisplay:
         if record["status"] == "FAILED":
             self.display.error(line)
         else:
-            self._show(record)
+            for name in record["files"]:
+                if self.texts is not None and name.endswith(".md"):
+                    self.display.line(self.texts.read(name).decode().strip() + "\n")
             self.display.line(f"  {line}", STYLES[record["status"]])
             for note in record["notes"]:
-                self._note(note)
+                if MADE_UP not in note or not self._is_warned:
+                    self.display.line(f"    {note}", "yellow")
+                self._is_warned = self._is_warned or MADE_UP in note
             if record.get("compared") is not None:
                 self.display.line(*comparison_line(record["compared"], record["mode"]))
         if record["status"] == "DRAFT":
@@ -47,18 +51,6 @@ class PagesDisplay:
         if record["tokens_per_second"]:
             self._speeds.append((record["tokens"], record["seconds"]["decode"]))
         self.display.advance(counts.done + counts.failed, round(counts.expected))
-
-    def _note(self, note: str) -> None:
-        """A page's note; what is true of a whole run is told once."""
-        if MADE_UP not in note or not self._is_warned:
-            self.display.line(f"    {note}", "yellow")
-        self._is_warned = self._is_warned or MADE_UP in note
-
-    def _show(self, record: dict[str, Any]) -> None:
-        """A page's Markdown, if it was written."""
-        for name in record["files"]:
-            if self.texts is not None and name.endswith(".md"):
-                self.display.line(self.texts.read(name).decode().strip() + "\n")
 
     def counts(self, counts: Counts) -> str:
         """Returns how many pages are in which state."""

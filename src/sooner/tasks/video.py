@@ -112,7 +112,10 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
     seconds = _duration(times, rate)
     width, height, rotation = _first_frame(path)
     short = declared > len(times) or bool(promised and seconds < 0.9 * promised - 0.5)
-    whole = max(declared, round(len(times) * (promised or 0) / seconds))
+    damage = "cut off" if broken else None
+    if short:
+        whole = max(declared, round(len(times) * (promised or 0) / seconds))
+        damage = f"the file ends after {len(times)} of about {whole} frames"
     return VideoInfo(
         path=path,
         frames=len(times),
@@ -121,7 +124,7 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
         width=width,
         height=height,
         rotation=rotation,
-        damage=_damage(len(times), whole) if short else ("cut off" if broken else None),
+        damage=damage,
     )
 
 
@@ -234,10 +237,6 @@ def frames_of(container: Any, stream: Any) -> Iterator[tuple[Any, int]]:
             continue
         for frame in frames:
             yield frame, failed
-
-
-def _damage(count: int, whole: int) -> str:
-    return f"the file ends after {count} of about {whole} frames"
 
 
 class Film:

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from sooner.checks import described
-from sooner.cli.config import Config
 from sooner.cli.from_settings import (
+    Config,
     Debug,
     is_given,
     keyword,

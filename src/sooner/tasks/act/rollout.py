@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import SoonerError
-from ...robots import Environment, make
+from ...robots import Environment, make, names
 from ..video import Film
 from .action import Distance
 from .observation import Observation
+
+environment_names = names
 
 RolloutPolicy = Callable[[list[Observation]], list[Any]]
 """A function that returns one action for each observation; `.values` is `[horizon, dims]`."""

@@ -78,7 +78,7 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ImagineResult:
-    """Pictures or clips, and their record.
+    """Pictures or clips that were made, and their record.
 
     Attributes:
         record: ready for JSON: what was asked, counts, speeds, times by phase, versions.

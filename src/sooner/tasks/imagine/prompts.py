@@ -57,7 +57,8 @@ def load_prompts(
     Raises:
         SoonerError: no such file or data set, or nothing in it; limits below 1.
     """
-    _check(limit)
+    if limit is not None:
+        check_whole("limit", limit)
     path = Path(name)
     sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
     if path.is_file():
@@ -91,19 +92,18 @@ def load_clips(
     Raises:
         SoonerError: nothing there; limits below 1.
     """
-    _check(limit)
+    if limit is not None:
+        check_whole("limit", limit)
     root = Path(source)
     for read in plugins("sooner.clips") if root.is_dir() else ():
         clips: list[StartClip] | None = read(root, limit)
         if clips is not None:
             return clips
-    paths = (path for path in find([root]) if not _lies_in(path, apart))
-    return list(islice((StartClip(path.stem, path) for path in paths), limit))
-
-
-def _check(limit: int | None) -> None:
-    if limit is not None:
-        check_whole("limit", limit)
+    paths = find([root])
+    if apart is not None:
+        outside = apart.resolve()
+        paths = [path for path in paths if not path.resolve().is_relative_to(outside)]
+    return [StartClip(path.stem, path) for path in paths[:limit]]
 
 
 def _lines(path: Path) -> Iterator[ImagePrompt]:
@@ -116,7 +116,3 @@ def _lines(path: Path) -> Iterator[ImagePrompt]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             yield ImagePrompt(f"{path.name}/{number}", line.strip())
-
-
-def _lies_in(path: Path, folder: Path | None) -> bool:
-    return folder is not None and path.resolve().is_relative_to(folder.resolve())

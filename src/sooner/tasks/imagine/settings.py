@@ -84,10 +84,6 @@ class ImagineSettings(KnowsOldNames):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self._agrees()
-
-    def _agrees(self) -> None:
-        """Refuse what would silently be ignored."""
         if self.method != "jacobi":
             self._refuse(f"method '{self.method}'", "coupling", "strength")
         if self.method == "plain":
@@ -101,6 +97,7 @@ class ImagineSettings(KnowsOldNames):
                 )
 
     def _refuse(self, by: str, *names: str) -> None:
+        """Refuses options that would silently be ignored."""
         for name in names:
             value = getattr(self, name)
             if value is not None:
