@@ -18,9 +18,9 @@ from sooner.tasks.imagine import (
     imagine,
 )
 from sooner.tasks.imagine.batch import DrawingProgress
+from sooner.tasks.imagine.drawing_model import build_prompt
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
-from sooner.tasks.imagine.prompting import build_prompt
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
 

@@ -15,11 +15,12 @@ from ...errors import SoonerError
 from ...methods import Autoregressive, CoupledJacobi, Method
 from ...models import Canvas
 from ...models import canvas as make_canvas
-from .prompting import build_prompt
+from ..model_types import error_line
 from .settings import ImagineSettings
 from .video_tokenizer import VideoTokenizer
 
 Kind = Literal["image", "video"]
+LUMINA, LUMINA_SIZE = ("lumina", "lumina2"), (768, 768)
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,6 @@ class DrawingModel:
         name = self.name.removeprefix("miniature ")
         return miniatures.find(name).foreign(sources) if self.miniature else []
 
-    @property
-    def model_type(self) -> str:
-        return str(self.model.config.model_type)
-
     def canvas(self, size: tuple[int, int] | None = None, prefix: int | None = None) -> Canvas:
         """Returns the adapter by which the model draws.
 
@@ -71,27 +68,21 @@ class DrawingModel:
         Raises:
             SoonerError: a size that the model can't make; frames that don't fit.
         """
-        if self.video_tokenizer is None:
+        if (clips := self.video_tokenizer) is None:
             height, width = size or (None, None)
             return make_canvas(self.model, height=height, width=width, **self.options)
         if size is not None:
-            side = f"{self.video_tokenizer.height}x{self.video_tokenizer.width}"
             raise SoonerError(
-                f"size {size[0]}x{size[1]}: '{self.name}' makes clips of {side} only; "
-                "leave the size out"
+                f"size {size[0]}x{size[1]}: '{self.name}' makes clips of "
+                f"{clips.height}x{clips.width} only; leave the size out"
             )
-        latents = (
-            self.video_tokenizer.prefix
-            if prefix is None
-            else self.video_tokenizer.latents_of(prefix)
-        )
-        options: dict[str, Any] = {"prefix": latents, "tokenizer": self.video_tokenizer.tokenizer}
-        return make_canvas(self.model, **options)
+        latents = clips.prefix if prefix is None else clips.latents_of(prefix)
+        return make_canvas(self.model, prefix=latents, tokenizer=clips.tokenizer)
 
     def prompt_inputs(
         self, prompts: list[str], size: tuple[int, int] | None = None
     ) -> dict[str, Any]:
-        """Prompts as the model takes them, padded to one length.
+        """Returns prompts as the model takes them, padded to one length.
 
         Raises:
             SoonerError: an empty prompt, or a model that takes none.
@@ -101,14 +92,15 @@ class DrawingModel:
         if any(not prompt.strip() for prompt in prompts):
             raise SoonerError("the prompt is empty; say what is to be drawn")
         layout = self.options.get("layout")
-        return build_prompt(self.model_type, self.processor, prompts, size, layout)
+        kind = str(self.model.config.model_type)
+        return build_prompt(kind, self.processor, prompts, size, layout)
 
     @torch.no_grad()
     def clip_inputs(self, frames: Tensor) -> dict[str, Any]:
         """Returns the beginnings of clips as the model takes them.
 
         Args:
-            frames: uint8 `[rows, frames, height, width, 3]` at the video_tokenizer' size.
+            frames: uint8 `[rows, frames, height, width, 3]` at the tokenizer's size.
 
         Raises:
             SoonerError: a model that draws pictures, or frames that don't fit it.
@@ -160,3 +152,45 @@ def default_jacobi_window(canvas: Canvas, count: int) -> int:
     if canvas.device.type != "cpu":
         return window
     return max(8, (window if is_clip else window // 4) // count)
+
+
+def build_prompt(
+    model_type: str,
+    processor: Any,
+    prompts: list[str],
+    size: tuple[int, int] | None = None,
+    layout: str | None = None,
+) -> dict[str, Any]:
+    """Returns processed prompts: `input_ids [rows, width]`, padded, and their `attention_mask`.
+
+    Args:
+        size: height and width in pixels, for families whose prompt tells them.
+        layout: how a Chameleon writes pictures as tokens, see `ChameleonCanvas`.
+
+    Raises:
+        SoonerError: the processor can't; says why.
+    """
+    options: dict[str, Any] = {}
+    if layout in LUMINA:  # the request that Lumina-mGPT was tuned on; width comes first in it
+        height, width = size or LUMINA_SIZE
+        request = f"Generate an image of {width}x{height} according to the following prompt:\n"
+        prompts = [request + prompt for prompt in prompts]
+    if model_type == "emu3":  # the size stands in the prompt, in codes
+        options["return_for_image_generation"] = True
+        if size is not None:
+            options |= {"ratio": f"{size[1]}:{size[0]}", "image_area": size[0] * size[1]}
+    try:
+        if model_type == "janus":  # a chat turn of the user, behind which the picture begins
+            options["generation_mode"] = "image"
+            if processor.chat_template is not None:
+                prompts = [_chat(processor, prompt) for prompt in prompts]
+        return dict(processor(text=prompts, padding=True, return_tensors="pt", **options))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SoonerError(
+            f"the model's processor refuses the prompt: {error_line(error)}"
+        ) from error
+
+
+def _chat(processor: Any, prompt: str) -> str:
+    turn = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+    return str(processor.apply_chat_template([turn], add_generation_prompt=True))

@@ -30,8 +30,7 @@ from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype
 from ..model_types import config_type
-from .drawing_model import DrawingModel, Kind
-from .prompting import LUMINA
+from .drawing_model import LUMINA, DrawingModel, Kind
 from .video_tokenizer import find_tokenizer, load_video_tokenizer
 
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
