@@ -46,9 +46,8 @@ class SearchJob(options.Videos):
         """Returns where the patterns go, checked before any work.
 
         Raises:
-            SoonerError: there is nothing to search on, or the file can't be written.
+            SoonerError: the file can't be written.
         """
-        self.paths(self.models.model)
         output = self.output or Path("patterns.json")
         if output.exists() and not self.overwrite:
             raise SoonerError(f"'{output}' is there already; use --overwrite, or another -o")
@@ -67,12 +66,18 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     Interrupted, the same command goes on where it was. Use the file with `sooner caption
     --prefill FILE` or `sooner.MMInference.load(FILE)`; `sooner show patterns FILE` draws it.
     """
+    from ..tasks.identity import find
     from ..tasks.search import search_patterns
+    from ..tasks.video import probe
 
+    videos = request.paths(request.models.model)
     output, progress = request.target(), ""
     sidecar = output.with_name(f".{output.name}.partial")
-    videos = request.paths(request.models.model)
-    _check_files(videos)
+    for path in videos:  # what is no video is refused before a model is loaded
+        if path.is_dir():
+            raise SoonerError(f"'{path}' is a folder; name the videos one by one")
+        find([path])
+        probe(path)
 
     def step(stage: str, done: int, total: int) -> None:
         nonlocal progress
@@ -121,19 +126,3 @@ def summary_lines(table: PatternTable, settings: SearchSettings) -> list[str]:
     if settings.break_even:
         lines.append(f"  dense below {table.dense_below} tokens ({table.about['break_even']})")
     return lines
-
-
-def _check_files(samples: list[Path]) -> None:
-    """Refuse what is no video before a model is loaded.
-
-    Raises:
-        SoonerError: names the file.
-    """
-    from ..tasks.identity import find
-    from ..tasks.video import probe
-
-    for path in samples:
-        if path.is_dir():
-            raise SoonerError(f"'{path}' is a folder; name the videos one by one")
-        find([path])
-        probe(path)

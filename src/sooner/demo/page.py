@@ -75,7 +75,8 @@ def _tab(task: Task, recorder: Recorder, first: dict[str, Any] | None) -> None:
                 box = gr.update(value=command, visible=bool(command))
                 yield fragment(record), "", box
         except Exception as error:
-            yield gr.skip(), _alert(str(error)), gr.skip()
+            text = f'<span class="bad">{escape(str(error))}</span>'
+            yield gr.skip(), f'<p class="sooner" role="alert">{text}</p>', gr.skip()
 
     def halt(request: gr.Request) -> None:
         if (stopped := stops.get(request.session_hash)) is not None:
@@ -84,10 +85,6 @@ def _tab(task: Task, recorder: Recorder, first: dict[str, Any] | None) -> None:
     outputs = [panel, message, command_box]
     start.click(run, inputs, outputs, show_progress="hidden", api_visibility="private")
     stop.click(halt, None, None, queue=False, api_visibility="private")
-
-
-def _alert(text: str) -> str:
-    return f'<p class="sooner" role="alert"><span class="bad">{escape(text)}</span></p>'
 
 
 def mount_page(app: FastAPI, page: gr.Blocks, path: str = "/") -> FastAPI:

@@ -14,7 +14,7 @@ from PIL import Image
 from .. import miniatures
 from ..methods import Autoregressive
 from ..tasks.caption import foreign_notes
-from ..tasks.clip import Clip, prepare, visible_patches
+from ..tasks.clip import prepare, visible_patches
 from ..tasks.comparison import check, warm_up
 from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
@@ -39,7 +39,7 @@ def record_race(
     on_live: OnRecord = lambda record: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Returns caption a video with a method, then plainly.
+    """Returns the record of a video, captioned with a method, then plainly.
 
     Args:
         on_live: told the record so far, in which only the method's lane runs; `live` says what
@@ -58,7 +58,19 @@ def record_race(
     method = build_method(settings, pair, clip.draft_inputs)
     warm_up(pair, clip, settings, method)
     texts, last = TokenPieces(pair.target.tokenizer), [0.0]
-    base = {"version": VERSION, "kind": "race", **_caption(path, pair, settings, clip)}
+    small = f"miniature {pair.miniature}" if pair.miniature else None
+    base = {
+        "version": VERSION,
+        "kind": "race",
+        "title": path.name,
+        "prompt": clip.prompt,
+        "model": small or pair.target.name,
+        "draft": None if pair.draft is None else small or pair.draft.name,
+        "is_toy": small is not None,
+        "device": str(pair.target.device),
+        "frames": [data_url(frame, THUMB) for frame in clip.frames.pixels],
+        "command": command(path, pair, settings),
+    }
 
     def tell(rounds: list[RoundRecord]) -> None:
         now = rounds[-1].ended
@@ -98,23 +110,6 @@ def record_race(
         "speedup": None if is_red or not all(speeds) else speeds[1] / speeds[0],
         "notes": [*foreign_notes(pair, path), *clip.notes],
     }
-
-
-def _caption(path: Path, pair: ModelPair, settings: CaptionSettings, clip: Clip) -> dict[str, Any]:
-    return {
-        "title": path.name,
-        "prompt": clip.prompt,
-        "model": _name(pair.target.name, pair),
-        "draft": None if pair.draft is None else _name(pair.draft.name, pair),
-        "is_toy": pair.miniature is not None,
-        "device": str(pair.target.device),
-        "frames": [data_url(frame, THUMB) for frame in clip.frames.pixels],
-        "command": command(path, pair, settings),
-    }
-
-
-def _name(name: str, pair: ModelPair) -> str:
-    return f"miniature {pair.miniature}" if pair.miniature else name
 
 
 def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:

@@ -51,7 +51,15 @@ class Recorder:
                 tell({"kind": "race", "live": "Another recording is under way; yours is next ..."})
                 self._turn.acquire()
             try:
-                updates.put(self._record(recording, tell, stopped))
+                if stopped.is_set():
+                    raise StoppedError("stopped before it began; run it again")
+                updates.put(self.make(recording, tell, stopped.is_set))
+            except SoonerError as error:
+                updates.put(error)
+            except Exception as error:
+                logger.exception("a recording failed")
+                text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                updates.put(SoonerError(f"{text} (unexpected; the server's log tells more)"))
             finally:
                 self._turn.release()
                 updates.put(None)
@@ -62,21 +70,3 @@ class Recorder:
             if isinstance(update, SoonerError):
                 raise update
             yield {**update, "key": key}
-
-    def _record(
-        self,
-        recording: Recording,
-        tell: Callable[[dict[str, Any]], None],
-        stopped: threading.Event,
-    ) -> dict[str, Any] | SoonerError:
-        """Returns the whole record, or why there is none."""
-        try:
-            if stopped.is_set():
-                raise StoppedError("stopped before it began; run it again")
-            return self.make(recording, tell, stopped.is_set)
-        except SoonerError as error:
-            return error
-        except Exception as error:
-            logger.exception("a recording failed")
-            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            return SoonerError(f"{text} (unexpected; the server's log tells more)")

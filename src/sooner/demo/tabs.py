@@ -95,7 +95,11 @@ def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
 
 def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
     methods = sorted(name for name, entry in choices().items() if entry.draft_model != "head")
-    heads = {} if is_named else bundled_heads()
+    heads = {}
+    if not is_named:  # those that came with the miniature
+        for path in sorted(miniatures.find("video").target.parent.glob("*/config.json")):
+            if path.parent.name not in ("target", "draft"):
+                heads[path.parent.name] = str(path.parent)
 
     def plan(
         file: str | None, method: str, head: str | None, tokens: float, prune: float,
@@ -215,10 +219,3 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
         ),
         plan,
     )  # fmt: skip
-
-
-def bundled_heads() -> dict[str, str]:
-    """Returns folders of the draft heads that came with the miniature of videos, by name."""
-    folder = miniatures.find("video").target.parent
-    return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/config.json"))
-            if path.parent.name not in ("target", "draft")}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,26 +36,22 @@ def find(paths: Sequence[Path | str]) -> list[Path]:
     """
     result: dict[Path, None] = {}
     for path in map(Path, paths):
-        result.update(dict.fromkeys(_inside(path) if path.is_dir() else [_existing(path)]))
+        if path.is_dir():
+            names = (name for name in path.rglob("*") if name.suffix.lower() in VIDEOS)
+            videos = sorted(filter(Path.is_file, names), key=natural)
+            if not videos:
+                raise SoonerError(f"folder '{path}' has no videos; known are {', '.join(VIDEOS)}")
+            result.update(dict.fromkeys(videos))
+            continue
+        if not path.exists():
+            raise SoonerError(f"file '{path}' does not exist; check the path")
+        kind = mimetypes.guess_type(path.name)[0] or ""
+        if path.suffix.lower() not in VIDEOS and (kind.startswith("image/") or kind == PDF):
+            raise SoonerError(
+                f"'{path}' is a document, no video; parse it: sooner parse {path} -o out"
+            )
+        result[path] = None
     return list(result)
-
-
-def _inside(folder: Path) -> list[Path]:
-    videos = [
-        path for path in folder.rglob("*") if path.suffix.lower() in VIDEOS and path.is_file()
-    ]
-    if not videos:
-        raise SoonerError(f"folder '{folder}' has no videos; known are {', '.join(VIDEOS)}")
-    return sorted(videos, key=natural)
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise SoonerError(f"file '{path}' does not exist; check the path")
-    kind = mimetypes.guess_type(path.name)[0] or ""
-    if path.suffix.lower() not in VIDEOS and (kind.startswith("image/") or kind == PDF):
-        raise SoonerError(f"'{path}' is a document, no video; parse it: sooner parse {path} -o out")
-    return path
 
 
 def natural(path: Path) -> list[tuple[int, int | str]]:
@@ -138,12 +134,6 @@ class Checkpoint(NamedTuple):
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
-def installed() -> dict[str, Callable[[], Path]]:
-    """Returns the models that installed distributions bring by name, see `sooner.plugins`."""
-    groups: tuple[Mapping[str, Callable[[], Path]], ...] = plugins("sooner.checkpoints")
-    return {name: folder for group in groups for name, folder in group.items()}
-
-
 def checkpoint(name: str) -> Checkpoint:
     """Find a model by what a user calls it.
 
@@ -168,8 +158,10 @@ def checkpoint(name: str) -> Checkpoint:
         if not path.is_file():
             raise SoonerError(f"model file '{name}' does not exist; check the path")
         return _gguf(path)
-    models = installed()
-    return Checkpoint(str(models[name]())) if name in models else Checkpoint(name)
+    for models in plugins("sooner.checkpoints"):
+        if name in models:
+            return Checkpoint(str(models[name]()))
+    return Checkpoint(name)
 
 
 def _gguf(path: Path) -> Checkpoint:

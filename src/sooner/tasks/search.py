@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -87,23 +86,20 @@ def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> No
     Raises:
         SoonerError: says how many frames fit.
     """
-    needed, free = token_bytes(adapter, queries) * tokens, free_bytes(adapter.device) * SPARE
+    config = adapter.text_config
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    states = 4 * config.hidden_size + 3 * config.intermediate_size + 4 * heads * size
+    # A token's memory at the peak, estimated from above: its states; dense weights, a mask and
+    # their product, in fp32, for queries of up to three modalities.
+    needed = (states * adapter.dtype.itemsize + 3 * queries * 4 * 5) * tokens
+    free = free_bytes(adapter.device) * SPARE
     if needed > free:
         raise SoonerError(
             f"{frames} frames make {tokens} tokens, whose search takes about {needed / 1e9:.1f} GB "
             f"where {free / 1e9:.1f} GB are free; --frames {max(int(frames * free / needed), 1)} "
             "fits"
         )
-
-
-def token_bytes(adapter: Adapter, queries: int) -> int:
-    """Returns memory that each token takes at the search's peak, estimated from above."""
-    config = adapter.text_config
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    states = 4 * config.hidden_size + 3 * config.intermediate_size + 4 * heads * size
-    # Dense weights, a mask and their product, in fp32, for queries of up to three modalities.
-    return states * adapter.dtype.itemsize + 3 * queries * 4 * 5
 
 
 def free_bytes(device: torch.device) -> float:
@@ -120,11 +116,10 @@ def patterns_by_kind(table: PatternTable) -> dict[str, int]:
 
 
 def means(table: PatternTable) -> dict[str, float]:
-    """Mean score, recall and cost over all heads."""
-    heads: Sequence[Any] = [head for layer in table.layers for head in layer]
+    """Returns mean score, recall and cost over all heads, of those that are known."""
     result = {}
     for name in ("score", "recall", "cost"):
-        values = [getattr(head, name) for head in heads if getattr(head, name) is not None]
-        if values:
+        values = [getattr(head, name) for layer in table.layers for head in layer]
+        if values := [value for value in values if value is not None]:
             result[name] = sum(values) / len(values)
     return result
