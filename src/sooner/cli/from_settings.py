@@ -48,12 +48,18 @@ class Fields:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     given: bool = False
 
-    def of(self, kind: Any) -> list[dataclasses.Field[Any]]:
-        """Returns the chosen fields of a dataclass in its order."""
-        return [
-            item for item in dataclasses.fields(kind)
-            if item.name not in self.without and (not self.only or item.name in self.only)
-        ]  # fmt: skip
+    def of(self, kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Group | None]]:
+        """Yields the chosen fields of a dataclass in its order, and of one that is a dataclass
+        itself which of its fields are options.
+        """
+        hints = typing.get_type_hints(kind, include_extras=True)
+        for item in dataclasses.fields(kind):
+            if item.name not in self.without and (not self.only or item.name in self.only):
+                yield item, _group(hints[item.name])
+
+
+Group = tuple[Any, Fields]
+"""A dataclass and which of its fields are options."""
 
 
 def from_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +71,7 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
     """
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: dict[str, inspect.Parameter] = {}
-    groups: dict[str, tuple[Any, Fields]] = {}
+    groups: dict[str, Group] = {}
     display_name = ""
     for name, parameter in inspect.signature(command).parameters.items():
         if hints[name] is Display:
@@ -122,10 +128,11 @@ def option_of(kind: type, name: str) -> Any:
     """Returns the typer option or argument of one field of settings, such as for `Annotated`."""
     (field,) = (item for item in dataclasses.fields(kind) if item.name == name)
     limits, parts = _range(field), field_types(kind)[name]
-    words = [part for part in parts if isinstance(part, str)]
     metavar: str | None = METAVARS.get(parts[0], "TEXT")
-    if limits.known or words:
-        metavar = "|".join([*words, "N"]) if words and not limits.known else "NAME"
+    if limits.known:
+        metavar = "NAME"
+    elif words := [part for part in parts if isinstance(part, str)]:
+        metavar = "|".join([*words, "N"])
     metavar, text = limits.metavar or metavar, _help(kind, field)
     if limits.positional:
         return typer.Argument(metavar=metavar, help=text)
@@ -149,25 +156,16 @@ def _help(kind: type, field: dataclasses.Field[Any]) -> str | None:
     return f"{text} ({limits.bounds})" if limits.bounds else text or None
 
 
-def _group(hint: Any) -> tuple[Any, Fields] | None:
-    """Returns a dataclass and which of its fields; `None` if the hint is another."""
+def _group(hint: Any) -> Group | None:
+    """Returns the dataclass that a hint names; `None` if it is another hint."""
     kind, *extra = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     if not dataclasses.is_dataclass(kind):
         return None
     return kind, next((item for item in extra if isinstance(item, Fields)), Fields())
 
 
-def _groups(
-    kind: Any, chosen: Fields
-) -> Iterator[tuple[dataclasses.Field[Any], tuple[Any, Fields] | None]]:
-    """Yields each chosen field and the dataclass that it stands for, or `None`."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    for field in chosen.of(kind):
-        yield field, _group(hints[field.name])
-
-
 def _parameters(kind: Any, chosen: Fields) -> Iterator[inspect.Parameter]:
-    for field, group in _groups(kind, chosen):
+    for field, group in chosen.of(kind):
         if group is not None:
             yield from _parameters(*group)
         else:
@@ -184,7 +182,7 @@ def _plain(kind: Any, field: dataclasses.Field[Any]) -> Any:
 
 def _build(kind: Any, chosen: Fields, inputs: Mapping[str, Any], ctx: typer.Context) -> Any:
     values = dict(chosen.defaults)
-    for field, group in _groups(kind, chosen):
+    for field, group in chosen.of(kind):
         if group is not None:
             values[field.name] = _build(*group, inputs, ctx)
         elif not chosen.given or is_given(ctx, field.name):

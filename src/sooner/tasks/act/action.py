@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...engine.stats.deviation import Deviation
     from ...engine.stats.run import Stats
 
 
@@ -20,24 +19,23 @@ class Distance:
     Attributes:
         count: numbers that were compared, `[dims]`.
         mean_bins, max_bins: absolute distance in bins, `[dims]`.
-        mean, max: the same in the unit of the action, `[dims]`.
+        widths: of a bin, in the unit of the action, `[dims]`.
     """
 
     count: np.ndarray
     mean_bins: np.ndarray
     max_bins: np.ndarray
-    mean: np.ndarray
-    max: np.ndarray
+    widths: np.ndarray
 
-    @classmethod
-    def local(cls, deviation: Deviation, widths: np.ndarray) -> Distance:
-        """Returns the distance of accepted draft tokens from the target's choices at their places.
+    @property
+    def mean(self) -> np.ndarray:
+        """Returns the mean distance in the unit of the action, `[dims]`."""
+        return self.mean_bins * self.widths
 
-        Args:
-            widths: of a bin, `[dims]`, in the unit of the action.
-        """
-        mean, largest = deviation.mean, deviation.largest
-        return cls(deviation.accepted, mean, largest, mean * widths, largest * widths)
+    @property
+    def max(self) -> np.ndarray:
+        """Returns the largest distance in the unit of the action, `[dims]`."""
+        return self.max_bins * self.widths
 
     @classmethod
     def between(cls, bins: np.ndarray, widths: np.ndarray) -> Distance:
@@ -47,29 +45,22 @@ class Distance:
             bins: their absolute distance, `[horizon, dims]`.
             widths: of a bin, `[dims]`, in the unit of the action.
         """
-        mean, largest = bins.mean(0), bins.max(0)
-        count = np.full(bins.shape[1], len(bins))
-        return cls(count, mean, largest, mean * widths, largest * widths)
+        return cls(np.full(bins.shape[1], len(bins)), bins.mean(0), bins.max(0), widths)
 
     @classmethod
     def pooled(cls, parts: Sequence[Distance]) -> Distance:
         """Returns the distance of several actions of one robot: means of all numbers, largest of
         all.
         """
-        count = sum(part.count for part in parts)
-        shares = [part.count / np.maximum(count, 1) for part in parts]
-        pairs = list(zip(parts, shares, strict=True))
-        return cls(
-            np.asarray(count),
-            np.asarray(sum(part.mean_bins * share for part, share in pairs)),
-            np.max([part.max_bins for part in parts], axis=0),
-            np.asarray(sum(part.mean * share for part, share in pairs)),
-            np.max([part.max for part in parts], axis=0),
-        )
+        count = np.sum([part.count for part in parts], axis=0)
+        total = np.sum([part.mean_bins * part.count for part in parts], axis=0)
+        largest = np.max([part.max_bins for part in parts], axis=0)
+        return cls(count, total / np.maximum(count, 1), largest, parts[0].widths)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns lists over the dimensions, ready for JSON."""
-        return {name: getattr(self, name).tolist() for name in self.__dataclass_fields__}
+        names = ("count", "mean_bins", "max_bins", "mean", "max")
+        return {name: getattr(self, name).tolist() for name in names}
 
 
 @dataclass(frozen=True, eq=False)

@@ -308,8 +308,8 @@ class Policy:
             ids = np.array(output, dtype=np.int64).reshape(-1, entry.dims)
             deviation = None
             if stats.deviation is not None:
-                widths = entry.bin_width(self.tokens)
-                deviation = Distance.local(stats.deviation.of(row), widths)
+                local, widths = stats.deviation.of(row), entry.bin_width(self.tokens)
+                deviation = Distance(local.accepted, local.mean, local.largest, widths)
             actions.append(
                 Action(
                     values=decode_actions(ids.reshape(1, -1), self.tokens, entry)[0],

@@ -31,7 +31,7 @@ from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype
 from ..model_types import config_type
 from .drawing_model import LUMINA, DrawingModel, Kind
-from .video_tokenizer import find_tokenizer, load_video_tokenizer
+from .video_tokenizer import load_video_tokenizer
 
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
@@ -215,7 +215,7 @@ def _load_image_model(
 
 
 def _load_video_model(
-    folder: str, device: torch.device, dtype: Any, tokenizer: str | None, remote_code: bool
+    folder: str, device: torch.device, dtype: Any, tokenizer: str | None, trust_remote_code: bool
 ) -> dict[str, Any]:
     with explained(folder, device):
         if _is_published(Path(folder)):
@@ -229,9 +229,8 @@ def _load_video_model(
                 )
             model = CosmosARForCausalLM.from_pretrained(folder, dtype=dtype)
         model = model.to(device).eval()
-        place = find_tokenizer(Path(folder), tokenizer)
-        video_tokenizer = load_video_tokenizer(model, place, device, remote_code)
-        return {"model": model, "video_tokenizer": video_tokenizer}
+        clips = load_video_tokenizer(model, Path(folder), tokenizer, device, trust_remote_code)
+        return {"model": model, "video_tokenizer": clips}
 
 
 def _is_published(folder: Path) -> bool:
@@ -241,12 +240,7 @@ def _is_published(folder: Path) -> bool:
     if not (folder / "model.safetensors").is_file():
         return False
     config = folder / "config.json"
-    return not config.is_file() or "model_type" not in _json(config)
-
-
-def _json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text())
+        return not config.is_file() or "model_type" not in json.loads(config.read_text())
     except ValueError as error:
-        raise SoonerError(f"'{path}' is not JSON ({error}); fetch it again") from error
-    return data if isinstance(data, dict) else {}
+        raise SoonerError(f"'{config}' is not JSON ({error}); fetch it again") from error

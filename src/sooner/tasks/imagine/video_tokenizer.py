@@ -69,35 +69,32 @@ class VideoTokenizer:
         return latents + 1
 
 
-def find_tokenizer(folder: Path, name: str | None = None) -> Path:
-    """Returns the folder of a video model's tokenizer: the one asked for, or in or beside the
-    model's.
+def load_video_tokenizer(
+    model: Any, folder: Path, name: str | None, device: torch.device, trust_remote_code: bool
+) -> VideoTokenizer:
+    """Returns the tokenizer of a Cosmos model.
+
+    Args:
+        folder: of the model, in or beside which the tokenizer is looked for.
+        name: folder of the tokenizer, if it is elsewhere.
+        trust_remote_code: run the code in TorchScript files.
 
     Raises:
-        SoonerError: none there.
+        SoonerError: none there; TorchScript that is not trusted, or sizes that are not the model's.
     """
     places = [folder, folder / "tokenizer", folder.parent / "tokenizer"]
     for place in places if name is None else [Path(name)]:
-        if _is_published(place) or (place != folder and (place / "config.json").is_file()):
-            return place
-    looked = str(name or folder)
-    raise SoonerError(
-        f"'{looked}' holds no video tokenizer; give a folder with {' and '.join(JIT)} with "
-        "--tokenizer"
-    )
-
-
-def load_video_tokenizer(
-    model: Any, place: Path, device: torch.device, remote_code: bool
-) -> VideoTokenizer:
-    """Returns the tokenizer in folder `place`, for a Cosmos model.
-
-    Raises:
-        SoonerError: TorchScript without `remote_code`, or sizes that are not the model's.
-    """
+        is_published = all((place / file).is_file() for file in JIT)
+        if is_published or (place != folder and (place / "config.json").is_file()):
+            break
+    else:
+        raise SoonerError(
+            f"'{name or folder}' holds no video tokenizer; give a folder with {' and '.join(JIT)} "
+            "with --tokenizer"
+        )
     prefix = PREFIX_FRAMES - 1
-    if _is_published(place):
-        if not remote_code:
+    if is_published:
+        if not trust_remote_code:
             raise SoonerError(
                 f"'{place}' holds TorchScript, which runs the code inside it; add "
                 "--trust-remote-code if you trust these files"
@@ -125,7 +122,3 @@ def load_video_tokenizer(
             f"{tuple(model.config.latent_shape)} of {model.config.vocab_size}; give its own"
         )
     return video_tokenizer
-
-
-def _is_published(place: Path) -> bool:
-    return all((place / name).is_file() for name in JIT)
