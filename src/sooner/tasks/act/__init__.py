@@ -1,8 +1,8 @@
 """Robot policies: observations, actions, rollouts, and a client of the server.
 
 `policy` acts on a batch of `observation`s, `allowance` says how far relaxed acceptance may go,
-`pace` measures what acts quickest, `client` asks a server, `rollout` closes the loop with an
-environment. Names are imported on first use: most need torch.
+`client` asks a server, `rollout` closes the loop with an environment. Names are imported on first
+use: most need torch.
 """
 
 from __future__ import annotations
