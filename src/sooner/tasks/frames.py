@@ -42,7 +42,12 @@ class Sampler:
         Raises:
             SoonerError: the processor can't sample this video; in its own words.
         """
-        count, fps = self._request()
+        count, fps = self.frames, self.fps if self.frames is None else None
+        if count is None and fps is None:
+            count = getattr(self.processor, "num_frames", None)
+            fps = getattr(self.processor, "fps", None) if count is None else None
+            if fps is None:
+                count = count or DEFAULT_FRAMES
         group = getattr(self.processor, "temporal_patch_size", None) or 1
         if info.frames == 1:
             return [0] * group  # what such families do with a last frame that has no partner
@@ -58,29 +63,14 @@ class Sampler:
         try:
             chosen = processor.sample_frames(metadata(info), num_frames=count, fps=fps)
         except (ValueError, ZeroDivisionError) as error:
-            return self._all(info, error)
+            # Families with a least number of frames refuse shorter videos; those are shown whole.
+            if info.frames <= (getattr(self.processor, "min_frames", None) or 4):
+                return list(range(info.frames))
+            option = f"frames={self.frames}" if self.frames is not None else f"fps={self.fps}"
+            raise SoonerError(
+                f"'{info.path}' of {info.frames} frames can't be sampled with {option}: {error}"
+            ) from error
         return [int(index) for index in chosen]
-
-    def _request(self) -> tuple[int | None, float | None]:
-        """Returns frame count and rate that `sample_frames` is asked for; at most one of them."""
-        if self.frames is not None:
-            return self.frames, None
-        if self.fps is not None:
-            return None, self.fps
-        count = getattr(self.processor, "num_frames", None)
-        fps = getattr(self.processor, "fps", None) if count is None else None
-        if count is None and fps is None:
-            return DEFAULT_FRAMES, None
-        return count, fps
-
-    def _all(self, info: VideoInfo, error: Exception) -> list[int]:
-        """Families with a least number of frames refuse shorter videos; those are shown whole."""
-        if info.frames <= (getattr(self.processor, "min_frames", None) or 4):
-            return list(range(info.frames))
-        option = f"frames={self.frames}" if self.frames is not None else f"fps={self.fps}"
-        raise SoonerError(
-            f"'{info.path}' of {info.frames} frames can't be sampled with {option}: {error}"
-        ) from error
 
 
 def metadata(info: VideoInfo, indices: list[int] | None = None) -> VideoMetadata:

@@ -29,12 +29,13 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
         from ..methods.trained import method_of
 
         return method_of(settings.head)
-    if pair.draft is None:
+    if (draft := pair.draft) is None:
         return "prompt-lookup"
     is_open = settings.num_draft_tokens == "auto" and not pair.target.is_sharded
-    if is_open and not pair.draft.is_text and _runs_beside(settings, pair.draft):
-        return "parallel"
-    return "speculative"
+    if not is_open or draft.is_text or draft.model is None:
+        return "speculative"
+    where = place(settings.placement, draft.model.device, draft.separate_device)
+    return "speculative" if where == "thread" else "parallel"
 
 
 def needs_draft(name: str) -> bool:
@@ -65,14 +66,10 @@ def build_method(
         has_whole_prefill = settings.prefill is None and settings.prefill_chunk is None
         if not has_whole_prefill:  # which ranking visual tokens needs
             settings = replace(settings, prune=0.0)
-    return _build(name, settings, pair, draft_inputs)
-
-
-def _build(name: str, settings: CaptionSettings, pair: ModelPair, inputs: Inputs) -> Method:
     draft, method = pair.draft, choices()[name].load()
     known = MethodSettings(
         draft=None if draft is None else draft.model,
-        draft_inputs=inputs,
+        draft_inputs=draft_inputs,
         head=settings.head,
         num_draft_tokens=settings.num_draft_tokens,
         prune=settings.prune,
@@ -93,13 +90,6 @@ def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
     if placement == "auto":
         placement = place("auto", draft.model.device, draft.separate_device)
     return draft.spawned if placement == "spawn" else draft.standing
-
-
-def _runs_beside(settings: CaptionSettings, draft: Loaded) -> bool:
-    """Returns whether a draft has a core or a device of its own to work on beside the target."""
-    if draft.model is None:
-        return False
-    return place(settings.placement, draft.model.device, draft.separate_device) != "thread"
 
 
 def _seen(settings: CaptionSettings, pair: ModelPair, prune: float | None) -> Acceptance:
