@@ -169,29 +169,28 @@ def load_pair(
 
         ranks = join(device)
     where = pick_device(device) if ranks is None else ranks.device
-    small = None
-    if model is None:
-        small = miniatures.find(miniature)
+    small = miniatures.find(miniature) if model is None else None
     kind = pick_dtype(dtype, where, is_small=small is not None)
-    names = model_names(model, draft, miniature)
-    remote_code = trust_remote_code
-    types = [model_type(name, remote_code) for name in names if name is not None]
+    name, draft = model_names(model, draft, miniature)
+    target_type = model_type(name, trust_remote_code)
+    draft_type = None if draft is None else model_type(draft, trust_remote_code)
     if sees:
-        check_sees(names[0], types[0], "video")
+        check_sees(name, target_type, "video")
     draft_where = where if draft_device is None else pick_device(draft_device)
-    separate = None if names[1] is None else separate_device(draft_device, device, device_map)
+    separate = None if draft is None else separate_device(draft_device, device, device_map)
     memory = max_memory(device_map, separate)
-    target = load(names[0], where, kind, device_map, remote_code, tp_plan, memory)
+    target = load(name, where, kind, device_map, trust_remote_code, tp_plan, memory)
     loaded = None
-    if names[1] is not None and (ranks is None or ranks.is_rank_zero):
-        if spawn_draft and _is_known(names[1]):
-            loaded, separate = load_empty(names[1], kind), str(draft_where)
+    if draft is not None and draft_type is not None:
+        if ranks is not None and not ranks.is_rank_zero:
+            loaded = Loaded(draft, None, target.processor, is_text_only(draft_type))
         else:
-            loaded = load(names[1], draft_where, kind, None, remote_code)
-        loaded = replace(loaded, separate_device=separate)
-    elif names[1] is not None:
-        loaded = Loaded(names[1], None, target.processor, is_text_only(types[1]))
-    if loaded is not None:
+            # Transformers holds the draft's class, and `sooner.models` its adapter.
+            is_ours = draft_type in FAMILIES and draft_type not in OpenVLA.model_types
+            if spawn_draft and is_ours and not brings_code(config_dict(draft)):
+                separate, draft_where = str(draft_where), torch.device("meta")
+            loaded = load(draft, draft_where, kind, None, trust_remote_code)
+            loaded = replace(loaded, separate_device=separate)
         same_tokenizer(target.tokenizer, loaded.tokenizer)
     if small is None:
         return ModelPair(target, loaded, dtype=dtype)
@@ -210,6 +209,7 @@ def load(
     """Load one model with its processor, attention by SDPA.
 
     Args:
+        device: where it goes; `meta` reads no weights, for a model of one of `FAMILIES`.
         memory: bytes of each device that a `device_map` in a word may fill.
         trust_remote_code: run the Python files of a checkpoint that transformers has no class for;
             where it has one, they are left alone.
@@ -233,7 +233,9 @@ def load(
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
             return Loaded(name, as_run(model, name), processor)
-    auto, maker = _classes(is_text := is_text_only(kind))
+    is_text = is_text_only(kind)
+    auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
+    maker: Any = AutoTokenizer if is_text else AutoProcessor
     if brings_code(config):
         logger.warning("running code of the checkpoint '%s': %s", name, code_files(config))
         auto = auto_class(config)
@@ -244,6 +246,15 @@ def load(
         options |= reading
         if source.gguf_file is not None and dtype == "auto":
             dtype = torch.float32  # its blocks are unpacked to it
+        if device.type == "meta":
+            adapted = AutoConfig.from_pretrained(source.folder, **source.options)
+            if dtype == "auto":
+                dtype = getattr(adapted, "dtype", None) or torch.float32
+            with device:
+                model = auto.from_config(adapted, dtype=dtype, attn_implementation="sdpa")
+            with suppress(OSError):  # not every checkpoint has one
+                model.generation_config = GenerationConfig.from_pretrained(source.folder)
+            return Loaded(name, model.eval(), processor, is_text)
         if device_map is not None:
             options["device_map"] = device_map
         if memory is not None:
@@ -251,40 +262,6 @@ def load(
         model = as_run(_from_pretrained(auto, source.folder, dtype=dtype, **options), name)
         if device_map is None and not is_sharded(model):
             model = model.to(device)
-    return Loaded(name, model.eval(), processor, is_text)
-
-
-def _classes(is_text: bool) -> tuple[Any, Any]:
-    """Returns the classes of transformers that load a model, and its processor or tokenizer."""
-    if is_text:
-        return AutoModelForCausalLM, AutoTokenizer
-    return AutoModelForImageTextToText, AutoProcessor
-
-
-def _is_known(name: str) -> bool:
-    """Returns whether transformers holds a model's class, and `sooner.models` its adapter."""
-    kind = model_type(name, trust_remote_code=True)
-    is_ours = kind in FAMILIES and kind not in OpenVLA.model_types
-    return is_ours and not brings_code(config_dict(name))
-
-
-def load_empty(name: str, dtype: Any) -> Loaded:
-    """Returns a model of one of `FAMILIES` without its weights, on the `meta` device, and its
-    processor.
-
-    Raises:
-        SoonerError: config or processor can't be read.
-    """
-    is_text, source = is_text_only(model_type(name)), checkpoint(name)
-    auto, maker = _classes(is_text)
-    with explained(name, torch.device("meta")):
-        processor = maker.from_pretrained(source.folder, **source.options)
-        config = AutoConfig.from_pretrained(source.folder, **source.options)
-        kind = (getattr(config, "dtype", None) or torch.float32) if dtype == "auto" else dtype
-        with torch.device("meta"):
-            model = auto.from_config(config, dtype=kind, attn_implementation="sdpa")
-        with suppress(OSError):  # not every checkpoint has one
-            model.generation_config = GenerationConfig.from_pretrained(source.folder)
     return Loaded(name, model.eval(), processor, is_text)
 
 
