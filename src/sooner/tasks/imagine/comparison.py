@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor
 
 from ...drawing import Drawing
 from ...engine.acceptance import VerifyResult
@@ -108,8 +107,8 @@ class RecordedPlain(Autoregressive):
         drafter, inner = super().build(context)
         processing = context.processing
         params = tuple(processing.params_of(row) for row in range(context.rows.batch))
-        seen = _Raw()
-        processing.watch(seen)
+        raws: list[Tensor] = []
+        processing.watch(lambda prefix, logits: raws.append(logits.clone()))
         is_drawn = self.shared_noise and processing.do_sample
         # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
         spread = math.hypot(context.guidance, context.guidance - 1)
@@ -120,7 +119,7 @@ class RecordedPlain(Autoregressive):
             waits = None
             if is_drawn:
                 waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]
-            self.steps.append(PlainStep(seen.last, waits, params, spread))
+            self.steps.append(PlainStep(raws.pop(), waits, params, spread))
             return inner(tree, scores, processing, noise)
 
         return drafter, keep
@@ -155,13 +154,3 @@ class RecordedPlain(Autoregressive):
             top2_gap=best - second,
             tolerance=tolerance,
         )
-
-
-class _Raw(LogitsProcessor):
-    """Keeps the logits of the last step as they were before any processor."""
-
-    last: Tensor
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self.last = scores.clone()
-        return scores
