@@ -173,7 +173,7 @@ def _assigned(
 ) -> tuple[list[list[Line]], list[Line]]:
     """Returns lines of each layout box, and those of none."""
     inside: list[list[Line]] = [[] for _ in layout]
-    rest = []
+    rest: list[Line] = []
     for line in lines:
         shares = [
             (overlap(entry.bbox, line.bbox), entry.confidence or 0.0, place)

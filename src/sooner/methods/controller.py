@@ -50,8 +50,6 @@ FORGET, PULL = 0.98, 0.5
 """Weight that the prices of `Times` keep with each time, and times' worth of belief in them."""
 KEPT = 64
 """Counts that `Times` knows medians of, the last seen ones."""
-AGAIN, RARELY = 50, 400
-"""Calls of the quickest way after which another one is tried: at first, and at most."""
 REFIT_EVERY = 8
 """Times between two fits of the prices, but for the first ones."""
 ROUND_PRICES, DRAFT_PRICES = (1.0, 0.15, 0.01, 0.05), (1.0, 0.3)
@@ -420,6 +418,7 @@ class Quickest:
         trials: timed calls of each way before they are compared.
         margin: factor by which the first way must be slower than another.
         cold: untimed calls of each way before those.
+        again: calls of the quickest after which another is tried; at most eight times as many.
     """
 
     def __init__(
@@ -429,9 +428,10 @@ class Quickest:
         trials: int = 3,
         margin: float = 1.02,
         cold: int = 0,
+        again: int = 50,
     ) -> None:
         self.ways, self.margin = tuple(ways), margin
-        self._tries, self._cold = cold + trials, cold
+        self._tries, self._cold, self._again = cold + trials, cold, again
         self._times: dict[tuple[str, int], deque[float]] = {}
         self._counts = Counter[tuple[str, int]]()
         self._since = Counter[int]()  # calls of the quickest since another one's
@@ -445,7 +445,7 @@ class Quickest:
                 return way
         best = self.best(rows)
         rest = [way for way in self.ways if way != best]
-        if not rest or self._since[rows] < self._wait.get(rows, AGAIN):
+        if not rest or self._since[rows] < self._wait.get(rows, self._again):
             return best
         return rest[self._turn % len(rest)]
 
@@ -467,9 +467,9 @@ class Quickest:
             self._since[rows] += 1
         else:
             self._since[rows], self._turn = 0, self._turn + 1
-            self._wait[rows] = min(2 * self._wait.get(rows, AGAIN), RARELY)
+            self._wait[rows] = min(2 * self._wait.get(rows, self._again), 8 * self._again)
         if self.best(rows) != before:
-            self._wait[rows] = AGAIN
+            self._wait[rows] = self._again
 
     def is_known(self, rows: int = 1) -> bool:
         """Returns whether each way has been tried often enough."""

@@ -89,7 +89,7 @@ def drawn_tables(
     rest = list(lines)
     for cells in tables:
         inside: list[list[Line]] = [[] for _ in cells]
-        outside = []
+        outside: list[Line] = []
         for line in rest:
             x, y = (line.bbox[0] + line.bbox[2]) / 2, (line.bbox[1] + line.bbox[3]) / 2
             places = (

@@ -20,9 +20,8 @@ ENOUGH = 2
 """Timed pages of each variant before they are compared: one time may be an outlier."""
 GAIN = 0.03
 """Share by which stage 1 has to make pages faster to be kept."""
-AGAIN, RARELY = 12, 96
-"""Pages after which the way that lost is tried once more, since documents change: at first, and at
-most. The wait doubles each time that it loses again."""
+AGAIN = 12
+"""Pages after which the way that lost is tried once more, since documents change."""
 TRIAL = 0.1
 """Share of what a page alone costs that stage 1 may spend before it has been seen to pay."""
 PREFILL = 0.5
@@ -98,7 +97,6 @@ class StageChoice:
         self.recent: deque[PageCost] = deque(maxlen=RECENT)
         self.ways = Quickest(
             (PAGE, BOTH), trials=ENOUGH, cold=COLD, margin=1 / (1 - GAIN), again=AGAIN,
-            rarely=RARELY,
         )  # fmt: skip
 
     @property
