@@ -186,8 +186,9 @@ class Planner:
         sampling, stops = self._sampling(request), self._stop_ids(request)
         choices: list[Choice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
-            # Where a processor made several pictures of one, such as tiles, the engine hashes them.
-            is_counted = len(prompt.media_keys) == count_media(prompt.inputs)
+            keys = prompt.media_keys
+            if keys and len(keys) != count_media(prompt.inputs):
+                keys = ()  # a processor made several of one, such as tiles: the engine hashes them
             method = self._method(prediction, prompt.prompt_tokens + limit)
             for number in range(request.choices):
                 grammar = None
@@ -202,7 +203,7 @@ class Planner:
                         seed_of(request.seed, number),
                         logprobs=request.num_logprobs,
                         num_draft_tokens=request.num_draft_tokens,
-                        media_keys=prompt.media_keys if is_counted else (),
+                        media_keys=keys,
                     ),
                     method=method,
                     rows=1,
