@@ -344,7 +344,8 @@ def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> No
         tmp_path, "miniature", "--token", "open sesame", command="serve", marker="watch it at "
     )
     page = browser.new_page(http_credentials=TOKEN)
-    page.goto(chat_server.url)
+    shown = page.goto(chat_server.url)
+    assert "frame-ancestors" in shown.headers["content-security-policy"]
     page.get_by_role("button", name="Run it").first.click()
     page.locator(".lanes").wait_for(timeout=60_000)
     assert "same answer" in page.locator(".sooner h2").first.text_content().lower()
@@ -353,6 +354,7 @@ def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> No
         data={"model": "miniature", "prompt": "a", "max_tokens": 2},
     )
     assert answer.status == 200
+    assert "content-security-policy" not in answer.headers
     assert page.request.get(f"{chat_server.url}/nowhere").status == 404
     page.close()
     stranger = browser.new_page()
