@@ -87,7 +87,7 @@ class Task:
 
     def message(self, seconds: float = 0.0) -> str:
         """Returns what the worker sent within some seconds; nothing if it has not, or could not."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # the second of a closed socket
             if connection.wait([self._socket], seconds):
                 return self._socket.recv(LONGEST).decode(errors="replace")
         return ""
