@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
@@ -99,9 +99,9 @@ class Method(KnowsOldNames):
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         """Makes it of what a command's settings have under the names of its options."""
-        names = set(field_names(cls))
+        names, make = set(field_names(cls)), cast(Callable[..., Self], cls)
         options = settings.explicit(*names & {"draft_inputs", "num_draft_tokens", "prune"})
-        return cls(**options, **({"draft": settings.draft} if "draft" in names else {}))
+        return make(**options, **({"draft": settings.draft} if "draft" in names else {}))
 
     @property
     def mode(self) -> str:
@@ -138,8 +138,8 @@ class Method(KnowsOldNames):
 
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
-        length: int = getattr(self, "num_draft_tokens", 0)
-        return 1 + (length if length != "auto" else getattr(self, "max_draft_tokens", 0))
+        length: Any = getattr(self, "num_draft_tokens", 0)
+        return 1 + int(getattr(self, "max_draft_tokens", 0) if length == "auto" else length)
 
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         """An engine is about to step: requests of so many rows decode or are prefilled, and so many
