@@ -66,7 +66,7 @@ def test_the_weights_record_their_provenance(name: str, kind: type[Any]) -> None
     origin = method.head.config.provenance
     assert card["acceptance"] == origin["acceptance"]
     assert card["steps"] == origin["step"]
-    assert method.head.temperature > 0
+    assert method.head.config.temperature > 0
     from sooner.models import adapt
 
     method.head.check(adapt(load_pair(None, None, device="cpu", dtype="auto").target.model))

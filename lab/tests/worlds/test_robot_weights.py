@@ -64,7 +64,7 @@ def test_the_head_is_of_this_target_and_names_its_training(policy: Policy) -> No
     provenance = head.config.provenance
     assert provenance["acceptance"]["chain"][0] > 0.6
     assert provenance["step"] == provenance["settings"]["steps"]
-    assert 0 < head.temperature < 1  # sure of the mode where the distribution is broad
+    assert 0 < head.config.temperature < 1  # sure of the mode where the distribution is broad
 
 
 def test_actions_follow_the_expert(policy: Policy, moments: list) -> None:
