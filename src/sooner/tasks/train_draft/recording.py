@@ -280,7 +280,7 @@ def record_answers(
     """
     if source.data is not None and (source.data / INDEX).is_file():
         return DataSet.open(source.data)
-    longest = source.max_new_tokens or _answer(pair.target.model)
+    longest = source.max_new_tokens or _answer_length(pair.target.model)
     settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
     if source.data is not None:
         batches = (_inputs(each, pair, settings) for each in read_questions(source.data))
@@ -296,7 +296,7 @@ def record_answers(
     return record(target.model, batches, folder, longest, layers=layers, on_batch=on_batch)
 
 
-def _answer(model: Any) -> int:
+def _answer_length(model: Any) -> int:
     """Returns tokens of an answer: a policy's are counted, since no token ends them."""
     if not isinstance(model.config, OpenVLAConfig):
         return LONGEST

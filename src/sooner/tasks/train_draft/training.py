@@ -105,17 +105,16 @@ class Trainer:
             the processes can't share.
     """
 
-    def __init__(self, model: Any, data: Sequence[DataSet], out: Path, settings: Recipe) -> None:
+    def __init__(self, model: Any, data: Sequence[DataSet], out: Path, settings: Any) -> None:
         adapter = self.adapter = adapt(model)
-        self.data, self.out = data, out
-        self.settings: Any = settings
+        self.data, self.settings, self.out = data, settings, out
         layers = settings.recorded_layers(adapter.layers)
         for dataset in data:
             check_target(dataset.index["target"], adapter)
             if (have := dataset.index["options"].get("layers", "()")) != repr(layers):
                 raise SoonerError(
                     f"recording '{dataset.folder}' keeps hidden_states {have}, format "
-                    f"'{self.settings.format}' learns from {layers}; record the data anew, into "
+                    f"'{settings.format}' learns from {layers}; record the data anew, into "
                     "another folder"
                 )
         self.accelerator = Accelerator(cpu=adapter.device.type == "cpu")
@@ -132,7 +131,7 @@ class Trainer:
         self.task: HeadTask | BlockTask = kind(self.head, adapter, settings)
         self.optimizer = torch.optim.AdamW(
             self.head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay,
-            betas=self.settings.betas,
+            betas=settings.betas,
         )  # fmt: skip
         self.step, self.seconds = 0, 0.0
         self.acceptance: dict[str, Any] = {}
