@@ -200,15 +200,14 @@ def handler_of(service: Any, model: ServedModel | None = None, **options: Any) -
 
 @asynccontextmanager
 async def talking(service: Any, *args: Any, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an app on the loopback."""
+    """A client of an app on the loopback, whose service outlives it."""
     app = create_app(handler_of(service, *args, **options))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with app.router.lifespan_context(app):
-        address = "http://127.0.0.1:8000"
-        async with httpx.AsyncClient(transport=transport, base_url=address) as client:
-            client.app = app  # type: ignore[attr-defined]
-            client.handler = app.state.handler  # type: ignore[attr-defined]
-            yield client
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+        client.app = app  # type: ignore[attr-defined]
+        client.handler = app.state.handler  # type: ignore[attr-defined]
+        yield client
+    app.state.handler.grammars.close()
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,34 +53,11 @@ class ByteCache:
         return item
 
 
-@dataclass(frozen=True)
-class SeenPicture:
-    """Holds a picture, or a page of a PDF.
-
-    Attributes:
-        pixels: uint8 `[height, width, 3]`.
-        key: hash of the content; the same key is the same pixels.
-    """
-
-    pixels: np.ndarray = field(repr=False)
-    key: str
-
-
-@dataclass(frozen=True)
-class SeenVideo:
-    """The frames of a video that a model sees.
-
-    Attributes:
-        frames: as `sooner.tasks.frames.read` gives them.
-        key: hash of the content and the chosen frames.
-    """
-
-    frames: Frames
-    key: str
-
-
 class MediaReader:
     """Gets pictures, videos and PDFs; every method blocks, and may be called in any thread.
+
+    Each comes with a key, a hash of its content and of what was chosen of it: the same key is the
+    same pixels.
 
     Args:
         sources: where files may come from.
@@ -100,18 +76,18 @@ class MediaReader:
         self.sources, self.processes, self.page_options = sources, processes, pages or {}
         self._cache = ByteCache(cache_bytes)
 
-    def picture(self, url: str) -> SeenPicture:
-        """Returns the picture of a URL.
+    def picture(self, url: str) -> list[tuple[np.ndarray, str]]:
+        """Returns the picture of a URL, uint8 `[height, width, 3]`, with its key.
 
         Raises:
             MediaError: it can't be had, or is refused.
             MediaBusyError: all processes that decode are taken.
         """
         key, media = self._decoded("picture", self.sources.read(url))
-        return SeenPicture(media.pictures[0], key)
+        return [(media.pictures[0], key)]
 
-    def video(self, url: str, choose: Choose) -> SeenVideo:
-        """Returns the frames of a video that `choose` picks.
+    def video(self, url: str, choose: Choose) -> list[tuple[Frames, str]]:
+        """Returns the frames of a video that `choose` picks, with their key.
 
         Args:
             choose: indices of frames, ascending; it may refuse by a `MediaError`. It is the same
@@ -129,10 +105,10 @@ class MediaReader:
         key, media = self._decoded("video", self.sources.read(url), answer)
         report = media.report
         frames = Frames(media.pictures[0], report["indices"], VideoInfo(source, **report["info"]))
-        return SeenVideo(frames, f"{key}:{hashed(str(report['indices']).encode())[:16]}")
+        return [(frames, f"{key}:{hashed(str(report['indices']).encode())[:16]}")]
 
-    def pages(self, data_or_url: str) -> list[SeenPicture]:
-        """Returns the pages of a PDF.
+    def pages(self, data_or_url: str) -> list[tuple[np.ndarray, str]]:
+        """Returns the pages of a PDF, each `[height, width, 3]` with its key.
 
         Args:
             data_or_url: a URL, or the content in base64.
@@ -144,8 +120,7 @@ class MediaReader:
         limits = self.sources.limits
         data = self.sources.read(data_or_url) if is_url else from_base64(data_or_url, limits)
         key, media = self._decoded("pages", data, **self.page_options)
-        numbered = enumerate(media.pictures, start=1)
-        return [SeenPicture(page, f"{key}:{number}") for number, page in numbered]
+        return [(page, f"{key}:{number}") for number, page in enumerate(media.pictures, start=1)]
 
     def _decoded(
         self, decoder: str, data: bytes, answer: Answer | None = None, **options: Any
@@ -157,10 +132,6 @@ class MediaReader:
             media = self.processes.decode(decoder, data, answer, **options)
             self._cache.put(key, media, media.nbytes)
         return key, media
-
-    def close(self) -> None:
-        """Kill the processes."""
-        self.processes.close()
 
 
 def hashed(data: bytes) -> str:

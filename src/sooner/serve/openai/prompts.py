@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from PIL import Image
@@ -28,7 +28,7 @@ from ..media.reader import MediaReader, ProcessedMedia
 from ..media.sources import MediaBusyError, MediaError
 from ..refusal import BadRequestError, RefusedError, too_long
 from .planning import Prepared
-from .protocol import ChatRequest, FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
+from .protocol import ChatRequest, ImagePart, Message, RefusalPart, TextPart, VideoPart
 
 logger = logging.getLogger("sooner.serve")
 
@@ -112,7 +112,7 @@ class ChatPrompts:
 
     def close(self) -> None:
         """End the threads, and the processes that decode."""
-        self.media.close()
+        self.media.processes.close()
         for pool in (self._reading, self._writing):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -254,56 +254,40 @@ class _Chat:
             text = part.text if isinstance(part, TextPart) else part.refusal
             return [{"type": "text", "text": text}]
         media = self.prompts.media
-        if isinstance(part, ImagePart):
-            path, url = f"{path}.image_url.url", part.image_url.url
-            self._check_sees(path, "image_processor", "pictures")
-            picture = self._load_media(path, partial(media.picture, url))
-            self._take(path, picture.key, picture.pixels.nbytes)
-            return [{"type": "image", "image": Image.fromarray(picture.pixels)}]
         if isinstance(part, VideoPart):
-            path, url = f"{path}.video_url.url", part.video_url.url
-            self._check_sees(path, "video_processor", "videos")
-            film = self._load_media(path, partial(media.video, url, self._choose))
-            self._take(path, film.key, film.frames.pixels.nbytes)
-            self.frames.append(film.frames)
-            # A copy: the frames are kept for others, and processors may write into what they get.
-            return [{"type": "video", "video": torch.from_numpy(film.frames.pixels.copy())}]
-        if isinstance(part, FilePart):
-            return self._pages(f"{path}.file", part)
-        raise BadRequestError(path, f"{path} is of a type that no model here takes")
+            get: Callable[[], Any] = partial(media.video, part.video_url.url, self._choose)
+            [frames] = self._load_media(f"{path}.video_url.url", "video", get)
+            self.frames.append(frames)
+            # A copy: the frames are cached, and processors may write into what they get.
+            return [{"type": "video", "video": torch.from_numpy(frames.pixels.copy())}]
+        if isinstance(part, ImagePart):
+            path, get = f"{path}.image_url.url", partial(media.picture, part.image_url.url)
+        elif part.file.file_id is not None or part.file.file_data is None:
+            field = "file_data" if part.file.file_id is None else "file_id"
+            text = "this server keeps no files; send the PDF as file_data, in base64"
+            raise BadRequestError(f"{path}.file.{field}", text)
+        else:
+            path, get = f"{path}.file.file_data", partial(media.pages, part.file.file_data)
+        pictures = self._load_media(path, "image", get)
+        return [{"type": "image", "image": Image.fromarray(pixels)} for pixels in pictures]
 
-    def _pages(self, path: str, part: FilePart) -> list[dict[str, Any]]:
-        if part.file.file_id is not None or part.file.file_data is None:
-            raise BadRequestError(
-                f"{path}.file_id" if part.file.file_id is not None else f"{path}.file_data",
-                "this server keeps no files; send the PDF as file_data, in base64",
-            )
-        path = f"{path}.file_data"
-        self._check_sees(path, "image_processor", "pictures")
-        pages = self._load_media(path, partial(self.prompts.media.pages, part.file.file_data))
-        for page in pages:
-            self._take(path, page.key, page.pixels.nbytes)
-        return [{"type": "image", "image": Image.fromarray(page.pixels)} for page in pages]
-
-    def _check_sees(self, path: str, needed: str, what: str) -> None:
-        if not hasattr(self.prompts.processor, needed):
+    def _load_media(
+        self, path: str, kind: Literal["image", "video"], get: Callable[[], Any]
+    ) -> list[Any]:
+        """Returns what `get` gets, counted; its errors are refusals of the field."""
+        if not hasattr(self.prompts.processor, f"{kind}_processor"):
+            what = "pictures" if kind == "image" else "videos"
             raise BadRequestError(path, f"model '{self.prompts.name}' takes no {what}; send text")
-
-    def _load_media(self, path: str, get: Callable[[], Any]) -> Any:
-        """Returns what `get` gets, its errors as refusals of the field."""
         if len(self.keys) >= self.prompts.max_media:
             raise self._too_many(path)
         try:
-            return get()
+            media = get()
         except MediaError as error:
             raise BadRequestError(path, f"{path}: {error}", "invalid_media") from error
         except MediaBusyError as error:
             raise RefusedError(429, str(error), path, "media_busy", {"Retry-After": "2"}) from error
-
-    def _take(self, path: str, key: str, size: int) -> None:
-        """Count a picture, page or video."""
-        self.keys.append(key)
-        self._bytes += size
+        self.keys += [key for _, key in media]
+        self._bytes += sum(getattr(item, "pixels", item).nbytes for item, _ in media)
         if len(self.keys) > self.prompts.max_media:
             raise self._too_many(path)
         if self._bytes > self.prompts.max_pixels:
@@ -313,6 +297,7 @@ class _Chat:
                 f"{self.prompts.max_pixels} are taken, send fewer or smaller ones",
                 "invalid_media",
             )
+        return [item for item, _ in media]
 
     def _too_many(self, path: str) -> BadRequestError:
         limit = self.prompts.max_media
