@@ -48,6 +48,7 @@ class DrainingServer(uvicorn.Server):
         }
         config = uvicorn.Config(
             app,
+            http="h11",  # limits the size of heads
             ws="none",
             log_level=log_level,
             log_config=log_config,
