@@ -234,6 +234,6 @@ def _encodable(text: str) -> str:
 
 def _made(kind: type[T], data: Mapping[str, Any], **values: Any) -> T:
     """Returns a dataclass of plain data, in which its tuples are lists, and of further values."""
-    known = {name: data[name] for name in kind.__dataclass_fields__ if name in data}  # type: ignore[attr-defined]
+    known = {name: data[name] for name in kind.__annotations__ if name in data}
     tuples = {name: tuple(known[name]) for name in TUPLES if known.get(name) is not None}
     return kind(**{**known, **tuples, **values})

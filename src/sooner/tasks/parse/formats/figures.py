@@ -105,7 +105,7 @@ def with_pictures(markdown: str, blocks: Iterable[DocumentBlock], name: str = ""
     order.
 
     Args:
-        name: as in `beside`.
+        name: as in `figure_address`.
     """
     at, images = 0, list[tuple[int, str]]()
     for block in blocks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -80,10 +80,8 @@ class DocumentBlock:
 
     def take(self, other: DocumentBlock, text: Whole, markdown: str) -> None:
         """Become one with the block that goes on from this one."""
-        last = self.parts.pop()
-        self.parts.append(BlockPart(last.page, last.bbox, last.start, text.cut))
-        end = len(text.text)
-        self.parts += [BlockPart(part.page, part.bbox, text.start, end) for part in other.parts]
+        self.parts[-1] = replace(self.parts[-1], end=text.cut)
+        self.parts += [replace(part, start=text.start, end=len(text.text)) for part in other.parts]
         self.text, self.markdown = text.text, markdown
 
 
