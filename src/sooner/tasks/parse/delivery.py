@@ -107,10 +107,8 @@ class Delivery:
                     return False
                 pages += line["files"]
         names = [*self.document_files(place).values()] if pages else []
-        if self.store.local_path() is None:
-            there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
-            return {*pages} <= there and all(map(self.store.exists, names))
-        return all(map(self.store.exists, (*pages, *names)))
+        there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
+        return {*pages} <= there and all(map(self.store.exists, names))
 
     def write_page(self, place: Path, page: Page | None, parsed: ParsedPage) -> None:
         """Write a page's files.
