@@ -66,8 +66,9 @@ def prepare(
         inputs = build_inputs(target.processor, frames, prompt, target.model)
     room = check_length(target.model, inputs, len(frames.indices))
     draft, draft_inputs = pair.draft, None
-    is_drafting = draft is not None and draft.model is not None and not draft.is_text
-    if is_drafting and needs_draft(method_name(settings, pair)):
+    if draft is None or draft.model is None or draft.is_text:  # only the first rank has its model
+        draft = None
+    if draft is not None and needs_draft(method_name(settings, pair)):
         with _timed(seconds, "draft_processor"):
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
         check_length(draft.model, draft_inputs, len(frames.indices))

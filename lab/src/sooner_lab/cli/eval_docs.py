@@ -95,10 +95,11 @@ class Scoring:
         benchmark.check_sources()
         pages_display = PagesDisplay(self.display)
         first = replace(request, inputs=[str(benchmark.samples[0].source)])
-        job: ParseJob | RayJob = predicting(first.job(pages_display.page), benchmark)
+        here = predicting(first.job(pages_display.page), benchmark)
+        job: ParseJob | RayJob = here
         if request.ray is not None:
             request = replace(request, inputs=[str(self.folder)])
-            job = request.ray_job(pages_display.page, job)
+            job = request.ray_job(pages_display.page, here)
         with self.display.job():
             request.run(job, self.display)
         for line in pages_display.summary(job.counts):

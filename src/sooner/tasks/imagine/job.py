@@ -31,7 +31,7 @@ def read_start(
     path: Path | str,
     drawing_model: DrawingModel,
     settings: ImagineSettings,
-    on_decode: Progress | None = None,
+    on_decode: Progress,
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns the first frames, uint8 `[frames, height, width, 3]`, and their entries of the
     record.

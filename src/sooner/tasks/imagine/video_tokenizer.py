@@ -100,7 +100,8 @@ def load_video_tokenizer(
                 "--trust-remote-code if you trust these files"
             )
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-        published = PublishedTokenizer(*(place / name for name in JIT), device=device, dtype=dtype)
+        encoder, decoder = (place / file for file in JIT)
+        published = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
         latents, height, width = model.config.latent_shape
         return VideoTokenizer(
             published, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
