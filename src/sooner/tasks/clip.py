@@ -66,8 +66,8 @@ def prepare(
         inputs = build_inputs(target.processor, frames, prompt, target.model)
     room = check_length(target.model, inputs, len(frames.indices))
     draft, draft_inputs = pair.draft, None
-    if draft is None or draft.model is None or draft.is_text:  # only the first rank has its model
-        draft = None
+    if draft is not None and (draft.model is None or draft.is_text):
+        draft = None  # another rank drafts, or it looks at no pixels
     if draft is not None and needs_draft(method_name(settings, pair)):
         with _timed(seconds, "draft_processor"):
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
