@@ -93,8 +93,6 @@ def test_prompts_of_a_text_file(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SoonerError, match="can't be read as text"):
         load_prompts(path)
-    with pytest.raises(SoonerError, match="limit is 0"):
-        load_prompts(path, limit=0)
     with pytest.raises(SoonerError, match="does not exist"):
         load_prompts("nowhere.txt")
 

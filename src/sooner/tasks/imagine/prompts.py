@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ...checks import check_whole
 from ...errors import SoonerError, reason_of, unknown
 from ...plugins import LAB, plugins
 from ..identity import find
@@ -55,10 +54,8 @@ def load_prompts(
         limit: at most so many.
 
     Raises:
-        SoonerError: no such file or data set, or nothing in it; limits below 1.
+        SoonerError: no such file or data set, or nothing in it.
     """
-    if limit is not None:
-        check_whole("limit", limit)
     path = Path(name)
     sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
     if path.is_file():
@@ -90,10 +87,8 @@ def load_clips(
         apart: a folder whose videos don't count, since results go there.
 
     Raises:
-        SoonerError: nothing there; limits below 1.
+        SoonerError: nothing there.
     """
-    if limit is not None:
-        check_whole("limit", limit)
     root = Path(source)
     for read in plugins("sooner.clips") if root.is_dir() else ():
         clips: list[StartClip] | None = read(root, limit)
