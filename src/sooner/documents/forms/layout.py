@@ -10,31 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 from ...errors import SoonerError
-from ..regions import PICTURE, Region, Size, box, label_of, numbered, scaled
+from ..regions import PICTURE, Region, Size, box, label_of, scaled
 from ..serialise import DOTS, Style
 from .base import FormAnswer, PageForm
 
 START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
 """How an element begins; within a text its quotes would be escaped."""
 
-MEMBER = re.compile(r',\s*"')
-"""How another member of an element begins."""
-
-OPEN_TEXT = re.compile(r'"text"\s*:\s*"(?:[^"\\]|\\.)*\\?$', re.S)
-"""A text that was cut off."""
-
-OPEN_END = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
-"""An escape that was cut off."""
-
-ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])?')
-"""An escape that JSON knows, or a backslash that is none."""
-
-COMMAND = re.compile(
-    r"\\(?:\\|[bfrt](?=[a-zA-Z])|n(?=abla|eq|u\b|ot|i\b|earrow|warrow|leq|geq|mid))"
-)
-"""A backslash that begins a command of LaTeX where none are escaped, such as that of `\\frac`."""
-
-DECODER = json.JSONDecoder(strict=False)
+END = re.compile(r'\}[\s,\]]*(?:\{\s*(?:"\w*"?\s*)?)?\Z')
+"""How an element ends, and what may be there of the next one."""
 
 
 class LayoutJson(PageForm):
@@ -73,60 +57,36 @@ class LayoutJson(PageForm):
         """
         inner = re.sub(r"^\s*```(?:json)?\s*|\s*```\s*$", "", text)
         try:
-            cells, is_repaired = _elements(json.loads(inner)), False
+            cells, is_repaired = json.loads(inner), False
         except ValueError:
+            from json_repair import loads
+
             starts = [match.start() for match in START.finditer(inner)]
-            parts = (_repaired(inner[a:b]) for a, b in pairwise([*starts, len(inner)]))
-            cells, is_repaired = [cell for cell in parts if cell is not None], True
-        regions = numbered([_region(cell) for cell in cells])
+            parts = (
+                END.sub("}", inner[a:b]).rstrip("\\") for a, b in pairwise([*starts, len(inner)])
+            )
+            cells, is_repaired = [loads(part) for part in parts], True
+        regions = [_region(cell) for cell in _elements(cells)]
         drafts = (region.drafts[0] if region.drafts else "" for region in regions)
         written = [json.dumps(draft, ensure_ascii=False)[1:-1] for draft in drafts]
-        return FormAnswer(regions, written, is_repaired)
+        is_broken = is_repaired or not regions
+        return FormAnswer.of(zip(regions, written, strict=True), is_broken)
 
 
 def _elements(data: Any) -> list[dict[str, Any]]:
-    """Returns the elements of an answer that is valid JSON.
-
-    Raises:
-        ValueError: it is no list of elements.
-    """
+    """Returns the elements of an answer; none if it is no list of them."""
     if isinstance(data, dict):
         lists = [value for value in data.values() if isinstance(value, list)]
         data = [data] if "category" in data or "bbox" in data else lists[0] if lists else []
-    if not isinstance(data, list) or not all(isinstance(cell, dict) for cell in data):
-        raise ValueError("the answer is no list of elements")
-    return data
+    return [cell for cell in data if isinstance(cell, dict)] if isinstance(data, list) else []
 
 
 def _region(cell: dict[str, Any]) -> Region:
-    try:
-        place = box(cell["bbox"])
-    except (KeyError, SoonerError):
-        place = None
+    """Returns an element; the box of one that ends behind it may be cut off."""
+    place = None
+    if "category" in cell:
+        with suppress(KeyError, SoonerError):
+            place = box(cell["bbox"])
     text = cell.get("text")
     drafts = [text] if isinstance(text, str) and text.strip() else []
     return Region(place, label_of(str(cell.get("category", "Text"))), drafts=drafts)
-
-
-def _repaired(part: str) -> dict[str, Any] | None:
-    """Returns the element that `part` begins with, whatever follows, or `None` if nothing is left.
-
-    One that was cut off keeps its finished members, and of an unfinished text what there is.
-    """
-    texts = list(dict.fromkeys([part, _escaped(part)]))
-    closed = [OPEN_END.sub("", text) + '"}' for text in texts if OPEN_TEXT.search(text)]
-    members = (reversed([match.start() for match in MEMBER.finditer(text)]) for text in texts)
-    cut = [text[:at] + "}" for text, ends in zip(texts, members, strict=True) for at in ends]
-    for candidate in (*texts, *closed, *cut):
-        with suppress(ValueError):
-            element: dict[str, Any] = DECODER.raw_decode(candidate)[0]
-            return element or None
-    return None
-
-
-def _escaped(part: str) -> str:
-    """Returns a part with backslashes escaped that JSON does not know, and LaTeX's commands."""
-    if all(match[1] for match in ESCAPE.finditer(part.rstrip("\\"))):
-        return part
-    commands = COMMAND.sub(lambda match: match[0] if match[0] == r"\\" else f"\\{match[0]}", part)
-    return ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", commands)
