@@ -61,8 +61,6 @@ LABELS = {
     "chart": PICTURE,
 }
 
-LISTS = ("ordered_list", "unordered_list")
-
 AROUND = (
     *("doctag", "ordered_list", "unordered_list", "group", "form", "key_value_region"),
     *("page_break", "end_of_utterance"),
