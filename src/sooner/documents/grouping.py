@@ -19,7 +19,7 @@ from .lines import (
     table_text,
     with_markers,
 )
-from .order import column_groups, in_reading_order
+from .order import in_reading_order
 from .page import Line
 from .pdf_text import CODE_BLANK
 from .regions import (
@@ -145,15 +145,9 @@ def _arranged(
     lines: Sequence[Line], body: float, same_size: float, page: Size | None = None
 ) -> list[Region]:
     """Returns lines as tables and blocks, by nothing but where they stand; see `_of_block`."""
-    rank = {id(line): place for place, line in enumerate(lines)}
-    blocks = blocks_of(lines, same_size)
-    boxes = [around(line.bbox for line in block) for block in blocks]
-    regions: list[Region] = []
-    for group in column_groups(boxes, [[rank[id(line)] for line in block] for block in blocks]):
-        aligned, unaligned = _tables([line for place in group for line in blocks[place]])
-        regions += map(_table, aligned)
-        regions += [_of_block(block, body, page) for block in blocks_of(unaligned, same_size)]
-    return regions
+    aligned, unaligned = _tables(lines)
+    blocks = (_of_block(block, body, page) for block in blocks_of(unaligned, same_size))
+    return [*map(_table, aligned), *blocks]
 
 
 def _body(lines: Sequence[Line]) -> float:
@@ -259,9 +253,16 @@ def _is_bold_heading(block: Block, body: float) -> bool:
 
 
 def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
-    """Returns runs of rows with cells above each other, and the other lines."""
+    """Returns runs of rows with cells above each other, and the other lines. A file lists the cells
+    of a row one after the other, and not the lines of columns of text."""
+    rows: list[list[Line]] = []
+    for line in lines:
+        if rows and shared_height(rows[-1][-1].bbox, line.bbox) > INSIDE:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
     runs: list[list[list[Line]]] = []
-    for row in rows_of(lines):
+    for row in rows:
         if runs and len(row) > 1 < len(runs[-1][-1]) and _follows(runs[-1][-1], row):
             runs[-1].append(row)
         else:

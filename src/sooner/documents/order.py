@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain
 
@@ -13,10 +12,6 @@ RANKS = {PAGE_HEADER: 0, PAGE_FOOTER: 2}
 
 SLACK = 0.15
 """Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
-
-
-FEW = 0.1
-"""Share of pairs that a file may list the other way round where its order is that of a cut."""
 
 
 def reading_order(boxes: Sequence[Box], from_right: bool = False) -> list[int]:
@@ -62,41 +57,6 @@ def in_reading_order(regions: Sequence[Region]) -> list[Region]:
         key=lambda place: RANKS.get(groups[place][1][0].label, 1),
     )
     return numbered([*head, *(region for place in order for region in groups[place][1])])
-
-
-def column_groups(boxes: Sequence[Box], ranks: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Returns indices of boxes in columns that a file lists one after the other, in no special
-    order; of a table it lists rows, so that stays whole.
-
-    Args:
-        boxes: in pixels.
-        ranks: the places of their lines in the order of the file.
-    """
-
-    def grouped(items: list[int]) -> list[list[int]]:
-        columns = _columns(items, boxes)
-        if columns:
-            whole = [columns[0]]
-            for column in columns[1:]:
-                if _follows(whole[-1], column, ranks):
-                    whole.append(column)
-                else:
-                    whole[-1] = [*whole[-1], *column]
-            return [g for part in whole for g in grouped(part)] if len(whole) > 1 else [items]
-        nested = [grouped(part) for part in _split(items, boxes) or []]
-        is_divided = any(len(groups) > 1 for groups in nested)
-        return [group for part in nested for group in part] if is_divided else [items]
-
-    return grouped(list(range(len(boxes))))
-
-
-def _follows(part: Sequence[int], other: Sequence[int], ranks: Sequence[Sequence[float]]) -> bool:
-    """Returns whether the file lists one part after the other."""
-    before, after = (
-        sorted(rank for item in items for rank in ranks[item]) for items in (part, other)
-    )
-    turned = sum(bisect_left(after, rank) for rank in before)
-    return turned <= FEW * len(before) * len(after)
 
 
 def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
