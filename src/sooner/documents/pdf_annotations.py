@@ -30,7 +30,7 @@ CHECKED, UNCHECKED = "[x]", "[ ]"
 
 
 def with_annotations(
-    lines: Sequence[Line], annotations: Iterable[Mapping[str, Any]], place: Placement
+    lines: Sequence[Line], annotations: Iterable[Mapping[str, Any]], placement: Placement
 ) -> tuple[list[Line], list[Box]]:
     """Returns lines of a page, the texts of its annotations where they are, and the boxes of these.
 
@@ -39,15 +39,15 @@ def with_annotations(
     Args:
         lines: of the page's content.
         annotations: of pdfplumber.
-        place: where they are on the picture.
+        placement: where they are on the picture.
     """
     whole, boxes = list(lines), []
     for annotation in annotations:
-        box, text = place.box(annotation), _text(annotation["data"])
+        box, text = placement.box(annotation), _text(annotation["data"])
         boxes.append(box)
         if not text.strip():
             continue
-        size = min(MAX_SIZE * place.unit, (box[3] - box[1]) / LINE_HEIGHT)
+        size = min(MAX_SIZE * placement.unit, (box[3] - box[1]) / LINE_HEIGHT)
         middle, half = (box[1] + box[3]) / 2, LINE_HEIGHT * size / 2
         line = Line(
             " ".join(text.split()), (box[0], middle - half, box[2], middle + half), size, 1.0

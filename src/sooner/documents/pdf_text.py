@@ -85,7 +85,7 @@ STEP = 3
 
 @dataclass(frozen=True)
 class Word:
-    """Letters of one font without a gap.
+    """A word is what stands in one font without a gap.
 
     Attributes:
         text: from left to right.
@@ -170,20 +170,20 @@ def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
         picture: of the same page.
         turn: degrees by which the page was turned clockwise for the picture.
     """
-    place = Placement(page, picture, turn)
+    placement = Placement(page, picture, turn)
     chars = page.dedupe_chars(tolerance=0.5).chars
     cells = [table.cells for table in _tables(page)]
-    lines, hidden = _lines(chars, [cell for table in cells for cell in table], place)
-    lines, fields = with_annotations(lines, page.annots, place)
-    images = [place.box(image) for image in page.images]
-    paths = [place.box(path) for path in (*page.rects, *page.lines, *page.curves)]
+    lines, hidden = _lines(chars, [cell for table in cells for cell in table], placement)
+    lines, fields = with_annotations(lines, page.annots, placement)
+    images = [placement.box(image) for image in page.images]
+    paths = [placement.box(path) for path in (*page.rects, *page.lines, *page.curves)]
     count = "1 hidden word was" if hidden == 1 else f"{hidden} hidden words were"
     return PageText(
         lines,
         sum(_is_bad(char["text"]) for char in chars) / max(len(chars), 1),
         _coverage(picture, [*(line.bbox for line in lines), *fields], images, paths),
-        illustrations(images, lines, place.size),
-        [[place.edges(*cell) for cell in table] for table in cells],
+        illustrations(images, lines, placement.size),
+        [[placement.edges(*cell) for cell in table] for table in cells],
         f"{count} left out" if hidden else "",
     )
 
@@ -225,22 +225,22 @@ def _is_bad(text: str) -> bool:
 
 
 def _lines(
-    chars: Iterable[Mapping[str, Any]], cells: Sequence[Box], place: Placement
+    chars: Iterable[Mapping[str, Any]], cells: Sequence[Box], placement: Placement
 ) -> tuple[list[Line], int]:
     """Returns lines of text, and how many words nobody sees. Where most words have no ink, PDFium
     can't draw their fonts, and all of them count."""
     groups: dict[int, list[Mapping[str, Any]]] = {}
     for char in chars:
-        groups.setdefault(place.angle(char), []).append(char)
-    places = {angle: place.turned(0 if angle % 90 else angle) for angle in groups}
-    words = {angle: _words(group, places[angle], angle) for angle, group in groups.items()}
-    seen = {angle: list(filter(places[angle].is_seen, group)) for angle, group in words.items()}
+        groups.setdefault(placement.angle(char), []).append(char)
+    placements = {angle: placement.turned(0 if angle % 90 else angle) for angle in groups}
+    words = {angle: _words(group, placements[angle], angle) for angle, group in groups.items()}
+    seen = {angle: list(filter(placements[angle].is_seen, group)) for angle, group in words.items()}
     total, count = (sum(map(len, groups.values())) for groups in (words, seen))
     if 2 * count < total:
         count, seen = total, words
     lines: list[Line] = []
     for angle, group in seen.items():
-        at = places[angle]
+        at = placements[angle]
         if angle % 90:
             lines += [Line(word.text, word.box, word.size, 1.0, angle=angle) for word in group]
         else:
@@ -250,7 +250,7 @@ def _lines(
     return lines, total - count
 
 
-def _words(chars: Iterable[Mapping[str, Any]], place: Placement, angle: int) -> list[Word]:
+def _words(chars: Iterable[Mapping[str, Any]], placement: Placement, angle: int) -> list[Word]:
     """Returns words of characters that run at the same angle; all that run aslant are one."""
     from pdfplumber.utils import extract_words
 
@@ -258,12 +258,14 @@ def _words(chars: Iterable[Mapping[str, Any]], place: Placement, angle: int) -> 
     drops: dict[str, list[float]] = {}  # of boxes below the baseline, which superscripts leave
     count = 0
     for char in chars:
-        box = place.box(char)
+        box = placement.box(char)
         size = round(box[3] - box[1], 1)
-        drops.setdefault(char["fontname"], []).append((box[3] - place.base(char)) / max(size, 0.1))
+        drops.setdefault(char["fontname"], []).append(
+            (box[3] - placement.base(char)) / max(size, 0.1)
+        )
         letter = {
             "text": _mapped(char["text"]), "x0": box[0], "x1": box[2], "bottom": box[3],
-            "upright": True, "size": size, "fontname": char["fontname"], "place": count,
+            "upright": True, "size": size, "fontname": char["fontname"], "number": count,
         }  # fmt: skip
         if letters and _is_accent(letters[-1], letter):
             accent = ACCENTS[letters.pop()["text"]]
@@ -289,7 +291,7 @@ def _word(letters: Sequence[Mapping[str, Any]]) -> Word:
     boxes = ((letter["x0"], letter["top"], letter["x1"], letter["bottom"]) for letter in letters)
     base = first["top"] + ASCENT * first["size"]
     return Word(
-        text, around(boxes), base, first["size"], first["fontname"], first["place"], last["place"]
+        text, around(boxes), base, first["size"], first["fontname"], first["number"], last["number"]
     )
 
 
@@ -333,8 +335,8 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
 
 def _cell_of(word: Word, cells: Sequence[Box]) -> int:
     x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
-    places = (n for n, (x0, y0, x1, y1) in enumerate(cells) if x0 <= x <= x1 and y0 <= y <= y1)
-    return next(places, -1)
+    numbers = (n for n, (x0, y0, x1, y1) in enumerate(cells) if x0 <= x <= x1 and y0 <= y <= y1)
+    return next(numbers, -1)
 
 
 def _goes_on(left: Word, right: Word) -> bool:

@@ -85,7 +85,7 @@ STOPS = "|".join([*(tag for tag in LABELS if tag != "caption"), PAIRS, *AROUND])
 
 ELEMENT = re.compile(
     r"<inline>(?P<parts>.*?)(?:(?P<end></inline>)|\Z)"
-    rf"|<(?P<holder>{HOLDERS})>(?P<held>(?:(?!</?(?:{STOPS})>).)*)(?P<held_end></(?P=holder)>)?"
+    rf"|<(?P<holder>{HOLDERS})>(?P<content>(?:(?!</?(?:{STOPS})>).)*)(?P<holder_end></(?P=holder)>)?"
     rf"|<(?P<leaf>{LEAVES})>"
     rf"(?P<text>(?:<inline>.*?(?:</inline>|\Z)|(?!</?(?:{STOPS}|caption)>).)*)"
     r"(?P<text_end></(?P=leaf)>)?",
@@ -249,8 +249,8 @@ class _Reader:
             rest: of the answer.
         """
         tag = match["holder"] or match["leaf"] or "inline"
-        inner = next(text for text in match.group("held", "text", "parts") if text is not None)
-        is_closed = any(match.group("held_end", "text_end", "end"))
+        inner = next(text for text in match.group("content", "text", "parts") if text is not None)
+        is_closed = any(match.group("holder_end", "text_end", "end"))
         if tag == "inline":
             inner = f"<inline>{inner}</inline>"
         is_around = tag == "list_item" and rest.startswith(("<ordered_list>", "<unordered_list>"))
