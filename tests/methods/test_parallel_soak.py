@@ -104,8 +104,9 @@ class Runs:
         finally:
             timer.cancel()
             timer.join()
-        self.reports += bool(made.stats.notes)
-        assert len(made.stats.notes) <= 1, (place, end)
+        reports = ["the draft worker" in note for note in made.stats.notes]
+        self.reports += any(reports)
+        assert sum(reports) <= 1, (place, end)
         if end != "sampled":
             assert torch.equal(made.sequences, self.plain), (place, end)
 
