@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +26,6 @@ from ..errors import UnsupportedError
 from ..models.ranks import Decisions, Ranks
 from .context import Context
 
-if TYPE_CHECKING:
-    from .base import Method
-
 HEAD = 2
 """Numbers in front of a tree's: its nodes, and whether it is a chain."""
 
@@ -41,7 +38,7 @@ class Sharded:
         ranks: those of the target.
     """
 
-    def __init__(self, method: Method, ranks: Ranks) -> None:
+    def __init__(self, method: Any, ranks: Ranks) -> None:
         self.method, self.ranks = method, ranks
         self.largest = 1
 
