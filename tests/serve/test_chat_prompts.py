@@ -43,7 +43,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MediaReader]:
         Image.new("RGB", (60, 40), color).save(root / f"{color}.png")
     made = media_reader(ChatSettings(media_root=str(root), max_media=6, max_pages=4))
     yield made
-    made.close()
+    made.processes.close()
 
 
 def chatting(
