@@ -17,7 +17,18 @@ import numpy as np
 from .languages import is_right_to_left, logical
 from .page import INK, NO_MEANING, Line, PageText, Picture
 from .pdf_annotations import with_annotations
-from .regions import Box, Size, area, around, clipped, connected, overlap, quarter_turned, scaled
+from .regions import (
+    Box,
+    Size,
+    area,
+    around,
+    cell_of,
+    clipped,
+    connected,
+    overlap,
+    quarter_turned,
+    scaled,
+)
 
 ASCENT, DESCENT = 0.8, 0.22
 """Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
@@ -320,9 +331,9 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
         words: that run from left to right.
         cells: of drawn tables; a line is in one of them.
     """
-    groups: dict[int, list[list[Word]]] = {}
+    groups: dict[int | None, list[list[Word]]] = {}
     for word in sorted(words, key=lambda word: word.box[0]):
-        rows = groups.setdefault(_cell_of(word, cells), [])
+        rows = groups.setdefault(cell_of(word.box, cells), [])
         row = next((row for row in reversed(rows) if _goes_on(row[-1], word)), None)
         if row is None:
             rows.append([word])
@@ -331,12 +342,6 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
     whole = [row for rows in groups.values() for row in rows]
     whole.sort(key=lambda row: min(word.first for word in row))
     return [_line(row) for row in whole]
-
-
-def _cell_of(word: Word, cells: Sequence[Box]) -> int:
-    x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
-    numbers = (n for n, (x0, y0, x1, y1) in enumerate(cells) if x0 <= x <= x1 and y0 <= y <= y1)
-    return next(numbers, -1)
 
 
 def _goes_on(left: Word, right: Word) -> bool:

@@ -81,6 +81,13 @@ def shared_height(a: Box, b: Box) -> float:
     return max(0.0, min(a[3], b[3]) - max(a[1], b[1])) / max(low, 1e-9)
 
 
+def cell_of(a: Box, cells: Sequence[Box]) -> int | None:
+    """Returns which cell holds the middle of a box; `None` for none."""
+    x, y = (a[0] + a[2]) / 2, (a[1] + a[3]) / 2
+    numbers = (n for n, (x0, y0, x1, y1) in enumerate(cells) if x0 <= x <= x1 and y0 <= y <= y1)
+    return next(numbers, None)
+
+
 def scaled(a: Box, x: float, y: float) -> Box:
     return a[0] * x, a[1] * y, a[2] * x, a[3] * y
 

@@ -18,6 +18,7 @@ from ..regions import (
     PageDraft,
     Region,
     around,
+    cell_of,
     numbered,
 )
 from ..tables import Cell, Table, has_spans, to_html, to_tabs
@@ -91,12 +92,8 @@ def drawn_tables(
         inside: list[list[Line]] = [[] for _ in cells]
         outside: list[Line] = []
         for line in rest:
-            x, y = (line.bbox[0] + line.bbox[2]) / 2, (line.bbox[1] + line.bbox[3]) / 2
-            places = (
-                n for n, box in enumerate(cells) if box[0] <= x <= box[2] and box[1] <= y <= box[3]
-            )
-            place = next(places, None)
-            (outside if place is None else inside[place]).append(line)
+            number = cell_of(line.bbox, cells)
+            (outside if number is None else inside[number]).append(line)
         if _is_table(cells, inside):
             table = _table(cells, inside)
             text = to_html(table) if has_spans(table) else to_tabs(table)
@@ -112,9 +109,9 @@ def _is_table(cells: Sequence[Box], inside: Sequence[Sequence[Line]]) -> bool:
     columns = {box[0] for box, lines in zip(cells, inside, strict=True) if lines}
     if sum(map(bool, words)) < MIN_CELLS or max(words) > MAX_WORDS or len(columns) < 2:
         return False
-    rows = {box[1]: [] for box in cells}  # type: dict[float, list[Sequence[Line]]]
+    rows: dict[float, list[Sequence[Line]]] = {}
     for box, lines in zip(cells, inside, strict=True):
-        rows[box[1]] += [lines] if lines else []
+        rows.setdefault(box[1], []).extend([lines] if lines else [])
     return len(rows) > OPEN or not any(map(_holds_rows, rows.values()))
 
 
