@@ -47,6 +47,8 @@ def test_deaths_are_counted_and_forgotten(tmp_path: Path) -> None:
     dies(tmp_path, "d/000008")
     attempts.forget("d/000007")
     assert [attempts.count(f"d/00000{number}") for number in (7, 8)] == [0, 1]
+    attempts.forget("d", below=True)
+    assert attempts.count("d/000008") == 0
 
 
 def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:

@@ -89,30 +89,17 @@ class Attempts:
         Raises:
             StorageError: the store can't be read.
         """
-        return sum(map(self._is_dead, self._of(key)))
+        return sum(map(self._is_dead, self.store.names(f"{_place_of(check_name(key))}.")))
 
-    def forget(self, key: str) -> None:
-        """Take away all attempts at a key, so that it is tried anew.
+    def forget(self, key: str, below: bool = False) -> None:
+        """Take away all attempts at a key, or at those below it, so that they are tried anew.
 
         Raises:
             StorageError: one can't be taken away.
         """
-        for attempt in self._of(key):
+        start = _place_of(check_name(key)) + ("~" if below else ".")
+        for attempt in list(self.store.names(start)):
             self.store.remove(attempt.name)
-
-    def keys(self, prefix: str) -> set[str]:
-        """Returns keys that begin so and have attempts that have not ended, of whatever process.
-
-        Raises:
-            StorageError: the store can't be read.
-        """
-        names = (
-            entry.name.removeprefix(f"{FOLDER}/") for entry in self.store.names(_place_of(prefix))
-        )
-        return {name.rsplit(".", 2)[0].replace("~", "/") for name in names}
-
-    def _of(self, key: str) -> list[ObjectInfo]:
-        return list(self.store.names(f"{_place_of(check_name(key))}."))
 
     def _is_dead(self, attempt: ObjectInfo) -> bool:
         """Returns whether an attempt's process died; of another machine, whether it is older than

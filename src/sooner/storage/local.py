@@ -68,7 +68,8 @@ class LocalStore(Store):
     def write(self, name: str, data: Data) -> None:
         with self._asking(name, "written"):
             path = self._file(name)
-            part = _part_path(path)
+            # A name that no other writer has, of a length that does not grow with the object's.
+            part = path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
             try:
                 _make_room(part)
                 with open(part, "r+b") as file:
@@ -132,11 +133,6 @@ class LocalStore(Store):
 
 def _is_part(name: str) -> bool:
     return name.startswith(PART_BEGINS) and name.endswith(PART_ENDS)
-
-
-def _part_path(path: Path) -> Path:
-    """Returns a name that no other writer has, of a length that does not grow with the object's."""
-    return path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
 
 
 def _make_room(part: Path) -> None:

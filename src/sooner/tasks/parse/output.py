@@ -163,8 +163,7 @@ class ParseOutput:
                 return work
         done = {} if self.fresh else self.records.of(whole)
         if self.fresh:
-            for key in self.deaths.keys(f"{whole.key.rpartition('/')[0]}/"):
-                self.deaths.forget(key)
+            self.deaths.forget(whole.key.rpartition("/")[0], below=True)
         if done.get(0) == ASIDE:
             work.aside = 1
         else:
