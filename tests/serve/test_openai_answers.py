@@ -128,7 +128,7 @@ def test_the_engine_gets_the_options_of_a_request() -> None:
     assert (options.seed, options.logprobs) == ((1 << 63) - 3, 3)
     assert request.stop_token_ids == {77, end}
     assert isinstance(request.method, HSD)
-    assert request.method.drafts == ((tuple(ids_of("the fox")),),)
+    assert request.method.drafts == (((tuple(ids_of("the fox")),),),)
     assert answer.json()["usage"]["completion_tokens_details"] == {
         "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),
         "rejected_prediction_tokens": max(len(ids_of("the fox")) - 4, 0),

@@ -188,5 +188,5 @@ def test_a_page_has_the_official_prompt_and_reads_as_generate_does(
     assert drafted.raw == want
     assert "regions" in drafted.stages
     crops = "\n".join(prompts[before:])
-    for label in regions:
-        assert parser.ask.of(label).prompt in crops
+    for draft in drafts:
+        assert parser.ask.about(draft).prompt in crops

@@ -26,7 +26,6 @@ def test_what_is_listed_is_what_the_class_is(name: str) -> None:
     entry = methods()[name]
     method = entry.load()
     assert method.name == name
-    assert ("from_settings" in vars(method)) == entry.is_choice
     assert getattr(sooner, entry.type_name) is method
     assert getattr(sooner.methods, entry.type_name) is method
     assert entry.type_name in dir(sooner)

@@ -29,14 +29,14 @@ SETTINGS = ActSettings(
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arms, "load", lambda *_, **__: tiny_policy.policy(head=True))
+    monkeypatch.setattr(arms.Policy, "load", lambda *_, **__: tiny_policy.policy(head=True))
 
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
     written: list[dict[str, Any]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arms, "load", lambda *_, **__: tiny_policy.policy(head=True))
+        patch.setattr(arms.Policy, "load", lambda *_, **__: tiny_policy.policy(head=True))
         made = run.run(SETTINGS, lambda _: None, lambda so_far: written.append(dict(so_far)))
     assert "loops" not in written[0]  # what is measured is kept at once
     assert written[-1]["loops"] == made["loops"]
