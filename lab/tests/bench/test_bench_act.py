@@ -168,7 +168,7 @@ def test_a_missing_simulator_is_reported_before_any_work(monkeypatch: pytest.Mon
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing may be loaded or recorded first")
 
-    monkeypatch.setattr(arms, "load", never)
+    monkeypatch.setattr(arms.Policy, "load", never)
     monkeypatch.setattr(observations, "make", never)
     monkeypatch.setattr(metaworld, "find_spec", lambda name: None)
     with pytest.raises(SoonerError, match=r"pip install 'sooner\[robots\]'") as error:

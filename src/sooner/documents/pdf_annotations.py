@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .page import Line
 from .regions import Box, around, shared_height
-
-if TYPE_CHECKING:
-    from .pdf_text import Placement
 
 LINE_HEIGHT, MAX_SIZE = 1.2, 12.0
 """Height of a line in font sizes, and the largest font size that is supposed of a field, in points:
@@ -27,6 +24,15 @@ PASSWORD, PUSH_BUTTON = 1 << 13, 1 << 16
 """Flags of fields (tables 226 and 228) whose values are not shown, and that have none."""
 
 CHECKED, UNCHECKED = "[x]", "[ ]"
+
+
+class Placement(Protocol):
+    """Places what was read of a page on its picture; `unit` is in pixels a point."""
+
+    unit: float
+
+    def box(self, thing: Mapping[str, Any]) -> Box:
+        """Returns the box of an object of the page, in pixels."""
 
 
 def with_annotations(
