@@ -85,7 +85,7 @@ def same_vocabulary(target: Any, draft: Any) -> None:
 
 def _ends(adapter: Any) -> set[int]:
     config = getattr(adapter.model, "generation_config", None)
-    end = getattr(config, "eos_token_id", None)
+    end: Any = getattr(config, "eos_token_id", None)
     return set(end) if isinstance(end, list) else {end} - {None}
 
 
