@@ -3,9 +3,9 @@ in free text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from .page import Line
 from .regions import Box, around, shared_height
@@ -26,17 +26,11 @@ PASSWORD, PUSH_BUTTON = 1 << 13, 1 << 16
 CHECKED, UNCHECKED = "[x]", "[ ]"
 
 
-class Placement(Protocol):
-    """Places what was read of a page on its picture; `unit` is in pixels a point."""
-
-    unit: float
-
-    def box(self, thing: Mapping[str, Any]) -> Box:
-        """Returns the box of an object of the page, in pixels."""
-
-
 def with_annotations(
-    lines: Sequence[Line], annotations: Iterable[Mapping[str, Any]], placement: Placement
+    lines: Sequence[Line],
+    annotations: Iterable[Mapping[str, Any]],
+    box_of: Callable[[Mapping[str, Any]], Box],
+    unit: float,
 ) -> tuple[list[Line], list[Box]]:
     """Returns lines of a page, the texts of its annotations where they are, and the boxes of these.
 
@@ -45,15 +39,16 @@ def with_annotations(
     Args:
         lines: of the page's content.
         annotations: of pdfplumber.
-        placement: where they are on the picture.
+        box_of: returns where one is on the picture.
+        unit: pixels a point.
     """
     whole, boxes = list(lines), []
     for annotation in annotations:
-        box, text = placement.box(annotation), _text(annotation["data"])
+        box, text = box_of(annotation), _text(annotation["data"])
         boxes.append(box)
         if not text.strip():
             continue
-        size = min(MAX_SIZE * placement.unit, (box[3] - box[1]) / LINE_HEIGHT)
+        size = min(MAX_SIZE * unit, (box[3] - box[1]) / LINE_HEIGHT)
         middle, half = (box[1] + box[3]) / 2, LINE_HEIGHT * size / 2
         line = Line(
             " ".join(text.split()), (box[0], middle - half, box[2], middle + half), size, 1.0

@@ -185,7 +185,7 @@ def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
     chars = page.dedupe_chars(tolerance=0.5).chars
     cells = [table.cells for table in _tables(page)]
     lines, hidden = _lines(chars, [cell for table in cells for cell in table], placement)
-    lines, fields = with_annotations(lines, page.annots, placement)
+    lines, fields = with_annotations(lines, page.annots, placement.box, placement.unit)
     images = [placement.box(image) for image in page.images]
     paths = [placement.box(path) for path in (*page.rects, *page.lines, *page.curves)]
     count = "1 hidden word was" if hidden == 1 else f"{hidden} hidden words were"
