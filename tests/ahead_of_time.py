@@ -111,4 +111,6 @@ def _report(ptx: str, arch: int) -> Compiled:
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers = int(re.findall(r"Used (\d+) registers", text)[0])
     spilled = sum(int(count) for count in re.findall(r"(\d+) bytes spill", text))
-    return Compiled("", registers, spilled, 0, 0, (), ptx)
+    # Files follow the code, which may be another folder's where one was compiled before.
+    code = ptx.partition("\t.file\t")[0]
+    return Compiled("", registers, spilled, 0, 0, (), code)
