@@ -14,7 +14,7 @@ import tiny
 from methods.doors import both_doors, refused
 from sooner.engine import hf_border
 from sooner.methods import base
-from sooner.methods.checks import PADDING
+from sooner.methods.context import PADDING
 from sooner.models import adapt
 
 GREEDY = {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}

@@ -19,13 +19,12 @@ from sooner import Autoregressive
 from sooner.engine.request import TokenLogprobs
 from sooner.engine.rows import Reason
 from sooner.engine.stats.run import DraftCount
-from sooner.serve.app import create_app
+from sooner.serve.app import DrainingServer, create_app
 from sooner.serve.engine_thread import ServedRequest, ServiceLoad, ServiceState, Tokens
 from sooner.serve.openai.app import OpenAIHandler
 from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.run import bind, url
-from sooner.serve.server import DrainingServer
 from sooner.serve.settings import ChatSettings
 
 NAMES = ("tiny", "org/tiny")

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from sooner.methods.controller import LONGEST_PAUSE, RoundCost
-from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
-from sooner.methods.experience import EXPLORE_EVERY, Acceptance
+from sooner.methods.draft_length import EXPLORE_EVERY, Acceptance, AdaptiveDraftLength, DraftLength
 from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 from sooner.methods.tree_size import MeasuredSize, Size, TreeSize
 

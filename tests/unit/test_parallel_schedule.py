@@ -9,8 +9,7 @@ import random
 import pytest
 
 from sooner.methods.controller import RoundCost
-from sooner.methods.draft_length import ChainAcceptance
-from sooner.methods.experience import Acceptance
+from sooner.methods.draft_length import Acceptance, ChainAcceptance
 from sooner.methods.parallel.schedule import (
     LOOK_EVERY,
     MEASURED,

@@ -99,7 +99,7 @@ def _serve(request: DemoJob, display: Display) -> None:
     from ..demo.recorder import Recorder
     from ..demo.site import create_app
     from ..demo.tabs import tasks_of
-    from ..serve.server import DrainingServer
+    from ..serve.app import DrainingServer
 
     if request.models.model is None:
         pair, first = request.race(display)

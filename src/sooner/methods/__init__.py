@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .assistant import Assistant, AssistantModel
     from .base import Autoregressive, Method, SoonerOutput
     from .dflash import DDTree, DFlash, DFlashModel
+    from .draft_length import Acceptance
     from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
-    from .experience import Acceptance
     from .jacobi import CoupledJacobi
     from .parallel.method import ParallelVLM
     from .parallel.standing import StandingDraft

@@ -34,8 +34,7 @@ from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import adapt
 from ..models.base import is_sharded, keeps_states
 from ..registry import DraftModel, choices, methods
-from .checks import same_vocabulary
-from .context import Context, drop_output_pixels, embed, prompt_for, to_device
+from .context import Context, drop_output_pixels, embed, prompt_for, same_vocabulary, to_device
 from .settings import MethodSettings
 
 if TYPE_CHECKING:

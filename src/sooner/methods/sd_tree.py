@@ -17,8 +17,7 @@ from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
 from ..engine.tree import Tree
 from .base import Method, draft_of
-from .checks import same_tokenizer
-from .context import Context
+from .context import Context, same_tokenizer
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 from .tree_size import MeasuredSize, Size, TreeSize
 

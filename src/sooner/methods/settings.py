@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .experience import Acceptance
+from .draft_length import Acceptance
 
 
 @dataclass(frozen=True)

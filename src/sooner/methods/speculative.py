@@ -18,10 +18,8 @@ from ..engine.tree import Tree
 from ..models import adapt
 from .base import Method, draft_of
 from .chain_draft import ChainDrafter
-from .checks import same_tokenizer
-from .context import Context, words_only
-from .draft_length import AdaptiveDraftLength, DraftLength
-from .experience import Acceptance
+from .context import Context, same_tokenizer, words_only
+from .draft_length import Acceptance, AdaptiveDraftLength, DraftLength
 from .settings import MethodSettings
 
 

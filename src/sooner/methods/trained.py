@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ..errors import SoonerError, UnsupportedError
 from ..registry import choices
 from .base import Method
-from .checks import hub_problem, positive_or_auto
-from .context import Context
+from .context import Context, hub_problem, positive_or_auto
 from .published import CONFIG, read_config, tensor_files
 from .settings import MethodSettings
 from .tree_size import MeasuredSize, Size, TreeSize

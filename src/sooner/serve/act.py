@@ -39,13 +39,12 @@ from ..tasks.act.observation import (
     from_buffer,
 )
 from ..tasks.act.policy import Policy
-from .app import Handler, Slot, create_app, responses
+from .app import DrainingServer, Handler, Slot, create_app, responses
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
 from .http import ApiFields, name_of, parse, unless_gone
 from .metrics import ServerMetrics
 from .refusal import BadRequestError, past_deadline, stopping
 from .run import bind, url
-from .server import DrainingServer
 from .settings import ServeSettings
 
 PATIENCE = 10.0

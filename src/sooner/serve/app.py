@@ -1,20 +1,29 @@
-"""The application of a server: paths of all of them, and what every handler of requests shares."""
+"""The application of a server: paths of all of them, what every handler of requests shares, and
+Uvicorn with a graceful shutdown during which `/ready` says so."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
+import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+from uvicorn.config import LOGGING_CONFIG
 
+from ..errors import SoonerError
 from ..tasks.act.observation import brief
 from .http import Bodies, Guard, name_of
 from .refusal import (
@@ -36,6 +45,8 @@ logger = logging.getLogger("sooner.serve")
 
 STALL = 30.0
 """Seconds without a round of the engine's loop after which `/health` fails."""
+FLUSH_SECONDS = 2
+"""What writing the last answers may take once they are there."""
 READERS = 2
 """Threads that read bodies, and what is in them."""
 LARGE = 64 << 10
@@ -287,3 +298,71 @@ async def _refused(request: Request, error: Exception) -> Response:
     else:
         text = f"no path {path} here; chats are POST /v1/chat/completions, for others see /docs"
     return refused(RefusedError(error.status_code, text, headers=headers))
+
+
+class DrainingServer(uvicorn.Server):
+    """Uvicorn's server for an application that ends what is under way before listening ends.
+
+    Uvicorn stops listening first and tells the application last. Here, readiness flips first, what
+    is under way is answered or refused within `grace_seconds`, and then listening ends. A second
+    Ctrl-C ends the grace, so that clients are refused at once.
+
+    Args:
+        handler: of the application; without one nothing is waited for.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        log_level: str = "warning",
+        handler: Handler | None = None,
+    ) -> None:
+        self.handler = handler
+        log_config = copy.deepcopy(LOGGING_CONFIG)  # with our lines beside its own
+        log_config["loggers"]["sooner.serve"] = {
+            "handlers": ["default"],
+            "level": log_level.upper(),
+        }
+        config = uvicorn.Config(
+            app,
+            http="h11",  # limits the size of heads
+            ws="none",
+            log_level=log_level,
+            log_config=log_config,
+            access_log=False,  # ours has the request's id
+            limit_concurrency=settings.max_connections,
+            timeout_graceful_shutdown=FLUSH_SECONDS,
+            server_header=False,
+        )
+        super().__init__(config)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the process is told to stop (SIGINT, SIGTERM), or the engine is lost.
+
+        Raises:
+            SoonerError: the engine was lost.
+        """
+        super().run(sockets)
+        if self.handler is not None and (fault := self.handler.service.fault) is not None:
+            raise SoonerError(
+                f"the engine was lost ({fault}), and the server ended; the log tells more"
+            )
+
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit |= self.handler is not None and self.handler.service.state == "failed"
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Uvicorn raises signals again in the end, which would make a failure of SIGTERM, by which
+        servers are told to stop; and a second one would end asyncio's loop with a traceback."""
+        if self.should_exit and self.handler is not None:
+            self.handler.service.hurry()
+        elif sig == signal.SIGINT:
+            super().handle_exit(sig, frame)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.handler is not None:
+            await self.handler.close()
+        await super().shutdown(sockets)

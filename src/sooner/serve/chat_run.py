@@ -15,13 +15,12 @@ import torch
 from ..engine.scheduler import Engine, TokenPace
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
-from .app import create_app
+from .app import DrainingServer, create_app
 from .engine_thread import EngineThread
 from .metrics import ServerMetrics
 from .model import kv_memory, limit_to_row, served_model, serving_method
 from .openai.app import OpenAIHandler
 from .run import bind, url
-from .server import DrainingServer
 from .settings import ChatSettings
 
 logger = logging.getLogger("sooner.serve")

@@ -25,7 +25,7 @@ from .. import miniatures
 from ..checks import check_choice
 from ..errors import SoonerError, unknown
 from ..methods import StandingDraft
-from ..methods.checks import same_tokenizer
+from ..methods.context import same_tokenizer
 from ..models import FAMILIES
 from ..models.base import is_sharded
 from ..models.openvla.adapter import OpenVLA

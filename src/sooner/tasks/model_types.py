@@ -24,7 +24,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from ..errors import SoonerError, did_you_mean
-from ..methods.checks import hub_problem
+from ..methods.context import hub_problem
 from ..models import FAMILIES, unproved
 from ..models.base import TextModel
 from ..models.openvla.adapter import OpenVLA

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
-from ..methods.experience import Acceptance
+from ..methods.draft_length import Acceptance
 from ..methods.parallel.worker import place
 from ..methods.settings import MethodSettings
 from ..methods.threads import Threads

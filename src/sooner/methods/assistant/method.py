@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ..checks import positive
-from ..context import Context
+from ..context import Context, positive
 from ..speculative import reject
 from ..trained import TrainedMethod
 from ..tree_size import MeasuredSize, Size

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ..checks import positive
-from ..context import Context
+from ..context import Context, positive
 from ..speculative import reject
 from ..target_layers import read_layers
 from ..trained import TrainedMethod

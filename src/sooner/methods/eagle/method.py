@@ -10,8 +10,7 @@ from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.stats.run import EXACT, RELAXED
 from ...errors import SoonerError
-from ..checks import positive
-from ..context import Context
+from ..context import Context, positive
 from ..target_layers import read_layers
 from ..trained import TrainedMethod
 from ..tree_size import Size

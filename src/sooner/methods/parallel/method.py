@@ -15,10 +15,8 @@ from ...engine.noise import Purpose, draw_seed
 from ...errors import SoonerError
 from ..attention_tap import listen_twice
 from ..base import Method, draft_of
-from ..checks import same_tokenizer
-from ..context import Context, to_device
-from ..draft_length import ChainAcceptance
-from ..experience import Acceptance
+from ..context import Context, same_tokenizer, to_device
+from ..draft_length import Acceptance, ChainAcceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
 from ..visual_match import views

@@ -23,8 +23,7 @@ from sooner.engine.stats.run import RELAXED
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods import CoupledJacobi, Method
-from sooner.methods.checks import positive
-from sooner.methods.context import Context
+from sooner.methods.context import Context, positive
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from sooner.methods import (
     Speculative,
 )
 from sooner.methods.aligned.alignment import Experience
-from sooner.methods.experience import Acceptance
+from sooner.methods.draft_length import Acceptance
 from sooner.methods.parallel.standing import StandingDraft
 from sooner.methods.parallel.worker import place
 from sooner.methods.tree_draft import STATIC_TREE
