@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from pathlib import Path
@@ -54,7 +55,9 @@ def test_results_are_those_of_a_folder_but_for_where_it_was(
 
     class Looks(EchoParser):
         def __call__(self, page, draft=None):
-            seen.append([path.name for path in temp_dir.rglob("*.p*")])
+            seen.append(
+                [name for _, _, names in os.walk(temp_dir) for name in names if ".p" in name]
+            )
             return super().__call__(page, draft)
 
     assert parse(url, out, Looks()).counts.failed == 0

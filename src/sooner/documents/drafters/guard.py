@@ -89,21 +89,20 @@ class _Process:
 
     def draft(self, page: Page, timeout: float) -> PageDraft | str:
         """Returns a page's draft, or what went wrong."""
-        limit = timeout
+        limit, pool = timeout, self.pool
         future: Future[PageDraft | str] | None = None
         try:
-            if self.pool is None:
+            if pool is None:
                 limit += START
-                self._launch()
-            assert self.pool is not None
-            future = self.pool.submit(_answer_here, page)
+                pool = self._launch()
+            future = pool.submit(_answer_here, page)
             return future.result(limit)
         except BrokenProcessPool:
             reason = "its process died"
         except TimeoutError:
             reason = f"no answer within {limit if future else START:g} s"
         except Exception as error:  # a drafter or a page that can't be sent
-            reason = _describe(error)
+            reason = _describe(error) if self.pool else "its process died"  # closed meanwhile
         self.end()
         return reason
 
@@ -116,13 +115,17 @@ class _Process:
         if pool is not None:
             pool.shutdown(wait=pid > 0, cancel_futures=True)
 
-    def _launch(self) -> None:
+    def _launch(self) -> ProcessPoolExecutor:
         # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
         context = multiprocessing.get_context("spawn")
-        self.pool = ProcessPoolExecutor(1, context, _begin, (self.drafter,))
+        self.pool = pool = ProcessPoolExecutor(1, context, _begin, (self.drafter,))
         with _deaf_to_interrupts():
-            started = self.pool.submit(os.getpid)
-        self.pid = started.result(START)
+            started = pool.submit(os.getpid)
+        pid = started.result(START)
+        if self.pool is not pool:  # closed meanwhile
+            raise BrokenProcessPool
+        self.pid = pid
+        return pool
 
 
 @contextmanager
