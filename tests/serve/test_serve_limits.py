@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import io
 import json
 import resource
 import socket
 import struct
+import threading
 import time
 from typing import Any
 
@@ -167,14 +169,55 @@ def test_bytes_in_flight_are_limited() -> None:
     asyncio.run(scenario())
 
 
-def test_connections_are_limited() -> None:
+def connected(address: str) -> socket.socket:
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=WAIT)
+
+
+def test_connections_are_limited_and_those_who_are_in_stay_in() -> None:
     with served(SlowPolicy(), max_connections=4) as address:
-        host, port = address.removeprefix("http://").split(":")
-        idle = [socket.create_connection((host, int(port)), timeout=WAIT) for _ in range(4)]
+        robot = httpx.Client(base_url=address, timeout=WAIT)
+        body = body_of(request(instruction="2"))
+        assert robot.post("/act", content=body).status_code == 200
+        idle = [connected(address) for _ in range(3)]
         deadline = time.monotonic() + WAIT
-        while httpx.get(f"{address}/health").status_code != 503:
+        while (refused := httpx.get(f"{address}/health")).status_code == 200:
             assert time.monotonic() < deadline
-        for connection in idle:
+        assert refused.status_code == 503
+        assert "4 connections are open" in refused.json()["error"]["message"]
+        assert httpx.post(f"{address}/act", content=body).status_code == 503
+        assert robot.post("/act", content=body).status_code == 200
+        flood = [connected(address) for _ in range(40)]
+        flood[-1].settimeout(WAIT)
+        assert flood[-1].recv(100) == b""  # cut without a word
+        assert robot.post("/act", content=body).status_code == 200
+        for connection in (*idle, *flood):
             connection.close()
         while httpx.get(f"{address}/health").status_code != 200:
             assert time.monotonic() < deadline
+        robot.close()
+
+
+@pytest.mark.slow
+def test_a_connection_without_a_request_is_closed() -> None:
+    with served(SlowPolicy(), head_seconds=0.2) as address:
+        silent, slow = connected(address), connected(address)
+        slow.sendall(b"POST /act HTTP/1.1\r\nHost: a\r\nX-")
+        stop = threading.Event()
+
+        def trickle() -> None:
+            while not stop.wait(0.05):
+                try:
+                    slow.sendall(b"a")
+                except OSError:
+                    return
+
+        threading.Thread(target=trickle, daemon=True).start()
+        try:
+            assert silent.recv(100) == b""
+            with contextlib.suppress(ConnectionResetError):
+                assert slow.recv(100) == b""
+        finally:
+            stop.set()
+        with httpx.Client(base_url=address) as client:
+            assert client.post("/act", content=body_of(request())).status_code == 200

@@ -21,7 +21,7 @@ from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
 
 SERVED = Fields(
-    without=("max_body", "max_bytes", "body_seconds", "grace_seconds"),
+    without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
 )
 
 commands = options.command_group("Robot policies: serve them, ask them, roll them out.")

@@ -19,7 +19,8 @@ from .parse import WithAddress
 MODELS = Fields(without=("model", "tp"))
 SERVED = Fields(
     without=(
-        "max_bytes", "max_connections", "body_seconds", "media_memory", "media_workers",
+        "max_bytes", "max_connections", "body_seconds",
+        "head_seconds", "media_memory", "media_workers",
         "ping_seconds",
     ),
 )  # fmt: skip

@@ -20,8 +20,9 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import SoonerError
 from ..tasks.act.observation import brief
@@ -45,6 +46,8 @@ logger = logging.getLogger("sooner.serve")
 
 STALL = 30.0
 """Seconds without a round of the engine's loop after which `/health` fails."""
+HARD_LIMIT = 2
+"""Multiple of the connection limit above which connections are closed without a response."""
 FLUSH_SECONDS = 2
 """What writing the last answers may take once they are there."""
 READERS = 2
@@ -326,12 +329,11 @@ class DrainingServer(uvicorn.Server):
         }
         config = uvicorn.Config(
             app,
-            http="h11",  # limits the size of heads
+            http=_limited(settings),
             ws="none",
             log_level=log_level,
             log_config=log_config,
             access_log=False,  # ours has the request's id
-            limit_concurrency=settings.max_connections,
             timeout_graceful_shutdown=FLUSH_SECONDS,
             server_header=False,
         )
@@ -366,3 +368,66 @@ class DrainingServer(uvicorn.Server):
         if self.handler is not None:
             await self.handler.close()
         await super().shutdown(sockets)
+
+
+class LimitedConnection(H11Protocol):
+    """A connection that is refused beyond a limit, and cut if no request comes.
+
+    Uvicorn's own `limit_concurrency` refuses those who are connected already, and it waits for a
+    first request for ever.
+
+    Attributes:
+        settings: of the server.
+        full: answers on connections beyond the limit.
+    """
+
+    settings: ServerSettings
+    full: ASGIApp
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        many = len(self.connections)
+        if many > HARD_LIMIT * self.settings.max_connections:
+            transport.abort()
+            return
+        if many > self.settings.max_connections:
+            self.app = self.full
+        self._watch(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (timer := getattr(self, "_timer", None)) is not None:
+            timer.cancel()
+
+    def _watch(self, last: Any) -> None:
+        self._timer = self.loop.call_later(self.settings.head_seconds, self._check, last)
+
+    def _check(self, last: Any) -> None:
+        """Close if there was no request since the last look, whatever trickles in.
+
+        A client that reads nothing of what was written never lets its connection close.
+        """
+        if self.transport.is_closing():
+            self.transport.abort()
+            return
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.cycle is last:
+            self.transport.close()
+        self._watch(self.cycle)
+
+
+def _limited(settings: ServerSettings) -> type[LimitedConnection]:
+    """Uvicorn makes the connections and passes no arguments of ours."""
+
+    async def full(scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = RefusedError(
+            503,
+            f"{settings.max_connections} connections are open already; come back in 1 s, or "
+            "share one connection",
+            headers={"Retry-After": "1", "Connection": "close"},
+        )
+        await refused(refusal)(scope, receive, send)
+
+    # The guard reads what a refused client is still sending, so that it hears of the refusal.
+    fields = {"settings": settings, "full": staticmethod(Guard(full, settings))}
+    return type("LimitedConnection", (LimitedConnection,), fields)

@@ -32,6 +32,7 @@ class ServerSettings:
         max_bytes: of all bodies that are held at once; more are told to come back.
         max_connections: connections that may be open at once; beyond, requests are refused.
         body_seconds: what sending a body may take.
+        head_seconds: after which a connection without a request is closed.
         grace_seconds: what answers under way may take once the server is told to stop; those that
             take longer are refused.
 
@@ -46,6 +47,7 @@ class ServerSettings:
     max_bytes: int = option(128 * MEBI, 1)
     max_connections: int = option(256, 1)
     body_seconds: float = option(30.0, 0)
+    head_seconds: float = option(15.0, 0)
     grace_seconds: float = option(30.0, 0)
 
     def __post_init__(self) -> None:
