@@ -10,6 +10,7 @@ from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.job import DocumentShard
+from sooner.tasks.parse.records import DOCUMENTS
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run
@@ -77,6 +78,21 @@ def test_a_document_that_kills_its_readers_is_set_aside(tmp_path: Path) -> None:
         ]
         assert list(records(out)) == [("a.pdf", 0), ("b.pdf", 1), ("b.pdf", 2)]
     assert parse_job.counts.aside == 1
+
+
+def test_a_document_that_was_opened_is_not_blamed_for_earlier_deaths(tmp_path: Path) -> None:
+    """Whoever killed those processes, a later death is its first."""
+    source, out = pdf(tmp_path / "a.pdf", 1), tmp_path / "out"
+    for _ in range(2):
+        for _ in range(2):
+            process = begin(die_opening, source, out)
+            process.join(60)
+            assert process.exitcode == 9
+        counts = job(source, out).run(EchoParser)
+        assert (counts.done + counts.before, counts.failed) == (1, 0)
+        store = open_store(out)
+        for entry in [*store.names(f"{DOCUMENTS}/")]:
+            store.remove(entry.name)  # so that it is opened again
 
 
 def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone) -> None:

@@ -169,9 +169,11 @@ class ParseOutput:
         else:
             if entry is not None and entry.input_hash == whole.input_hash:
                 work.of = entry.of
-            if not work.of and self.deaths.count(whole.key) < self.attempts:
+            if not work.of and (deaths := self.deaths.count(whole.key)) < self.attempts:
                 with self.deaths.trying(whole.key):
                     work.of = self.intake.count(document.path)
+                if deaths:  # for another reason than this document
+                    self.deaths.forget(whole.key)
             self._select(work, done)
         if not work.is_delivered:
             self.records.forget_entry(place)
