@@ -371,18 +371,3 @@ def test_a_tree_has_as_many_levels_as_pay(rate: float, draft: float) -> None:
     best = max(tree_speed(rate, draft, TreeSize(size)) for size in levels())
     ours = tree_speed(rate, draft, MeasuredSize(levels()[-1], levels()))
     assert ours >= max(0.93 * best, 0.95)
-
-
-def test_a_chain_that_was_accepted_whole_is_tried_at_twice_its_length() -> None:
-    """Once: when a longer block was timed, what drafts gain decides again."""
-    seconds = {1: 0.031, 6: 0.053}  # and a millisecond for each token behind: less than it seems
-    length, sizes = AdaptiveDraftLength(16), []
-    for _ in range(12):
-        (size,) = length.choose([0], may_draft=[False], available=[True])
-        accepted = min(size, 8)
-        length.observe([0], [size], [accepted])
-        taken = seconds.get(1 + size, 0.048 + 0.001 * size)
-        length.observe_cost(RoundCost(block=1 + size, seconds=taken), 1 + accepted)
-        sizes.append(size)
-    assert sizes[:3] == [0, 5, 16]
-    assert all(5 <= size < 16 for size in sizes[-4:])

@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sooner
-from sooner.methods.prompt_lookup import NgramIndex
+from sooner.methods.prompt_lookup import (
+    MATCH_CHANCES,
+    MAX_MATCH,
+    MAX_PLACES,
+    MatchAcceptance,
+    NgramIndex,
+)
 
 
-def brute_force(tokens: list[int], shortest: int, longest: int, limit: int) -> list[int]:
-    """What followed the latest earlier place that ends like the text, longest n-gram first.
+def brute_force(
+    tokens: list[int], shortest: int, longest: int, limit: int
+) -> tuple[list[int], int]:
+    """What followed the earlier place that matches most tokens before the end, and their number.
 
+    Of the places of the longest n-gram that stands there; the latest where several match as many.
     The draft itself goes on the text, so it may be read too.
     """
     for size in range(longest, shortest - 1, -1):
-        if size > len(tokens) - 1:
+        places = [
+            end for end in range(len(tokens) - 1, size - 1, -1)
+            if tokens[end - size : end] == tokens[len(tokens) - size :]
+        ][:MAX_PLACES]  # fmt: skip
+        if not places or limit < 1:
             continue
-        gram = tokens[len(tokens) - size :]
-        for end in range(len(tokens) - 1, size - 1, -1):
-            if tokens[end - size : end] == gram:
-                text = list(tokens)
-                for step in range(limit):
-                    text.append(text[end + step])
-                return text[len(tokens) :]
-    return []
+        lengths = [
+            sum(
+                1 for _ in takewhile(are_equal, zip(tokens[:end][::-1], tokens[::-1], strict=False))
+            )
+            for end in places
+        ]
+        length = max(min(length, MAX_MATCH) for length in lengths)
+        end = next(
+            end
+            for end, found in zip(places, lengths, strict=True)
+            if min(found, MAX_MATCH) == length
+        )
+        text = list(tokens)
+        for step in range(limit):
+            text.append(text[end + step])
+        return text[len(tokens) :], length
+    return [], 0
+
+
+def are_equal(pair: tuple[int, int]) -> bool:
+    return pair[0] == pair[1]
 
 
 @given(
@@ -43,13 +71,31 @@ def test_the_index_finds_what_a_search_finds(
     for piece in pieces[1:]:
         index.extend(piece)
         text += piece
-        assert index.continuation(limit) == brute_force(text, shortest, longest, limit)
+        assert index.draft(limit) == brute_force(text, shortest, longest, limit)
 
 
 def test_nothing_is_drafted_where_nothing_repeats_or_no_room_is_left() -> None:
-    assert NgramIndex(1, 3, [1, 2, 3]).continuation(4) == []
-    assert NgramIndex(1, 3, []).continuation(4) == []
-    assert NgramIndex(1, 3, [1, 1]).continuation(0) == []
+    assert NgramIndex(1, 3, [1, 2, 3]).draft(4) == ([], 0)
+    assert NgramIndex(1, 3, []).draft(4) == ([], 0)
+    assert NgramIndex(1, 3, [1, 1]).draft(0) == ([], 0)
+
+
+def test_of_several_places_the_one_that_matches_further_back_is_read_on() -> None:
+    text = [9, 1, 2, 3, 4, 8, 1, 2, 3, 5, 9, 1, 2, 3]
+    assert NgramIndex(1, 3, text).draft(1) == ([4], 4)
+    assert NgramIndex(1, 3, [7, *text[1:]]).draft(1) == ([5], 3)
+
+
+def test_a_long_match_is_trusted_and_a_short_one_only_where_short_ones_were_right() -> None:
+    acceptance = MatchAcceptance()
+    assert acceptance.chances(1, 1)[0] < 0.5 < 0.9 < acceptance.chances(MAX_MATCH, 1)[0]
+    assert list(acceptance.chances(1, 40)) == sorted(acceptance.chances(1, 40))
+    for _ in range(100):
+        acceptance.observe([5, 6, 7], 1, [5, 0])  # the second token lay behind a match of two
+    ones, twos, threes = acceptance.chances(1, 3)
+    assert ones > 0.7
+    assert twos < 0.3
+    assert threes == MATCH_CHANCES[2], "nothing was seen of it"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from sooner.hub import decode
 def generate(
     model,
     num_draft_tokens="auto",
-    max_draft_tokens=16,
+    max_draft_tokens=32,
     max_ngram=3,
     min_ngram=1,
     **arguments,

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -146,17 +147,18 @@ class ChainDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             self.draft_length.observe_round(outcome, self.drafted, self.round)
-        length, matches = self.draft_length, [0] * len(self.began)
+        length = self.draft_length
+        looked_up: list[np.ndarray | None] = [None] * len(self.began)
         if self.lookup is not None:
-            matches = self.lookup.look_up(outcome, length.largest, self.context.processing)
+            looked_up = self.lookup.look_up(outcome, length.largest, self.context.processing)
         self.drafted, self.round = plan_round(
-            length, self.context, outcome, matches, self.members, self.began
+            length, self.context, outcome, looked_up, self.members, self.began
         )
         cached, self.written = self._keep(outcome), None
         tree = Tree.empty(len(self.drafted), outcome.hidden.device)
         if self.round.members:
             tree = self._draft(outcome, cached)
-        if self.lookup is not None and any(matches):
+        if self.lookup is not None and any(self.lookup.drafts):
             tree = self.lookup.merge_into(tree, self.drafted)
         return tree
 

@@ -216,12 +216,6 @@ class StepTimes:
         first, plain = _counts(rows, 1, is_ragged)[:-1], self.round(rows, 1, is_ragged)
         return np.maximum(plain, self.rounds.line(first, rows * (blocks - 1)))
 
-    def longest(self, rows: int, is_ragged: bool | None) -> float:
-        """Returns the longest draft block that was timed with so many rows; 1: none."""
-        first = _counts(rows, 1, is_ragged is not None and rows > 1)[:-1]
-        timed = (known[-1] for known in self.rounds.timed if known[:-1] == first)
-        return 1 + max(timed, default=0) / rows
-
     def raggedness(self, rows: float) -> float:
         """Returns seconds that a plain round takes longer where rows are of several lengths."""
         return max(self.round(rows, 1, True) - self.round(rows, 1), 0.0)

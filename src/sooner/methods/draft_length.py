@@ -27,8 +27,6 @@ MIN_SAVED = 0.02
 """Share of a request's time that drafts have to save besides their prefill."""
 EXPLORE_EVERY = 64
 """One request in so many that gets no drafts is drafted for, since drafts change."""
-LOOKUP = "lookup"
-"""In the kind of drafts that are looked up in a row's own text: `(LOOKUP, kind of its prompt)`."""
 
 
 @dataclass
@@ -88,19 +86,12 @@ class Acceptance:
             return self.whole.of(kind)
         return self._kinds.setdefault(kind, Acceptance(self, kind))
 
-    @property
-    def _model_drafts(self) -> Acceptance | None:
-        """Acceptance of all kinds, unless drafts are looked up in texts: these say nothing about a
-        model's drafts, nor those about them."""
-        is_lookup = isinstance(self.kind, tuple) and self.kind[:1] == (LOOKUP,)
-        return None if is_lookup else self.whole
-
     def observe(self, drafted: int, accepted: int) -> None:
         """Records that a round verified `drafted` tokens of a row and accepted `accepted`."""
         if not drafted:
             return
-        if (whole := self._model_drafts) is not None:
-            whole.observe(drafted, accepted)
+        if self.whole is not None:
+            self.whole.observe(drafted, accepted)
         self.accepted = LONG_MEMORY * self.accepted + accepted
         self.refused = LONG_MEMORY * self.refused + (accepted < drafted)
 
@@ -112,7 +103,7 @@ class Acceptance:
     @property
     def rate(self) -> float:
         """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
-        expected = PRIOR if (whole := self._model_drafts) is None else whole.rate
+        expected = PRIOR if self.whole is None else self.whole.rate
         return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
 
     def prefilled(self, tokens: int, seconds: float) -> None:
@@ -156,20 +147,15 @@ class Acceptance:
         return is_worth
 
 
-def chain_tokens(chances: np.ndarray, rates: Sequence[float] | None = None) -> np.ndarray:
+def chain_tokens(chances: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Returns expected tokens of a round and row for `0 .. n` draft tokens, `[1 + n]`.
 
     Args:
-        chances: at each of `n` depths.
-        rates: acceptance of each row, over which the shape of `chances` lies; `None` is one row.
-            The mean of what rows give is not what their mean would.
+        chances: at each of `n` depths, `[n]`, or of each row, `[rows, n]`: the mean of what rows
+            give is not what their mean would.
+        weights: of rows in that mean, `[rows]`, in all 1; `None`: they count the same.
     """
-    if rates is None:
-        reached = chances.cumprod()
-    else:  # deep tokens are verified where those before them were right, in the better rows
-        shape = np.minimum(chances / max(chances[0], 1e-9), 1.0)
-        reached = np.outer(rates, shape).cumprod(1).mean(0)
-    return 1 + _sums(reached)
+    return 1 + _sums(np.average(np.atleast_2d(chances).cumprod(1), 0, weights))
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
@@ -213,6 +199,11 @@ DEPTH_WEIGHT = 6.0
 """Draft tokens' worth of the belief that acceptance is the same at every depth."""
 FIRST, TRIAL = 4, 2
 """Draft tokens of the first draft of a pair that is thought to be good, and of any other trial."""
+SPEED, SPEED_WEIGHT = 1.3, 4.0
+"""Tokens of a round that are expected of a row that begins, and rounds' worth of that belief."""
+SLOWEST = 16.0
+"""Power of the rounds that a row of a closed batch takes to its end, by which rows are weighed: the
+batch lasts as long as its slowest one."""
 TRIAL_MEMORY = 0.2
 """Weight that acceptance keeps when drafts are tried again: the text may have changed."""
 
@@ -297,7 +288,7 @@ class DraftLength:
         rows: Sequence[int],
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
-        available: Sequence[bool] | None = None,
+        looked_up: Sequence[np.ndarray | None] | None = None,
         left: Sequence[int] | None = None,
         is_ragged: bool | None = None,
     ) -> list[int]:
@@ -306,7 +297,8 @@ class DraftLength:
         Args:
             may_draft: those that the draft model can draft for; `None` is all of them.
             began: what chose the drafts of each when it was prefilled; `None` is this one.
-            available: those that have a draft without a forward of the draft model.
+            looked_up: chances of the tokens of each row's draft that takes no forward, `[tokens]`;
+                `None` is a row without one.
             left: tokens that each has yet to generate, if that is known: unless requests come and
                 go (`Requests.expect`), what counts is then when the last of them ends.
             is_ragged: the rows are of several lengths; `None`: that is not known.
@@ -336,24 +328,25 @@ def plan_round(
     length: DraftLength,
     context: Context,
     outcome: Outcome,
-    matches: Sequence[int],
+    looked_up: Sequence[np.ndarray | None],
     members: Sequence[int] = (),
     began: Sequence[DraftLength] | None = None,
 ) -> tuple[list[int], RoundCost]:
     """Returns draft tokens of each row in the next round, and the round that verifies them.
 
     Args:
-        matches: tokens of each row that were looked up.
+        looked_up: as of `DraftLength.choose`.
         members: rows that the draft model drafts for.
         began: as of `DraftLength.choose`.
     """
-    rows, may = outcome.rows, [row in members for row in range(len(matches))]
+    rows, may = outcome.rows, [row in members for row in range(len(looked_up))]
     is_ragged = len(set(context.runner.lengths)) > 1
-    has, left = [many > 0 for many in matches], context.stopping.tokens_left(rows)
-    sizes = length.choose(rows.active, may, began, has, left, is_ragged)
+    left = context.stopping.tokens_left(rows)
+    sizes = length.choose(rows.active, may, began, looked_up, left, is_ragged)
+    ready = [0 if chances is None else len(chances) for chances in looked_up]
     drafted = [
         max(min(size, budget - 1), 0) if can else min(size, many)
-        for size, budget, can, many in zip(sizes, outcome.budget, may, matches, strict=True)
+        for size, budget, can, many in zip(sizes, outcome.budget, may, ready, strict=True)
     ]
     count, block = len(sizes), 1 + max(drafted)
     is_ragged |= min(count, block) > 1
@@ -363,29 +356,30 @@ def plan_round(
 
 @dataclass
 class RowState:
-    """A row that decodes: acceptance of drafts from where its own are, and of its kind of prompts,
-    counts of its own recent draft tokens, and tokens of its output and of its last round."""
+    """A row that decodes: acceptance of its kind of prompts, whether the draft model drafts for it,
+    counts of its own recent draft tokens, its rounds, and tokens of its output and last round."""
 
     known: Acceptance
-    prompts: Acceptance
+    is_drafted: bool = True
     accepted: float = 0.0
     refused: float = 0.0
+    rounds: int = 0
     output: int = 1
     last: int = 1
-
-    @staticmethod
-    def beginning(known: Acceptance, is_drafted: bool) -> RowState:
-        """Returns a row of a kind; drafts that are looked up are accepted as often as in other
-        texts."""
-        return RowState(known if is_drafted else known.of((LOOKUP, known.kind)), known)
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Records that a round verified `drafted` tokens and accepted `accepted` of them."""
         self.last = 1 + accepted
         self.output += self.last
+        self.rounds += 1
         if drafted:
             self.accepted = MEMORY * self.accepted + accepted
             self.refused = MEMORY * self.refused + (accepted < drafted)
+
+    @property
+    def speed(self) -> float:
+        """Tokens of a round so far, and what is expected of one that begins."""
+        return (self.output + SPEED_WEIGHT * SPEED) / (self.rounds + SPEED_WEIGHT)
 
     def rate(self, usual: float) -> float:
         """Returns acceptance: of its recent rounds, and what is expected of one that begins."""
@@ -421,8 +415,6 @@ class AdaptiveDraftLength(DraftLength):
         self._rows: dict[int, RowState] = {}
         self._had_peers = False
         self._shares = np.ones(0)  # of each length's gain, what a closed batch keeps
-        self._size = 0  # of the last choice
-        self._is_whole = False  # the last round accepted whole drafts of that size
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known, closed = self.acceptance.experience, self._closed(left)
@@ -440,22 +432,22 @@ class AdaptiveDraftLength(DraftLength):
         rows: Sequence[int],
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
-        available: Sequence[bool] | None = None,
+        looked_up: Sequence[np.ndarray | None] | None = None,
         left: Sequence[int] | None = None,
         is_ragged: bool | None = None,
     ) -> list[int]:
-        self._size, count = 0, len(rows)
+        count = len(rows)
         may = may_draft or [True] * count
         self._had_peers |= len({*rows, *self._rows}) > 1
         for row, length, can in zip(rows, began or [self] * len(rows), may, strict=True):
             if row not in self._rows:
                 assert isinstance(length, AdaptiveDraftLength)
                 known = length.acceptance.experience
-                self._rows[row] = RowState.beginning(known, can)
+                self._rows[row] = RowState(known, can)
                 if can:
                     self.controller.reconsider()  # it may be a better one
-        has = [flag or other for flag, other in zip(may, available or may, strict=True)]
-        if not any(has):
+        ready = looked_up or [None] * count
+        if not any(may) and all(chances is None or not len(chances) for chances in ready):
             return [0] * count
         members, closed, times = sum(may), self._closed(left), self.controller.times
         draft, sizes = times.draft(members), range(1, self.largest + 1)
@@ -463,38 +455,50 @@ class AdaptiveDraftLength(DraftLength):
         trial = min(FIRST if is_first else TRIAL, self.largest)
 
         def candidates() -> Candidates[int]:
-            tokens = self._tokens([self._rows[row] for row in rows], has, closed)
+            tokens = self._tokens([self._rows[row] for row in rows], may, ready, closed)
             many = np.array(sizes)
             return Candidates(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
 
         forget = partial(self.acceptance.forget, TRIAL_MEMORY)
         until = fmean(closed) if closed else 0.0
+        # What a text matches changes from round to round, and no draft has to be tried to see it.
         size = self.controller.choose(
-            count, candidates, forget=forget, is_ragged=is_ragged, left=until
+            count, candidates, forget=forget, may_pause=any(may), is_ragged=is_ragged, left=until
         )
-        if size and self._is_whole and size >= times.longest(count, is_ragged) - 1:
-            # What a longer block takes is a guess, and such drafts are worth a try.
-            size = min(2 * size, self.largest)
-        self._size = size or 0
-        return [self._size] * count
+        return [size or 0] * count
 
     def _tokens(
-        self, rows: Sequence[RowState], has: Sequence[bool], left: Sequence[int] | None
+        self,
+        rows: Sequence[RowState],
+        may: Sequence[bool],
+        looked_up: Sequence[np.ndarray | None],
+        left: Sequence[int] | None,
     ) -> np.ndarray:
         """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
         batch, what plain decoding would have to give to end as soon."""
         chances = self.acceptance.chances(self.largest)
-        if not self._had_peers:  # by the depth of its drafts
+        if not self._had_peers and looked_up[0] is None:  # by the depth of its drafts
             return chain_tokens(chances)
-        usual = self.acceptance.rate
-        rates = [row.rate(usual) if can else 0.0 for row, can in zip(rows, has, strict=True)]
-        tokens = chain_tokens(chances, rates)
-        self._shares = np.ones(len(tokens))
-        if left is not None:
-            alike = np.minimum(chances * fmean(rates) / max(chances[0], 1e-9), 0.999)
-            rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
-            self._shares = rounds[0] / rounds / chain_tokens(alike)
-        return tokens * self._shares
+        # Deep tokens are verified where those before them were right, in the better rows.
+        shape, usual = np.minimum(chances / max(chances[0], 1e-9), 1.0), self.acceptance.rate
+        lines = np.zeros((len(rows), self.largest))
+        for line, row, can, ready in zip(lines, rows, may, looked_up, strict=True):
+            if ready is not None:
+                line[: len(ready)] = ready
+            elif can:
+                line[:] = row.rate(usual) * shape
+        if left is None:
+            self._shares = np.ones(1 + self.largest)
+            return chain_tokens(lines)
+        weights = np.ones(len(rows))
+        if any(ready is not None for ready in looked_up):  # such rows differ in what they gain
+            ends = np.array(left) / [row.speed for row in rows]
+            weights = (ends / ends.max()) ** SLOWEST
+        weights /= weights.sum()
+        alike = np.minimum(weights @ lines, 0.999)
+        rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
+        self._shares = rounds[0] / rounds / chain_tokens(alike)
+        return chain_tokens(lines, weights) * self._shares
 
     def _closed(self, left: Sequence[int] | None) -> Sequence[int] | None:
         """Returns `left` of rows that end together, since no requests come and go."""
@@ -520,15 +524,13 @@ class AdaptiveDraftLength(DraftLength):
             if entry[0] in self._rows or entry[1]
         ]
         for row, many, right in entries:
-            state = RowState.beginning(self.acceptance.experience, True)
+            state = RowState(self.acceptance.experience)
             self._rows.setdefault(row, state).observe(many, right)
-        self._is_whole = bool(self._size) and all(
-            self._size == many == right for _, many, right in entries
-        )
+        entries = [entry for entry in entries if self._rows[entry[0]].is_drafted]
         known = [self._rows[row].known for row, _, _ in entries]
         self.acceptance.observe([item[1] for item in entries], [item[2] for item in entries], known)
 
     def _end(self, row: int) -> None:
         """A row has gone; what its last round gave is not known."""
         state = self._rows.pop(row)
-        state.prompts.end(state.output + state.last)
+        state.known.end(state.output + state.last)

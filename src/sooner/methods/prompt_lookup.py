@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -31,7 +33,8 @@ class PromptLookup(Method):
         num_draft_tokens: draft tokens a round, or `"auto"` for the number that measurably pays with
             as many rows as there are, which may be none.
         max_draft_tokens: upper limit for `"auto"`.
-        max_ngram: longest n-gram looked for; shorter ones are tried next, down to `min_ngram`.
+        max_ngram: longest n-gram looked for; shorter ones are tried next, down to `min_ngram`. Of
+            several places, the one that matches most tokens before it is taken.
         min_ngram: shortest n-gram that may match.
 
     Raises:
@@ -39,7 +42,7 @@ class PromptLookup(Method):
     """
 
     num_draft_tokens: int | Literal["auto"] = option("auto", 1)
-    max_draft_tokens: int = option(16, 1)
+    max_draft_tokens: int = option(32, 1)
     max_ngram: int = option(3, 1)
     min_ngram: int = option(1, 1)
     name: ClassVar[str] = "prompt-lookup"
@@ -83,23 +86,33 @@ class LookupDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if self.drafted:
             self.draft_length.observe_round(outcome, self.drafted, self.round)
-        matches = self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
-        self.drafted, self.round = plan_round(self.draft_length, self.context, outcome, matches)
+        looked_up = self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
+        self.drafted, self.round = plan_round(self.draft_length, self.context, outcome, looked_up)
         sizes = zip(self.lookup.drafts, self.drafted, strict=True)
         drafts = [draft[:size] for draft, size in sizes]
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
 
 
+MAX_MATCH = 32
+"""Tokens of a match from which on a longer one counts the same."""
+MAX_PLACES = 16
+"""Latest places of an n-gram that are compared."""
+
+
 class NgramIndex:
-    """Where each n-gram of a growing token list last ended; a look-up costs one dictionary access
-    for each n."""
+    """Where the end of a growing token list stood before.
+
+    Places are found by the n-grams of some sizes, in one dictionary access for each size, and
+    those that the text goes on to match further back are preferred.
+    """
 
     def __init__(self, shortest: int, longest: int, tokens: list[int]) -> None:
         self.sizes = range(longest, shortest - 1, -1)
         self.tokens: list[int] = []
-        self._last: dict[tuple[int, ...], int] = {}
-        self._before: dict[tuple[int, ...], int] = {}
+        self._last: dict[tuple[int, ...], int] = {}  # where each n-gram ends
+        # For each size, and each end in the text: where the n-gram that ends there ended before.
+        self._before = {size: [0] for size in self.sizes}
         self.extend(tokens)
 
     def extend(self, tokens: list[int]) -> None:
@@ -107,24 +120,86 @@ class NgramIndex:
         for token in tokens:
             self.tokens.append(token)
             end = len(self.tokens)
-            for size in self.sizes:
-                if size <= end:
-                    gram = tuple(self.tokens[end - size :])
-                    if gram in self._last:
-                        self._before[gram] = self._last[gram]
+            for size, before in self._before.items():
+                gram = tuple(self.tokens[end - size :]) if size <= end else ()
+                before.append(self._last.get(gram, 0))
+                if gram:
                     self._last[gram] = end
 
-    def continuation(self, limit: int) -> list[int]:
-        """Returns what follows the latest earlier match of the longest n-gram, `limit` tokens: a
-        match that reaches the end of the text is read on into the draft itself."""
+    def draft(self, limit: int) -> tuple[list[int], int]:
+        """Returns `limit` tokens that followed the place which matches most tokens before the end,
+        the latest of several, and how many it matches (at most `MAX_MATCH`).
+
+        A match that reaches the end of the text is read on into the draft itself.
+        """
+        start, length = self._match()
+        if not length or limit < 1:
+            return [], 0
+        return list(islice(cycle(self.tokens[start : start + limit]), limit)), length
+
+    def _match(self) -> tuple[int, int]:
+        best = (0, 0)
         for size in self.sizes:
-            if size > len(self.tokens):
-                continue
-            gram = tuple(self.tokens[len(self.tokens) - size :])
-            if (start := self._before.get(gram)) is not None:
-                limit = max(limit, 0)
-                return list(islice(cycle(self.tokens[start : start + limit]), limit))
-        return []
+            place = len(self.tokens)
+            for _ in range(MAX_PLACES):
+                place = self._before[size][place]
+                if not place:
+                    break
+                if (length := self._length(place, size)) > best[1]:
+                    best = place, length
+            if best[1]:
+                break
+        return best
+
+    def _length(self, place: int, known: int) -> int:
+        """Returns how many tokens before `place` are those before the end; `known` of them are."""
+        behind = len(self.tokens) - place
+        for start in range(place - known - 1, max(place - MAX_MATCH, 0) - 1, -1):
+            if self.tokens[start] != self.tokens[start + behind]:
+                break
+            known += 1
+        return known
+
+
+MATCH_LENGTHS = (1, 2, 3, 4, 6, 8, 16, MAX_MATCH)
+"""Longest match of each class whose acceptance is counted."""
+MATCH_CHANCES = (0.3, 0.5, 0.65, 0.75, 0.8, 0.88, 0.93, 0.97)
+"""Chance that the token behind a match of each class is right, before any was seen: about as often
+as in answers of SmolLM2-135M-Instruct to questions, texts to be copied and to be summarised."""
+MATCH_WEIGHT, MATCH_MEMORY = 12.0, 0.95
+"""Tokens' worth of belief in these, and weight that tokens keep with each later one."""
+
+
+class MatchAcceptance:
+    """How often the token behind a match is right, by how many tokens match.
+
+    Long matches are copies, short ones are chance. A draft's second token lies behind a match that
+    is longer by one, and so on. What was looked up is compared with what was generated whether it
+    was drafted or not, so that no draft has to be tried to learn what it is worth.
+    """
+
+    def __init__(self) -> None:
+        self._right, self._seen = [0.0] * len(MATCH_LENGTHS), [0.0] * len(MATCH_LENGTHS)
+
+    def observe(self, draft: Sequence[int], length: int, new: Sequence[int]) -> None:
+        """Records that behind a match of `length` tokens, after which `draft` was looked up, `new`
+        was generated."""
+        for depth, (token, right) in enumerate(zip(draft, new, strict=False)):
+            kind = bisect_left(MATCH_LENGTHS, min(length + depth, MAX_MATCH))
+            self._right[kind] = MATCH_MEMORY * self._right[kind] + (token == right)
+            self._seen[kind] = MATCH_MEMORY * self._seen[kind] + 1
+            if token != right:
+                break
+
+    def chances(self, length: int, count: int) -> np.ndarray:
+        """Returns the chance of each of `count` tokens behind a match of `length` that it is right
+        where those before it are, `[count]`."""
+        known = [
+            (right + MATCH_WEIGHT * chance) / (seen + MATCH_WEIGHT)
+            for right, seen, chance in zip(self._right, self._seen, MATCH_CHANCES, strict=True)
+        ]
+        matches = np.minimum(length + np.arange(count), MAX_MATCH)
+        return np.array(known)[np.searchsorted(MATCH_LENGTHS, matches)]
 
 
 class KnowsTrees(Protocol):
@@ -165,6 +240,15 @@ NONE = -1
 """No token that was found."""
 
 
+@dataclass
+class RowLookup:
+    """The text of a row, the draft that was looked up in it, and the tokens that it matched."""
+
+    text: NgramIndex
+    draft: list[int] = field(default_factory=list)
+    match: int = 0
+
+
 class LookupDrafts:
     """Looks up the drafts of rows of a batch (Saxena 2023).
 
@@ -174,7 +258,7 @@ class LookupDrafts:
         sizes: of the shortest and of the longest n-gram that may match.
 
     Attributes:
-        drafts: of each row, of the last round.
+        acceptance: of all rows.
     """
 
     def __init__(
@@ -183,40 +267,52 @@ class LookupDrafts:
         prediction: Sequence[int] = (),
         sizes: tuple[int, int] = NGRAMS,
     ) -> None:
-        # Behind the prediction the prompt's end again, so that its n-grams match where it begins.
-        self._texts = [
-            NgramIndex(
-                *sizes, [*prompt, *prediction, *prompt[-sizes[1] :]] if prediction else prompt
+        self.acceptance = MatchAcceptance()
+        # Behind the prediction the prompt's end again, which matches where the prediction begins.
+        self._rows = [
+            RowLookup(
+                NgramIndex(
+                    *sizes, [*prompt, *prediction, *prompt[-MAX_MATCH:]] if prediction else prompt
+                )
             )
             if prompt is not None
             else None
             for prompt in prompts
         ]
-        self.drafts: list[list[int]] = []
 
     @property
     def rows(self) -> int:
-        return len(self._texts)
+        return len(self._rows)
+
+    @property
+    def drafts(self) -> list[list[int]]:
+        """What was looked up for each row."""
+        return [[] if row is None else row.draft for row in self._rows]
 
     def select_rows(self, rows: Sequence[int]) -> None:
-        self._texts = [self._texts[row] for row in rows]
+        self._rows = [self._rows[row] for row in rows]
 
     def merge(self, other: LookupDrafts) -> None:
-        self._texts += other._texts
+        self._rows += other._rows
 
-    def look_up(self, outcome: Outcome, largest: int, processing: Processing) -> list[int]:
-        """Find the next draft of each row, at most `largest` tokens; returns how many each has."""
-        self.drafts = []
-        lines = zip(self._texts, outcome.new, outcome.budget, strict=True)
-        for row, (text, new, budget) in enumerate(lines):
-            draft: list[int] = []
-            if text is not None:
-                text.extend(new)
-                draft = text.continuation(min(largest, budget - 1))
-                chain = range(-1, len(draft) - 1)
-                draft = draft[: len(allowed_nodes(processing, row, draft, chain))]
-            self.drafts.append(draft)
-        return [len(draft) for draft in self.drafts]
+    def look_up(
+        self, outcome: Outcome, largest: int, processing: Processing
+    ) -> list[np.ndarray | None]:
+        """Find the next draft of each row, at most `largest` tokens; returns the chance of each of
+        its tokens, `[tokens]`, and `None` for rows that have other drafts."""
+        entries = zip(self._rows, outcome.new, outcome.budget, strict=True)
+        for number, (row, new, budget) in enumerate(entries):
+            if row is None:
+                continue
+            self.acceptance.observe(row.draft, row.match, new)
+            row.text.extend(new)
+            row.draft, row.match = row.text.draft(min(largest, budget - 1))
+            chain = range(-1, len(row.draft) - 1)
+            row.draft = row.draft[: len(allowed_nodes(processing, number, row.draft, chain))]
+        return [
+            None if row is None else self.acceptance.chances(row.match, len(row.draft))
+            for row in self._rows
+        ]
 
     def merge_into(self, tree: Tree, sizes: Sequence[int]) -> Tree:
         """Returns a model's chains, and those that were looked up of other rows, without
