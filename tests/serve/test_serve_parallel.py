@@ -70,7 +70,7 @@ def test_requests_in_sequence_share_a_process(parallel: Running, texts: list[str
     pid = process_of(parallel).pid
     responses = [parallel.chat(**question) for question in QUESTIONS]
     assert [response.choices[0].message.content for response in responses] == texts
-    assert drafts_of(responses[0])["num_accepted_draft_tokens"] > 0
+    wait_for(lambda: accepted(parallel, texts[0]) > 0)  # a busy machine's draft may come too late
     assert drafts_of(responses[3])["num_draft_tokens"] == 0
     assert process_of(parallel).pid == pid
 
