@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sooner.engine.stats.run import APPROXIMATE, EXACT
 from sooner.generation import generate
-from sooner.methods import Method
+from sooner.methods import Autoregressive, Method
 from sooner.models import adapt
 from sooner.parity import reference_run
 from sooner.registry import choices
@@ -26,7 +26,7 @@ from sooner.tasks.registry import build_method, plan_threads
 from sooner.tasks.settings import CaptionSettings
 
 from . import hf_arms
-from .caption_settings import FIXED, HF, LOSSY, SIMULATED, TRAINED, CaptionBenchSettings
+from .caption_settings import COMPILED, FIXED, HF, LOSSY, SIMULATED, TRAINED, CaptionBenchSettings
 from .clips import Clips, find_clips
 from .fidelity import acceptance_ratio
 from .prediction import predicted_speedup
@@ -205,6 +205,7 @@ class CaptionBench:
             clip.inputs,
             method,
             prefill=self.pruner(name),
+            compile=name == COMPILED,
             seed=self.settings.seed + index,  # of what the criterion `random` keeps
             on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
             max_new_tokens=clip.max_new_tokens,
@@ -252,6 +253,8 @@ class CaptionBench:
         if name in TRAINED:  # of a fixed size, so that nothing is learnt from run to run
             method: Method = self._once(name, TRAINED[name].method)
             return method
+        if name == COMPILED:
+            return Autoregressive()
         alone = replace(self.pair)  # with nothing learnt: no run may depend on those before it
         return build_method(self.caption_settings(name), alone, clip.draft_inputs)
 

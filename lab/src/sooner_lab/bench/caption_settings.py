@@ -70,6 +70,8 @@ BASELINES = tuple(
     for name, entry in choices().items()
     if name not in ARMS and entry.draft_model != "head"  # heads are trained for one model
 )
+COMPILED = "plain-compiled"
+"""Plain decoding whose forwards `torch.compile` has made, which takes a minute or so beforehand."""
 LOSSY = {
     "fastv": "FastV",
     "sparse-vlm": "SparseVLM",
@@ -78,7 +80,7 @@ LOSSY = {
 }
 """Plain decoding of a target that a class of `sooner.sparse.pruning` prunes: approximate, so judged
 by acceptance instead of parity."""
-KNOWN = (*ARMS, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)
+KNOWN = (*ARMS, COMPILED, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")
 """Arms that the simulator of `sooner_lab.theory` models."""
 FIXED = ("speculative", "onsd")

@@ -19,7 +19,7 @@ from sooner.tasks.loading import ModelPair, load_pair
 from .. import hf_arms
 from ..goals import goal, worst
 from ..run import Arm, ArmSamples, Data, Keep, Progress, Recorder, TimedRun, measure, quotient, row
-from .settings import DEFAULT, DRAFTED, FIXED, HF, ONE_ROW, RealSettings
+from .settings import COMPILED, DEFAULT, DRAFTED, FIXED, HF, ONE_ROW, RealSettings
 from .texts import WORKLOADS, Prompt
 
 PLAIN_GATE, COPY_GATE, OVER_HF_GATE, PREDICTION_GATE = 0.97, 2.9, 1.4, 3.0
@@ -138,7 +138,7 @@ class RealBench:
         method, arrivals = self._method(name, index), []
         begin = time.perf_counter()
         made = sooner.generate(
-            self.model, inputs, method, **options,
+            self.model, inputs, method, **options, compile=name == COMPILED,
             on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
         )  # fmt: skip
         seconds, stats = time.perf_counter() - begin, made.stats
@@ -149,7 +149,7 @@ class RealBench:
 
     def _method(self, name: str, index: int) -> sooner.Method:
         """Return a new method, which has learnt nothing."""
-        if name == "plain":
+        if name in ("plain", COMPILED):
             return sooner.Autoregressive()
         if name == "speculative":
             return sooner.Speculative(self.pair.draft.model)  # type: ignore[union-attr]

@@ -18,6 +18,8 @@ HF = ("hf", "hf-prompt-lookup", "hf-assisted")
 DEFAULT = ("prompt-lookup", "speculative", "prediction")
 """Arms as they are built without options."""
 FIXED_ARMS = tuple(f"prompt-lookup-{count}" for count in FIXED)
+COMPILED = "plain-compiled"
+"""Plain decoding whose forwards `torch.compile` has made; not in a run that does not name it."""
 ARMS = ("plain", *HF, *DEFAULT, *FIXED_ARMS)
 ONE_ROW = ("hf-prompt-lookup", "hf-assisted")
 """Arms that transformers runs with one row alone."""
@@ -46,7 +48,7 @@ class RealSettings(BenchSettings):
     model: str = option("smollm2", metavar="ID_OR_PATH")
     draft: str | None = option(None, metavar="ID_OR_PATH")
     workloads: tuple[str, ...] = names("workload", WORKLOADS)
-    arms: tuple[str, ...] = names("arm", ARMS, "plain")
+    arms: tuple[str, ...] = names("arm", (*ARMS, COMPILED), "plain", default=ARMS)
     rows: tuple[int, ...] = numbers("--rows", (1, 8))
     prompts: int = option(2, 1)
     repeats: int = option(1, 1)
