@@ -44,7 +44,7 @@ def revision() -> Revision:
 
 def versions() -> dict[str, str | None]:
     """Returns the versions of Python and of the packages that decide what comes out."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **{name: installed(name) for name in PACKAGES}}
 
 
 def _git(*arguments: str) -> str | None:
@@ -57,7 +57,8 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.rstrip("\n")
 
 
-def _version(name: str) -> str | None:
+def installed(name: str) -> str | None:
+    """Returns the version of a package; `None` if it is not there."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ import typer
 from .. import __version__
 from ..errors import SoonerError
 from ..plugins import LAB, WEIGHTS
+from ..provenance import installed
 
 
 def doctor(
@@ -40,9 +41,7 @@ def doctor(
         ("extras", extras()),
     ):
         typer.echo(title)
-        width = max((len(name) for name, _ in rows), default=0)
-        for name, status in rows:
-            typer.echo(f"  {name:<{width}}  {status}")
+        print_table(rows, "  ")
 
 
 def print_models(path: Path | None) -> None:
@@ -59,21 +58,24 @@ def print_models(path: Path | None) -> None:
     if path is not None:
         rows = [asdict(entry) | {"installed": entry.model_type in here} for entry in entries]
         write_json({"transformers": seen_with(), "types": rows}, path)
+    absent = f"of transformers {seen_with()}, not of the one here"
     table = [("model_type", "status", "adapter", "trees", "reason")]
     for entry in entries:
-        absent = f"of transformers {seen_with()}, not of the one here"
         reasons = [entry.reason, "" if entry.model_type in here else absent]
-        trees = "yes" if entry.trees else "no"
-        reason = "; ".join(filter(None, reasons))
-        table.append((entry.model_type, entry.status, entry.adapter, trees, reason))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        typer.echo("  ".join(cells).rstrip())
+        row = entry.model_type, entry.status, entry.adapter, "yes" if entry.trees else "no"
+        table.append((*row, "; ".join(filter(None, reasons))))
+    print_table(table)
     for name in sorted(here - {entry.model_type for entry in entries}):
         typer.echo(f"{name}: not tried; transformers {seen_with()} did not have it")
     counts = Counter(entry.status for entry in entries)
     typer.echo(", ".join(f"{counts[name]} {name}" for name in ("exact", "words only", "refused")))
+
+
+def print_table(rows: Sequence[tuple[str, ...]], indent: str = "") -> None:
+    """Print columns of texts."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo(indent + "  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 Rows = list[tuple[str, str]]
@@ -100,9 +102,8 @@ def devices() -> Rows:
     ]
     for index in range(torch.cuda.device_count()):
         properties: Any = torch.cuda.get_device_properties(index)
-        rows.append(
-            (f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
-        )
+        size = f"{properties.total_memory / 2**30:.0f} GiB"
+        rows.append((f"cuda:{index}", f"{properties.name}, {size}"))
     if torch.cuda.device_count() == 0:
         rows.append(("cuda", "no device; everything runs on the CPU"))
     return rows
@@ -141,21 +142,8 @@ def requirements(whole: str) -> list[tuple[str, str | None]]:
         lines = importlib.metadata.requires(whole) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    names = []
-    for line in lines:
-        name = re.match(r"[\w.-]+", line)
-        extra = re.search(r"""extra\s*==\s*['"]([\w-]+)""", line)
-        if name:
-            names.append((name.group(), extra.group(1) if extra else None))
-    return names
-
-
-def installed(name: str) -> str | None:
-    """Returns the version of a package, or `None`."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    matches = (re.match(r"""([\w.-]+)(?:.*extra *== *['"]([\w-]+))?""", line) for line in lines)
+    return [(match[1], match[2]) for match in matches if match is not None]
 
 
 def _safely(look: Callable[[], Rows]) -> Rows:
