@@ -43,7 +43,7 @@ def test_text_is_streamed_and_summed_up(
     (record,) = records(output)
     assert done.out == record["text"] + "\n"
     assert record["file"] == str(clip)
-    for phrase in ("12 tokens", "tokens/s", "mode: exact", "acceptance:", "speed-up:",
+    for phrase in ("tokens: 12", "tokens per second:", "mode: exact", "acceptance:", "speed-up:",
                  "parity: identical"):  # fmt: skip
         assert phrase in done.err
     assert "loading models" in done.err

@@ -52,7 +52,7 @@ def test_a_picture_with_its_settings(imagine: Run, painter: list[object], tmp_pa
     done = imagine(PROMPT, *painter, "--seed", 7, "--compare", "-o", path)
     assert done.code == 0
     assert done.out == f"{path}\n"
-    for phrase in ("drawing", "16 codes", "NFE", "step compression", "mode: exact", "seed: 7",
+    for phrase in ("drawing", "tokens: 16", "nfe:", "step compression:", "mode: exact", "seed: 7",
                  "speed-up:", "parity: identical"):  # fmt: skip
         assert phrase in done.err
     story = report(path)

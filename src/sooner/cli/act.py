@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -225,51 +225,33 @@ def rollout(
 
 def action_lines(action: Any) -> Iterator[Line]:
     """Yields how one action was decoded."""
-    yield (
-        f"{1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {action.stats.nfe} forwards, "
-        f"method: {action.method}, mode: {action.mode}, acceptance: "
-        f"{action.stats.mean_acceptance_length:.2f} tokens a step",
-        "",
-    )
-    yield from _distances(action.as_dict(), action.names)
-    if action.clipped.any():
-        yield "said ids that are no action; they were read as the nearest", "yellow"
+    record = {**action.as_dict(), "tokens": action.ids.size}
+    yield figures(record, "seconds", "tokens", "forwards", "method", "mode"), ""
+    yield figures(record, "acceptance_length"), ""
+    yield from _distances(record)
+    if record["clipped"]:
+        yield "some ids are no action; they were read as the nearest", "yellow"
 
 
 def rollout_lines(record: dict[str, Any]) -> Iterator[Line]:
     """Yields a rollout in a few lines."""
-    low, high = record["interval"]
-    done = sum(episode["success"] for episode in record["episodes"])
-    yield (
-        f"success: {done} of {len(record['episodes'])} ({record['success_rate']:.0%}, 95 % "
-        f"interval {low:.0%} to {high:.0%})",
-        "bold",
-    )
-    if len(record["environments"]) > 1:
-        yield ", ".join(f"{name} {rate:.0%}" for name, rate in record["environments"].items()), ""
-    yield (
-        f"{record['actions']} actions, {record['actions_per_second']:.1f} actions/s, a call "
-        f"{record['p50_ms']:.0f} ms (p95 {record['p95_ms']:.0f}, p99 {record['p99_ms']:.0f}), "
-        f"calls: {figures(record['methods'])}, mode: {record['mode']}, acceptance: "
-        f"{record['mean_acceptance_length']:.2f} tokens a step",
-        "",
-    )
-    yield from _distances(record, record["names"])
+    yield figures(record, "success_rate", "interval", "environments"), "bold"
+    yield figures(record, "actions", "actions_per_second", "p50_ms", "p95_ms", "p99_ms"), ""
+    yield figures(record, "methods", "mode", "mean_acceptance_length"), ""
+    yield from _distances(record)
     for episode in record["episodes"]:
-        if episode["film"]:
-            yield f"film '{episode['film']}'", "dim"
+        yield figures(episode, "film"), "dim"
 
 
-def _distances(record: dict[str, Any], names: Sequence[str] | None) -> Iterator[Line]:
-    """Yields mean and largest distances of each dimension, in its unit and in bins."""
-    for key, text in (
-        ("deviation", "drafts accepted, from the policy's choices"),
-        ("from_exact", "actions, from the exact ones"),
-    ):
-        if (distance := record[key]) is not None:
-            parts = []
-            for i, mean in enumerate(distance["mean"]):
-                name = names[i] if names is not None else str(i)
-                bins = f"{distance['mean_bins'][i]:.1f}/{distance['max_bins'][i]:.0f}"
-                parts.append(f"{name} {mean:.3g}/{distance['max'][i]:.3g} ({bins})")
-            yield f"{text}, mean/max (in bins): {', '.join(parts)}", "yellow"
+def _distances(record: dict[str, Any]) -> Iterator[Line]:
+    """Yields distances from the policy's choices and from the exact actions, for each dimension."""
+    for name in ("deviation", "from_exact"):
+        if (distance := record[name]) is not None:
+            dims = record["names"] or map(str, range(len(distance["mean"])))
+            columns = (distance[key] for key in ("mean", "max", "mean_bins", "max_bins"))
+            parts = [
+                f"{dim} {mean:.3g}/{largest:.3g} ({mean_bins:.1f}/{max_bins:.0f})"
+                for dim, mean, largest, mean_bins, max_bins in zip(dims, *columns, strict=True)
+            ]
+            title = name.replace("_", " ")
+            yield f"{title}, mean/max (in bins): {', '.join(parts)}", "yellow"

@@ -15,7 +15,7 @@ from ..checks import option
 from ..interrupts import unbroken
 from ..tasks.settings import CaptionSettings
 from . import BAD, INTERRUPTED, options
-from .display import DRAFTED, Display, Line, Tally, comparison_line, figures
+from .display import Display, Line, Tally, comparison, figures
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
@@ -158,48 +158,16 @@ class _Job:
                 self.records.add(record)
             self.tally.done += 1
         display.notes(record["notes"])
-        display.lines(summary(record, display.out.is_terminal))
+        display.lines(summary(record))
         return True
 
 
-def summary(record: dict[str, Any], is_tinted: bool) -> Iterator[Line]:
+def summary(record: dict[str, Any]) -> Iterator[Line]:
     """Yields what a record says about speed and exactness."""
-    drafted = f" ({DRAFTED}: drafted)" if is_tinted and record["acceptance"] > 1 else ""
-    yield (
-        f"{record['tokens']} tokens, {record['tokens_per_second']:.1f} tokens/s, method: "
-        f"{record['method']}, mode: {record['mode']}, acceptance: "
-        f"{record['acceptance']:.2f} tokens a step{drafted}",
-        "",
-    )
-    if record["prefill"] is not None:
-        style = "yellow" if record["mode"] == "approximate" else ""
-        name, *rest = record["prefill"].items()
-        yield f"prefill: {name[1]}, {record['mode']}, {figures(dict(rest))}".rstrip(", "), style
+    yield figures(record, "tokens", "tokens_per_second", "method", "mode", "acceptance"), ""
+    yield figures(record, "prefill"), "yellow" if record["mode"] == "approximate" else ""
     if "plain" in record:
-        yield _comparison(record)
-    seconds = {name: took for name, took in record["seconds"].items() if took >= 0.005}
-    frames = f"{record['frames']} of {record['video']['frames']} frames"
-    yield f"{frames}; seconds: {figures(seconds)}", "dim"
+        yield comparison(record)
+    yield figures(record, "frames", "seconds"), "dim"
     if record["finish"] == "length":
         yield f"cut after {record['tokens']} tokens; see --max-new-tokens", "yellow"
-
-
-def _comparison(record: dict[str, Any]) -> Line:
-    parity, agreement, gain, style = record["parity"], record["agreement"], None, None
-    if agreement is not None:
-        note, style = "not claimed (approximate), ", "yellow"
-        note += f"{agreement['equal_tokens']:.0%} of the tokens equal, "
-        note += f"{'same' if agreement['next_token'] else 'another'} first token"
-    elif parity is None:
-        note, style = "not defined under sampling (same distribution, other draws)", ""
-    else:
-        note = parity["verdict"]
-        if note != "identical":
-            note += f" (token {parity['divergence']}, top-2 gap {parity['top2_gap']})"
-    if record["decode_speedup"] is not None:
-        gain = (
-            f"{record['e2e_speedup']:.2f}x from the file to the text, "
-            f"{record['decode_speedup']:.2f}x decoding alone (plain: "
-            f"{record['plain']['tokens_per_second']:.1f} tokens/s)"
-        )
-    return comparison_line(gain, f"parity: {note}", style)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ..checks import option
 from ..errors import SoonerError, reason_of
 
 Line = tuple[str, str]
@@ -38,16 +40,19 @@ STAGES = {
 }
 
 
+@dataclass
 class Display:
     """Live progress on a terminal; plain lines where there is none.
 
-    Args:
-        quiet: show the text alone.
-        debug: let unexpected errors through, and the libraries' own warnings and progress.
+    Attributes:
+        quiet: no progress, no summary.
+        debug: show tracebacks and decisions.
     """
 
-    def __init__(self, quiet: bool = False, debug: bool = False) -> None:
-        self.quiet, self.debug = quiet, debug
+    quiet: bool = option(False, names=("--quiet", "-q"))
+    debug: bool = False
+
+    def __post_init__(self) -> None:
         self.out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self.err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._progress: Progress | None = None
@@ -62,7 +67,8 @@ class Display:
     def lines(self, lines: Iterable[Line]) -> None:
         """Writes lines of a summary, indented."""
         for text, style in lines:
-            self.line(f"  {text}", style)
+            if text:
+                self.line(f"  {text}", style)
 
     def notes(self, notes: Iterable[str]) -> None:
         """Writes what a user should know about a result."""
@@ -163,34 +169,46 @@ def hush() -> None:
     transformers.logging.disable_progress_bar()
 
 
-def figures(values: Mapping[str, Any]) -> str:
-    """Returns names and values in a line, such as `layers 28, recall 0.98`, without those that are
-    `None` or empty."""
-    parts = []
-    for name, value in values.items():
-        if value is None or value in ([], {}):
-            continue
-        text = f"{value:.3g}" if isinstance(value, float) else str(value)
-        if isinstance(value, list):
-            text = "; ".join(map(str, value))
-        parts.append(f"{name.replace('_', ' ')} {text}")
-    return ", ".join(parts)
-
-
-def comparison_line(gain: str | None, note: str, style: str | None = None) -> Line:
-    """Returns how a method compares with plain decoding.
-
-    Args:
-        gain: the speed-up; `None` where none may be claimed.
-        note: on parity, such as `parity: identical`.
-        style: of the line; by default what the verdict at the note's end asks for.
+def figures(values: Mapping[str, Any], *names: str) -> str:
+    """Returns names and values in a line, such as `layers: 28, recall: 0.98`, without those that
+    are `None` or empty; of `names`, or all.
     """
-    if style is None:
-        word = note.partition("parity: ")[2].split(" ")[0]
-        style = {"identical": "bold green", "tie": "yellow"}.get(word, "bold red")
-    if gain is None:
-        return f"{note}; no speed-up is claimed", style
-    return f"speed-up: {gain}, {note}", style
+    parts = {name: values.get(name) for name in names or values}
+    shown = {name: item for name, item in parts.items() if item not in (None, [], {}, "")}
+    return ", ".join(f"{name.replace('_', ' ')}: {_figure(item)}" for name, item in shown.items())
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else f"{value:.0f}"
+    if isinstance(value, Mapping):
+        return f"({figures(value)})"
+    return "; ".join(map(_figure, value)) if isinstance(value, list) else str(value)
+
+
+SPEEDUPS = {"e2e_speedup": "end to end", "draw_speedup": "drawing", "decode_speedup": "decoding"}
+
+
+def comparison(record: Mapping[str, Any]) -> Line:
+    """Returns how a method compares with plain decoding: speed-ups, where they may be claimed,
+    parity, and the style that the verdict asks for.
+    """
+    from ..parity import Parity
+
+    parity, agreement = record["parity"], record.get("agreement") or {}
+    if isinstance(parity, Mapping):
+        parity = str(Parity(**parity))
+    elif parity is None:
+        parity = f"not defined between samples or distributions (mode: {record['mode']})"
+    speeds = [
+        f"{record[name]:.2f}x {words}"
+        for name, words in SPEEDUPS.items()
+        if record.get(name) is not None
+    ]
+    speed = f"speed-up: {', '.join(speeds)}" if speeds else "no speed-up is claimed"
+    is_bug = record["mode"] == "exact" and parity.startswith(("bug", "differs"))
+    style = "bold green" if parity == "identical" else "bold red" if is_bug else "yellow"
+    return ", ".join(filter(None, [speed, f"parity: {parity}", figures(agreement)])), style
 
 
 class Tally:
@@ -215,20 +233,16 @@ class Tally:
         try:
             with self.display.job():
                 yield
-        except SoonerError as error:
-            self.fail(str(error))
         except BrokenPipeError:
             raise  # nobody reads any more
         except Exception as error:
-            if self.display.debug:
-                raise
-            message = f"{type(error).__name__}: {reason_of(error)}"
-            self.fail(f"{name}: {message} (--debug shows where)")
-
-    def fail(self, line: str) -> None:
-        """Show and count an error."""
-        self.failed += 1
-        self.display.error(line)
+            line = str(error)
+            if not isinstance(error, SoonerError):
+                if self.display.debug:
+                    raise
+                line = f"{name}: {type(error).__name__}: {reason_of(error)} (--debug shows where)"
+            self.failed += 1
+            self.display.error(line)
 
     def skip(self, what: str) -> None:
         """Count an input whose result is there already."""

@@ -24,10 +24,6 @@ import typer
 
 from ..checks import Range, described, field_types
 from ..errors import SoonerError, reason_of, unknown
-from .display import Display
-
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
 
 METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
 
@@ -63,8 +59,7 @@ Group = tuple[Any, Fields]
 
 
 def from_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with options instead of its parameters that are dataclasses, and with
-    `--quiet` and `--debug` instead of one that is a `Display`.
+    """Returns the command with options instead of its parameters that are dataclasses.
 
     A field that is a dataclass stands for its own fields. Of options with the same name the first
     counts, for all.
@@ -72,12 +67,8 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: dict[str, inspect.Parameter] = {}
     groups: dict[str, Group] = {}
-    display_name = ""
     for name, parameter in inspect.signature(command).parameters.items():
-        if hints[name] is Display:
-            display_name, switches = name, {"quiet": Quiet, "debug": Debug}
-            parameters |= {key: keyword(key, hint, False) for key, hint in switches.items()}
-        elif (group := _group(hints[name])) is None:
+        if (group := _group(hints[name])) is None:
             parameters[name] = parameter.replace(annotation=hints[name])
         else:
             groups[name] = group
@@ -91,8 +82,6 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
         if inputs.get("debug"):
             log_decisions()
         made = {name: _build(*group, inputs, ctx) for name, group in groups.items()}
-        if display_name:
-            made[display_name] = Display(inputs["quiet"], inputs["debug"])
         command(**made, **{name: inputs[name] for name in plain})
 
     return with_parameters(run, parameters.values())

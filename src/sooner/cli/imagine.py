@@ -18,7 +18,7 @@ from ..interrupts import unbroken
 from ..io import check_writable
 from ..tasks.imagine.settings import ImagineSettings, fresh_seed
 from . import BAD, BUG, DONE, INTERRUPTED, options
-from .display import Display, Line, Tally, comparison_line, figures
+from .display import Display, Line, Tally, comparison, figures
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SUFFIX = {"image": ".png", "video": ".mp4"}
 RECORDS, SAMPLE = "records.jsonl", "sample"
 DRAWS = ("draw", "compare")
-SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,22 +154,21 @@ def imagine(*, request: ImagineJob, display: Display) -> None:
     settings = request.settings
     if settings.seed is None:  # so that a name can be made of it before anything is loaded
         settings = replace(settings, seed=fresh_seed())
+    path = request.target(studio.kind, settings.seed)
     if is_clip:
         clip = Path(request.clip or "")
         if request.clip == SAMPLE and not clip.exists():
             clip = miniatures.sample_of("motion")
-        path = request.target(studio.kind, settings.seed)
         probe(clip)  # models load slowly, so the file is looked into first
-        record, _ = studio.make(partial(continue_clip, clip), settings, path)
+        call: Draw = partial(continue_clip, clip)
     else:
         prompt = miniatures.find("image").prompt if request.sample else request.prompt or ""
         if not prompt.strip():
             raise SoonerError("the prompt is empty; say what is to be drawn")
         if settings.given is not None or settings.start:
             raise SoonerError("--given and --start are about clips; use them with --continue")
-        path = request.target(studio.kind, settings.seed)
-        record, _ = studio.make(partial(draw, prompt), settings, path)
-    if is_bug(record):
+        call = partial(draw, prompt)
+    if is_bug(studio.make(call, settings, path)[0]):
         raise typer.Exit(BUG)
 
 
@@ -341,36 +339,8 @@ def numbered(path: Path, count: int) -> list[Path]:
 
 def summary(record: dict[str, Any]) -> Iterator[Line]:
     """Yields what a record says about speed and exactness."""
-    known = [str(record[name]) for name in ("coupling", "jacobi_window") if record.get(name)]
-    how = f"method: {record['method']}" + (f" ({', '.join(known)})" if known else "")
-    how += f", mode: {record['mode']}, seed: {record['seed']}"
-    if record["finish"] != "whole":
-        yield f"{record['tokens']} codes, NFE {record['nfe']}, {how}", ""
-        return
-    pictures = f" ({record['count']} at once)" if record["count"] > 1 else ""
-    seconds = record["seconds"]
-    yield (
-        f"{record['tokens']} codes{pictures}, NFE {record['nfe']}, step compression "
-        f"{record['step_compression']:.2f}x, {record['tokens_per_second']:.0f} codes/s, "
-        f"{sum(seconds.values()):.2f} s",
-        "",
-    )
-    yield how, ""
+    yield figures(record, "tokens", "count", "nfe", "step_compression", "tokens_per_second"), ""
+    yield figures(record, "method", "coupling", "jacobi_window", "mode", "seed"), ""
     if "plain" in record:
-        yield _comparison(record)
-    yield f"seconds: {figures({name: seconds.get(name) for name in SECONDS})}", "dim"
-
-
-def _comparison(record: dict[str, Any]) -> Line:
-    plain, parity, gain, style = record["plain"], record["parity"], None, None
-    if parity is None:
-        note, style = "other draws of the same distribution, so not the same one", ""
-        note = note if record["mode"] == "exact" else "of another distribution: not exact"
-    else:
-        note = f"parity: {parity['verdict']}"
-    if record["draw_speedup"] is not None:
-        seconds = sum(plain["seconds"].values())
-        gain = f"{record['draw_speedup']:.2f}x (plain: NFE {plain['nfe']}, {seconds:.2f} s)"
-    elif parity is not None:
-        note += f" (code {parity['divergence']})"
-    return comparison_line(gain, note, style)
+        yield comparison(record)
+    yield figures(record, "seconds"), "dim"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..miniatures import MADE_UP
-from .display import Display
+from .display import Display, comparison, figures
 
 if TYPE_CHECKING:
     from ..storage import Store
@@ -24,7 +24,7 @@ class PagesDisplay:
 
     def __init__(self, display: Display, texts: Store | None = None) -> None:
         self.display, self.texts = display, texts
-        self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
+        self._tokens, self._seconds = 0, 0.0  # of pages that ended
         self._is_warned = False  # that a miniature knows its own world alone
         self._drafts, self._why = 0, ""  # pages that no model verified
 
@@ -45,11 +45,13 @@ class PagesDisplay:
                     self.display.line(f"    {note}", "yellow")
                 self._is_warned = self._is_warned or MADE_UP in note
             if record.get("compared") is not None:
-                self.display.line(*comparison_line(record["compared"], record["mode"]))
+                line, style = comparison({**record["compared"], "mode": record["mode"]})
+                self.display.line(f"    {line}", style)
         if record["status"] == "DRAFT":
             self._drafts, self._why = self._drafts + 1, record["reason"]
         if record["tokens_per_second"]:
-            self._speeds.append((record["tokens"], record["seconds"]["decode"]))
+            self._tokens += record["tokens"]
+            self._seconds += record["seconds"]["decode"]
         self.display.advance(counts.done + counts.failed, round(counts.expected))
 
     def counts(self, counts: Counts) -> str:
@@ -65,27 +67,10 @@ class PagesDisplay:
         line = self.counts(counts)
         if counts.done:
             line += f"; {counts.pages_per_second:.2f} pages/s"
-        seconds = sum(took for _, took in self._speeds)
-        if seconds:
-            tokens = sum(tokens for tokens, _ in self._speeds)
-            line += f", {tokens / seconds:.0f} tokens/s of decoding"
+        if self._seconds:
+            line += f", {self._tokens / self._seconds:.0f} tokens/s of decoding"
         text = "1 page is a draft" if self._drafts == 1 else f"{self._drafts} pages are drafts"
         return [line, f"{text}: {self._why}"] if self._drafts else [line]
-
-
-def comparison_line(compared: dict[str, Any], mode: str) -> tuple[str, str]:
-    """Returns speed-up and parity of a page, and their style."""
-    parity = compared["parity"]
-    is_same = parity == "identical"
-    style = "bold green" if is_same else "bold red" if mode == "exact" else "yellow"
-    if compared["decode_speedup"] is None:
-        return f"    parity: {parity}; no speed-up is claimed", style
-    return (
-        f"    speed-up: {compared['e2e_speedup']:.2f}x from the page to its text, drafter and all "
-        f"(plain: {compared['plain_seconds']:.2f} s), {compared['decode_speedup']:.2f}x decoding "
-        f"alone, parity: {parity}",
-        style,
-    )
 
 
 def page_line(record: dict[str, Any], counts: Counts) -> str:
@@ -96,15 +81,13 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
         letter if letter.isprintable() else ascii(letter)[1:-1] for letter in record["document"]
     )
     line = f"[{done}/{known(counts)}] {name}{page}: {record['status']}"
-    is_draft = record["status"] == "DRAFT"  # the end of the run says once why
-    if record["reason"] and not is_draft:
+    if record["status"] == "DRAFT":  # the end of the run says once why
+        record = {**record, "reason": None, "tokens": None}
+    if record["reason"]:
         line += f", {record['reason']}"
     if record["status"] == "FAILED":
         return line
-    line += "" if is_draft else f", {record['tokens']} tokens"
-    line += f", {record['regions']} regions, mode: {record['mode']}"
-    if record["mean_acceptance_length"]:
-        line += f", acceptance: {record['mean_acceptance_length']:.2f} tokens a step"
+    line += f", {figures(record, 'tokens', 'regions', 'mode', 'mean_acceptance_length')}"
     return f"{line}, {record['seconds']['e2e']:.2f} s{pace(counts)}"
 
 

@@ -15,7 +15,6 @@ import typer
 from sooner.checks import described
 from sooner.cli.from_settings import (
     Config,
-    Debug,
     is_given,
     keyword,
     parameter,
@@ -23,7 +22,7 @@ from sooner.cli.from_settings import (
     with_parameters,
 )
 
-from .bench_parts import Add, Json, keep_in, read_result, run_bench
+from .bench_parts import Add, Debug, Json, keep_in, read_result, run_bench
 
 PACKAGE = "sooner_lab.bench"
 

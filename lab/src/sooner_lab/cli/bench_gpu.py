@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli.from_settings import Debug
-
-from .bench_parts import Add, Json, keep_in, read_result, run_bench
+from .bench_parts import Add, Debug, Json, keep_in, read_result, run_bench
 
 Sections = Annotated[
     list[str] | None,

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sooner.cli.from_settings import log_decisions
+from sooner.cli.display import Display
+from sooner.cli.from_settings import log_decisions, option_of
 from sooner.errors import SoonerError
 from sooner.io import check_writable
 
@@ -28,6 +29,7 @@ Json = Annotated[
     ),
 ]
 Add = Annotated[bool, typer.Option("--add", help="Keep what --json's FILE has of the other parts.")]
+Debug = Annotated[bool, option_of(Display, "debug")]
 
 WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
