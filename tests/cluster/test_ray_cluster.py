@@ -113,7 +113,7 @@ def test_a_node_that_differs_is_named_before_anything_is_done(paper: Path, tmp_p
         nodes.add(PYTHONPATH=path)
         nodes.wait(2)
         arguments = ["parse", str(paper), "-o", str(tmp_path / "out"), "--drafter", "text-layer"]
-        done = sooner(*arguments, "--ray", nodes.address, **nodes.environment)
+        done = sooner(*arguments, "--ray", "--ray-address", nodes.address, **nodes.environment)
     finally:
         nodes.close()
     assert done.returncode == 2, done.stderr

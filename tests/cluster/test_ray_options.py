@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from sooner.cli.main import main
-from sooner.cli.parse import with_address
-
-
-@pytest.mark.parametrize(
-    ("arguments", "meant"),
-    [
-        (["docs", "--ray"], ["docs", "--ray", "local"]),
-        (["--ray", "docs"], ["--ray", "local", "docs"]),
-        (["--ray", "-o", "out"], ["--ray", "local", "-o", "out"]),
-        (["--ray", "auto", "docs"], ["--ray", "auto", "docs"]),
-        (["--ray", "127.0.0.1:6379"], ["--ray", "127.0.0.1:6379"]),
-        (["--ray", "[::1]:6379"], ["--ray", "[::1]:6379"]),
-        (["--ray", "10.0.0.7"], ["--ray", "10.0.0.7"]),
-        (["--ray", "localhost:port"], ["--ray", "localhost:port"]),
-        (["--ray", "."], ["--ray", "local", "."]),
-        (["--ray", "2024"], ["--ray", "local", "2024"]),
-        (["--ray=head:1", "docs"], ["--ray=head:1", "docs"]),
-        (["--", "--ray"], ["--", "--ray"]),
-        (["docs"], ["docs"]),
-    ],
-)
-def test_an_address_may_follow(arguments: list[str], meant: list[str]) -> None:
-    assert with_address(arguments) == meant
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -52,10 +29,7 @@ def page(tmp_path: Path) -> str:
 def test_a_missing_ray_is_reported_in_a_line(
     page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "ray" else find(name)
-    )
+    monkeypatch.setitem(sys.modules, "ray", None)
     error = refused(capsys, page, "-o", str(tmp_path / "out"), "--ray")
     assert "pip install 'sooner[ray]'" in error
 
@@ -64,8 +38,12 @@ def test_a_missing_ray_is_reported_in_a_line(
     ("arguments", "message"),
     [
         (["--ray", "--compare", "--model", "x"], "leave --ray out"),
-        (["--ray", "ray://head:10001"], "run the command on a machine of the cluster"),
+        (
+            ["--ray", "--ray-address", "ray://head:10001"],
+            "'ray://head:10001' is no address of a Ray cluster; give HOST:PORT",
+        ),
         (["--actors", "2"], "of --ray"),
+        (["--ray-address", "auto"], "of --ray"),
         (["--ray", "--actors", "0"], "actors"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`sooner serve --ray HOST:PORT` on a cluster that others started, and that stays."""
+"""`sooner serve --ray-address HOST:PORT` on a cluster that others started, and that stays."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Command:
         self.log = log
         with open(log, "w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sooner.cli", "serve", "miniature", "--ray", nodes.address,
-                 "--port", "0"],
+                [sys.executable, "-m", "sooner.cli", "serve", "miniature", "--ray",
+                 "--ray-address", nodes.address, "--port", "0"],
                 stdout=output, stderr=output, env={**os.environ, **nodes.environment},
             )  # fmt: skip
         self.url = ""

@@ -8,6 +8,8 @@ from sooner.cli.main import main
 
 pytest.importorskip("uvicorn")
 
+AT = ("--ray", "--ray-address")
+
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as left:
@@ -27,7 +29,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["miniature", "--ray", "--imbalanced-threshold", "0"], "imbalanced_threshold is 0"),
         (["miniature", "--ray", "--upscale-seconds", "-1"], "upscale_seconds is -1"),
         (["miniature", "--downscale-seconds", "9"], "are of --ray; add it"),
-        (["miniature", "--ray", "ray://head:10001"], "machine of the cluster, with --ray auto"),
+        (["miniature", "--ray-address", "auto"], "are of --ray; add it"),
         (["minature", "--ray"], "did you mean 'miniature'?"),
         (["./nosuch", "--ray"], "folder './nosuch' does not exist"),
         (["miniature", "--ray", "--head", "/no/head"], "folder '/no/head' does not exist"),
@@ -41,11 +43,13 @@ def test_what_can_not_be_is_refused_before_ray_starts(
 
 
 def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(capsys, "miniature", "--ray", "127.0.0.1:9", "--quiet")
+    error = refused(capsys, "miniature", *AT, "127.0.0.1:9", "--quiet")
     assert "no Ray cluster at '127.0.0.1:9'" in error
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "localhost:port", "[::1]", "127.0.0.1:70000"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "localhost:port", "[::1]", "127.0.0.1:70000", "ray://head:10001"]
+)
 def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(capsys, "miniature", "--ray", address, "--quiet")
+    error = refused(capsys, "miniature", *AT, address, "--quiet")
     assert f"'{address}' is no address of a Ray cluster; give HOST:PORT" in error

@@ -18,7 +18,7 @@ from ..errors import SoonerError, new_name
 from ..plugins import plugins
 from . import BAD, DONE, INTERRUPTED
 
-# Modules with a group `commands`, or with a function of their name and perhaps its class `COMMAND`.
+# Modules with a group `commands`, or with a function of their name.
 PARTS = (
     "caption", "imagine", "act", "parse", "serve", "demo", "search", "show", "verify", "doctor",
     "train",
@@ -45,7 +45,7 @@ def build_app(only: str | None = None) -> typer.Typer:
         if hasattr(part, "commands"):
             app.add_typer(part.commands, name=name)
         else:
-            app.command(name=name, cls=getattr(part, "COMMAND", None))(getattr(part, name))
+            app.command(name=name)(getattr(part, name))
     if only is None:
         for plugin in plugins("sooner.commands"):
             plugin.register(app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,6 @@ def parse_device_map(text: str) -> Any:
     Raises:
         SoonerError: a text that begins like JSON and is none.
     """
-    import json
-
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -170,25 +168,6 @@ def command_group(text: str) -> typer.Typer:
     group = typer.Typer(help=text, no_args_is_help=True)
     group.callback(help=text)(lambda: None)
     return group
-
-
-def check_ray(address: str | None, reason: str) -> str:
-    """Returns the address of the cluster that `--ray` names.
-
-    Args:
-        reason: why not through Ray's client.
-
-    Raises:
-        SoonerError: ray is not installed, or the address is of its client.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise SoonerError("ray is not installed; pip install 'sooner[ray]'")
-    if address is not None and address.startswith("ray://"):
-        raise SoonerError(
-            f"'{address}' is Ray's client, {reason}; run the command on a machine of the cluster, "
-            "with --ray auto"
-        )
-    return address or "local"
 
 
 def from_root(name: str | None) -> str | None:

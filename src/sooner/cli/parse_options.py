@@ -52,11 +52,12 @@ class ParseOptions(options.SingleModel):
         figures: regions that are cut out of their pages as PNG files, and shown where they stand.
         furniture: page headers and footers in documents' Markdown and HTML.
         compare: decode each page plainly too: speed-up and parity.
-        ray: on Ray: here if no address follows, or on the cluster at HOST:PORT or auto; pip install
-            'sooner[ray]'.
+        ray: on Ray; pip install 'sooner[ray]'.
+        ray_address: of a cluster, HOST:PORT, or auto; by default `ray` starts one here.
         actors: with `ray`, parsers that each load the model: by default one a GPU, or one a machine
             where there is none.
         in_flight: with `ray`, pages at once in each.
+        debug: show tracebacks and decisions.
     """
 
     output: str = option(REQUIRED, metavar="FOLDER", names=("-o", "--output"))
@@ -83,7 +84,8 @@ class ParseOptions(options.SingleModel):
     figures: str = option("", metavar="picture,table,formula")
     furniture: bool = True
     compare: bool = False
-    ray: str | None = option(None, metavar="[ADDRESS]")
+    ray: bool = False
+    ray_address: str | None = option(None, metavar="ADDRESS")
     actors: int | None = option(None, 1)
     in_flight: int | None = option(None, 1)
     debug: bool = False
@@ -156,8 +158,8 @@ class ParseOptions(options.SingleModel):
         Raises:
             SoonerError: ray is not installed; an option that is for one process; else as `job`.
         """
-        address = options.check_ray(self.ray, "behind which folders are not this machine's")
         from ..ray import RayJob
+        from ..ray.cluster import LOCAL
         from ..ray.parser import IN_FLIGHT
         from ..storage import is_url
         from ..tasks.parse.drafters import TIMEOUT
@@ -195,7 +197,7 @@ class ParseOptions(options.SingleModel):
                 job.output, delivery=replace(delivery, folder=from_root(str(delivery.folder)))
             ),
             parser=parser,
-            address=address,
+            address=self.ray_address or LOCAL,
             parsers=self.actors,
             pages_in_flight=self.in_flight or IN_FLIGHT,
             notes_of=job.notes_of,
@@ -269,8 +271,10 @@ class ParseOptions(options.SingleModel):
             raise SoonerError(
                 "--compare times each page with nothing beside it; leave --pages-in-flight out"
             )
-        if self.ray is None and (self.actors or self.in_flight):
-            raise SoonerError("--actors and --in-flight are of --ray; add it, or leave them out")
+        if not self.ray and (self.ray_address or self.actors or self.in_flight):
+            raise SoonerError(
+                "--ray-address, --actors and --in-flight are of --ray; add it, or leave them out"
+            )
 
     def load(self, display: Display, processes: int = 0) -> Any:
         """Returns the model with its threads set, see `Threads`.

@@ -14,7 +14,6 @@ from ..serve.settings import ChatSettings, ReplicaSettings
 from . import options
 from .display import Display, hush
 from .from_settings import Fields, from_settings
-from .parse import WithAddress
 
 MODELS = Fields(without=("model", "tp"))
 SERVED = Fields(
@@ -24,8 +23,6 @@ SERVED = Fields(
         "ping_seconds",
     ),
 )  # fmt: skip
-NO_REPLICAS = ReplicaSettings()
-"""Fields of a server without Ray."""
 
 
 def has_page() -> bool:
@@ -41,8 +38,8 @@ class Served:
         model: hub id or folder; or miniature, the bundled one for videos (miniature:document reads
             pages).
         adapter: LoRA adapter, merged into the model's weights.
-        ray: on Ray: here if no address follows, or on the cluster at HOST:PORT or auto; pip install
-            'sooner[ray]'.
+        ray: on Ray; pip install 'sooner[ray]'.
+        ray_address: of a cluster, HOST:PORT, or auto; by default `ray` starts one here.
 
     Raises:
         SoonerError: no model; or options of Ray without it.
@@ -52,8 +49,9 @@ class Served:
     adapter: str | None = option(None, metavar="ID_OR_PATH")
     models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
     settings: Annotated[ChatSettings, SERVED] = field(default_factory=ChatSettings)
-    ray: str | None = option(None, metavar="[ADDRESS]")
-    scaling: ReplicaSettings = NO_REPLICAS
+    ray: bool = False
+    ray_address: str | None = option(None, metavar="ADDRESS")
+    scaling: ReplicaSettings = field(default_factory=ReplicaSettings)
 
     def __post_init__(self) -> None:
         if self.model is None:
@@ -61,11 +59,9 @@ class Served:
                 "name a model: a hub id, a folder, or miniature, which needs no download (sooner "
                 "serve miniature)"
             )
-        if self.ray is None and self.scaling != NO_REPLICAS:
-            raise SoonerError(
-                "--replicas, --max-replicas, --imbalanced-threshold, --upscale-seconds and "
-                "--downscale-seconds are of --ray; add it, or leave them out"
-            )
+        if not self.ray and (self.ray_address or self.scaling != ReplicaSettings()):
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in vars(self.scaling))
+            raise SoonerError(f"--ray-address, {names} are of --ray; add it, or leave them out")
 
     @cached_property
     def small(self) -> str | None:
@@ -150,9 +146,6 @@ class Served:
             display.line(f'  requests may name its sample: {{"url": "{name}"}}')
 
 
-COMMAND = WithAddress
-
-
 @from_settings
 def serve(*, request: Served, display: Display) -> None:
     """Answer OpenAI's API (chat, completions, models), several requests at once, exactly.
@@ -166,7 +159,7 @@ def serve(*, request: Served, display: Display) -> None:
     check_address(request.settings)
     served = request.completed()
     settings = served.settings
-    if served.ray is not None:
+    if served.ray:
         _serve_on_ray(served, display)
         return
     from ..serve.chat_run import run_chat
@@ -200,7 +193,7 @@ def _serve_on_ray(served: Served, display: Display) -> None:
     Raises:
         SoonerError: ray is not installed; else as `RayServer.run`.
     """
-    address = options.check_ray(served.ray, "which passes no streams on")
+    from ..ray.cluster import LOCAL
     from ..ray.serving import RayServer
 
     placed, replicas = served.from_root(), served.scaling
@@ -214,7 +207,7 @@ def _serve_on_ray(served: Served, display: Display) -> None:
             model=served.model or "",
             settings=placed.settings,
             replicas=replicas,
-            address=address,
+            address=served.ray_address or LOCAL,
             model_files=None if served.small is not None else placed.model,
             paths=[path for path in names if path is not None and os.path.exists(path)],
             needs_gpu=not served.models.device.startswith("cpu"),

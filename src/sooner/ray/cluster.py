@@ -253,7 +253,8 @@ def _check_reachable(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT):
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT
+    if not host or "/" in host or not is_port:  # such as ray://..., which is Ray's client
         raise SoonerError(
             f"'{address}' is no address of a Ray cluster; give HOST:PORT as `ray start --head` "
             "tells it, auto for the one of this machine, or leave it out"

@@ -97,7 +97,7 @@ class Scoring:
         first = replace(request, inputs=[str(benchmark.samples[0].source)])
         here = predicting(first.job(pages_display.page), benchmark)
         job: ParseJob | RayJob = here
-        if request.ray is not None:
+        if request.ray:
             request = replace(request, inputs=[str(self.folder)])
             job = request.ray_job(pages_display.page, here)
         with self.display.job():

@@ -10,7 +10,6 @@ import typer
 
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
-from sooner.cli.parse import WithAddress
 from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
 
@@ -21,7 +20,7 @@ BAD, INTERRUPTED = 2, 130
 PARSED = Fields(
     only=(
         "model", "device", "dtype", "threads", "drafter", "settings", "resume", "workers", "dpi",
-        "longest", "compare", "ray", "actors", "in_flight",
+        "longest", "compare", "ray", "ray_address", "actors", "in_flight",
     ),
     defaults={"output": ""},
 )  # fmt: skip
@@ -34,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="eval")
 
 
-@group.command(cls=WithAddress)
+@group.command()
 @from_settings
 def docs(
     *,
