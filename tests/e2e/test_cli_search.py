@@ -82,7 +82,7 @@ def test_a_sample_too_long_for_the_memory_reports_what_fits(
         (["--budget", "2"], "budget is 2; it must be above 0"),
         (["--model", "x/y"], "no video given"),
         (["--cost", "flop"], "did you mean 'flops'"),
-        (["clip.mp4", "-o", "nowhere/p.json"], "folder 'nowhere' does not exist"),
+        (["clip.mp4", "-o", "/dev/null/p.json"], "can't write '/dev/null/p.json'"),
     ],
 )
 def test_wrong_input_is_a_single_line(

@@ -150,7 +150,7 @@ def test_a_second_ctrl_c_refuses_what_is_under_way(folder: Path) -> None:
         next(iter(stream))
         started.process.send_signal(signal.SIGINT)
         deadline = time.monotonic() + WAIT
-        while not any("stopping; 1 request under way" in line for line in started.output):
+        while not any("stopping; requests under way: 1" in line for line in started.output):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert httpx.get(f"{started.address}/ready").json()["status"] == "draining"

@@ -57,17 +57,6 @@ def test_clips_carry_their_settings(tmp_path: Path) -> None:
     assert np.abs(means - frames).mean() < 12
 
 
-def test_grids() -> None:
-    pictures = noise(3, 4, 5, 3)
-    sheet = writing.grid(pictures)
-    assert sheet.shape == (2 * 4 + 2, 2 * 5 + 2, 3)
-    assert np.array_equal(sheet[:4, :5], pictures[0])
-    assert np.array_equal(sheet[6:, :5], pictures[2])
-    assert (sheet[6:, 7:] == 255).all()
-    assert writing.grid(pictures[:1]) is not None
-    assert np.array_equal(writing.grid(pictures[:1]), pictures[0])
-
-
 def test_targets_are_checked(tmp_path: Path) -> None:
     there = tmp_path / "a.png"
     there.touch()

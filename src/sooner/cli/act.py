@@ -16,6 +16,7 @@ from ..checks import REQUIRED, check_choice, option
 from ..errors import SoonerError
 from ..io import check_writable, write_json
 from ..serve.settings import ServeSettings
+from ..tasks.settings import CaptionSettings
 from . import options
 from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
@@ -24,11 +25,9 @@ SERVED = Fields(
     without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
 )
 
-commands = options.command_group("Robot policies: serve them, ask them, roll them out.")
-
-Compare = Annotated[
-    bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact actions.")
-]
+commands = typer.Typer(
+    help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +42,14 @@ class PolicyOptions(options.SingleModel):
         tolerance: how far relaxed may go: bins (9), bins of each dimension (9,9,9,0), or lengths
             (5mm,5mm,5mm,0). One number leaves the gripper exact.
         unnorm_key: data set of the robot, where the policy knows several.
+        compare: decode plainly too: deviation from the exact actions.
     """
 
     head: str | None = option(None, metavar="FOLDER")
     method: str | None = option(None, metavar="NAME")
     tolerance: str | None = option(None, metavar="R")
     unnorm_key: str | None = option(None, metavar="NAME")
+    compare: bool = False
 
     def foreign(self, *sources: Path | str) -> list[str]:
         """Returns notes on pictures, instructions and environments that a miniature was not trained
@@ -95,7 +96,7 @@ class PolicyOptions(options.SingleModel):
 @from_settings
 def serve(
     *,
-    policy_options: PolicyOptions,
+    policy_options: Annotated[PolicyOptions, Fields(without=("compare",))],
     settings: Annotated[ServeSettings, SERVED],
     display: Display,
 ) -> None:
@@ -125,11 +126,7 @@ def once(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or npy.")],
     instruction: Annotated[str, typer.Argument(metavar="TEXT", help="What the robot is to do.")],
     policy_options: PolicyOptions,
-    compare: Compare = False,
-    temperature: Annotated[
-        float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the draws.")] = 0,
+    sampling: Annotated[CaptionSettings, Fields(only=("temperature", "seed"))],
     display: Display,
 ) -> None:
     """Prints the action for one picture as JSON."""
@@ -140,9 +137,9 @@ def once(
     [action] = policy.act(
         [observation],
         method=policy_options.method,
-        compare=compare,
-        temperature=temperature,
-        seed=seed,
+        compare=policy_options.compare,
+        temperature=sampling.temperature,
+        seed=sampling.seed,
     )
     notes = policy_options.foreign(image, instruction)
     typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
@@ -161,6 +158,7 @@ class RolloutOptions:
         batch: episodes that run side by side.
         films: film episodes into this folder.
         film_limit: films of each environment.
+        json: write all figures there.
     """
 
     env: str = option(REQUIRED, metavar="NAME[,NAME...]")
@@ -169,6 +167,7 @@ class RolloutOptions:
     batch: int = option(8, 1)
     films: Path | None = option(None, metavar="DIR")
     film_limit: int = option(4, 0)
+    json: Path | None = option(None, metavar="FILE")
 
 
 @commands.command()
@@ -177,10 +176,6 @@ def rollout(
     *,
     request: RolloutOptions,
     policy_options: PolicyOptions,
-    compare: Compare = False,
-    output: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")
-    ] = None,
     display: Display,
 ) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
@@ -190,8 +185,8 @@ def rollout(
     from ..provenance import versions
     from ..tasks.act.rollout import rollout_record, run_rollouts
 
-    if output is not None:
-        check_writable(output)
+    if request.json is not None:
+        check_writable(request.json)
     names = [name.strip() for name in request.env.split(",") if name.strip()]
     if not names:
         raise SoonerError("no environment given; name one with --env, such as reach")
@@ -201,7 +196,7 @@ def rollout(
     with display.job():
         display.stage("rollout", total)
         rollouts = run_rollouts(
-            partial(policy.act, method=policy_options.method, compare=compare),
+            partial(policy.act, method=policy_options.method, compare=policy_options.compare),
             names,
             episodes=request.episodes,
             seed=request.seed,
@@ -214,13 +209,13 @@ def rollout(
     result, notes = rollout_record(rollouts, actions), policy_options.foreign(*names)
     display.notes(notes)
     display.lines(rollout_lines(result))
-    if output is not None:
+    if request.json is not None:
         record = {"model": policy.name, "notes": notes}
         record |= {name: getattr(policy_options, name) for name in ("head", "method", "tolerance")}
         record |= {"device": str(policy.adapter.device), "seed": request.seed}
         record |= {"dtype": str(policy.adapter.dtype).removeprefix("torch.")}
-        write_json({**record, **result, "versions": versions()}, output)
-        display.line(f"  wrote '{output}'")
+        write_json({**record, **result, "versions": versions()}, request.json)
+        display.line(f"  wrote '{request.json}'")
 
 
 def action_lines(action: Any) -> Iterator[Line]:

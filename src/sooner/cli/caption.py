@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,14 @@ class _Job:
         self.records: Records | None = None
         if request.output is not None and is_rank_zero:
             self.records = Records(request.output, request.overwrite)
-        self.pair: Any = None
+
+    @cached_property
+    def pair(self) -> Any:
+        """The models, loaded on first use."""
+        with self.display.loading():
+            is_parallel = self.settings.method in (None, "parallel")
+            placement = self.settings.placement if is_parallel else None
+            return self.models.load(placement, method=self.settings.method)
 
     def run(self, inputs: list[Path]) -> None:
         """Captions every video of every path; errors are reported and counted.
@@ -102,7 +109,7 @@ class _Job:
             position = f"[{number}/{len(found)}] " if len(found) > 1 else ""
             self.display.line(f"{position}{path}", "bold")
             if self._agreed(partial(self._attempt, self._is_needed, path)):
-                self._load()
+                _ = self.pair  # an error here is no file's
                 if not self._attempt(self._caption, path) and self.ranks is not None:
                     raise typer.Exit(BAD)  # the others may have got elsewhere: end with them
         if self.tally.total > 1:
@@ -132,16 +139,8 @@ class _Job:
             if (record := self.records.done(identity.sha256(path), hashed)) is not None:
                 self.tally.skip(f", as '{record.get('file')}'")
                 return False
-        if self.pair is None:
-            probe(path)
+        probe(path)
         return True
-
-    def _load(self) -> None:
-        if self.pair is None:
-            with self.display.loading():
-                is_parallel = self.settings.method in (None, "parallel")
-                placement = self.settings.placement if is_parallel else None
-                self.pair = self.models.load(placement, method=self.settings.method)
 
     def _caption(self, path: Path) -> bool:
         from ..tasks.caption import CaptionCallbacks

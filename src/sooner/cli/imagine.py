@@ -69,9 +69,8 @@ class ImagineJob:
         prompts: draw every prompt of a text file, of coco-captions or of parti-prompts, into the
             folder -o; a rerun goes on.
         sample: draw the bundled prompt.
-        output: a .png, an .mp4, or a folder for many.
+        output: a .png, an .mp4 (several are out-1.png, ...), or a folder for many prompts.
         overwrite: replace what is there already.
-        singles: beside the grid, each picture: out-1.png, ...
         only_new: leave the given frames out of the clip.
         limit: at most so many prompts or clips.
         source: where `prompts` NAME is, or a hub id.
@@ -84,7 +83,6 @@ class ImagineJob:
     settings: ImagineSettings = field(default_factory=ImagineSettings)
     output: Path | None = option(None, metavar="FILE", names=("-o", "--output"))
     overwrite: bool = False
-    singles: bool = False
     only_new: bool = False
     models: Loading = field(default_factory=Loading)
     limit: int | None = option(None, 1)
@@ -107,12 +105,11 @@ class ImagineJob:
             "--sample": self.sample or None,
         }
         names = [name for name, value in values.items() if value is not None]
-        if not names:
+        if len(names) != 1:
             raise SoonerError(
-                "no prompt given; write one, or use --continue CLIP, --prompts FILE or --sample"
+                f"{' and '.join(names) or 'no prompt'} given; write one prompt, or use one of "
+                "--continue CLIP, --prompts FILE and --sample"
             )
-        if len(names) > 1:
-            raise SoonerError(f"{' and '.join(names)} exclude each other; give one of them")
         if self.source is not None and names != ["--prompts"]:
             raise SoonerError("--source is where --prompts NAME lies; leave one of them out")
         return names[0]
@@ -126,9 +123,7 @@ class ImagineJob:
         from ..tasks.imagine.writing import check_target
 
         path = self.output or Path(f"imagine-{seed}{SUFFIX[kind]}")
-        count = self.settings.count
-        many = self.singles if kind == "image" else count > 1
-        for candidate in [path, *(numbered(path, count) if many else [])]:
+        for candidate in {path, *numbered(path, self.settings.count)}:
             check_target(candidate, SUFFIX[kind], self.overwrite)
         return path
 
@@ -254,11 +249,9 @@ class Studio:
             with unbroken():
                 done = sum(stop.made.finished)
                 thing = "pictures" if self.kind == "image" else "clips"
-                text = f"interrupted: {done} of {len(stop.made.finished)} {thing} finished"
                 if done:
                     self.save(stop.made, path)
-                    text += f"; '{path}' holds {done}"
-                display.error(text)
+                display.error(f"interrupted: {done} of {len(stop.made.finished)} {thing} finished")
                 raise
         with unbroken():
             return made.record, self.save(made, path)
@@ -267,23 +260,15 @@ class Studio:
         """Write what was made, print where, and sum it up; returns the files."""
         from ..tasks.imagine import writing
 
-        files = [path]
-        if made.fps is None:
-            pictures = made.pixels[:, 0]
-            writing.write_png(path, writing.grid(pictures), made.record)
-            files += numbered(path, len(pictures)) if self.request.singles else []
-            for index, (name, picture) in enumerate(
-                zip(files[1:], pictures, strict=False), start=1
-            ):
-                writing.write_png(name, picture, {**made.record, "picture": index})
-        else:
-            files = files if len(made.pixels) == 1 else numbered(path, len(made.pixels))
-            begin = made.prefix_frames if self.request.only_new else 0
-            for index, (name, clip) in enumerate(zip(files, made.pixels, strict=True), start=1):
-                record = {**made.record, "picture": index}
-                writing.write_mp4(name, clip[begin:], made.fps, record)
-        for item in files:
-            typer.echo(str(item))
+        files = numbered(path, len(made.pixels))
+        begin = made.prefix_frames if self.request.only_new else 0
+        for index, (name, frames) in enumerate(zip(files, made.pixels, strict=True), start=1):
+            record = {**made.record, "picture": index}
+            if made.fps is None:
+                writing.write_png(name, frames[0], record)
+            else:
+                writing.write_mp4(name, frames[begin:], made.fps, record)
+            typer.echo(str(name))
         self.display.notes(made.record.get("notes", []))
         self.display.lines(summary(made.record))
         return files
@@ -333,7 +318,9 @@ class Studio:
 
 
 def numbered(path: Path, count: int) -> list[Path]:
-    """Returns the paths `out-1.png`, `out-2.png`, ..."""
+    """Returns the path, or for several things `out-1.png`, `out-2.png`, ..."""
+    if count == 1:
+        return [path]
     return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
 
 

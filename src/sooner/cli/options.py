@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from ..checks import check_fields, option
 from ..errors import SoonerError
 from .from_settings import Fields
@@ -157,17 +155,6 @@ class Videos:
         if not paths:
             raise SoonerError("no video given; name a file or a folder, or use --sample")
         return paths
-
-
-def command_group(text: str) -> typer.Typer:
-    """Returns a group of commands, which stays one even with a single command.
-
-    Args:
-        text: its help.
-    """
-    group = typer.Typer(help=text, no_args_is_help=True)
-    group.callback(help=text)(lambda: None)
-    return group
 
 
 def from_root(name: str | None) -> str | None:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..checks import option
 from ..errors import SoonerError
+from ..io import check_writable
 from ..sparse.settings import SearchSettings
 from ..tasks.settings import CaptionSettings
 from . import INTERRUPTED, options
-from .display import Display
+from .display import Display, figures
 from .from_settings import Fields, from_settings
-
-if TYPE_CHECKING:
-    from ..sparse.table import PatternTable
 
 SAMPLED = Fields(only=("frames", "fps", "prompt"))
 """Fields of `CaptionSettings` that say how a video is seen."""
 
-commands = options.command_group("Search for what makes a model faster.")
+commands = typer.Typer(help="Search for what makes a model faster.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +49,7 @@ class SearchJob(options.Videos):
         output = self.output or Path("patterns.json")
         if output.exists() and not self.overwrite:
             raise SoonerError(f"'{output}' is there already; use --overwrite, or another -o")
-        if not output.parent.is_dir():
-            raise SoonerError(
-                f"folder '{output.parent}' does not exist; make it, or use another -o"
-            )
+        check_writable(output, "-o")
         return output
 
 
@@ -67,7 +62,7 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     --prefill FILE` or `sooner.MMInference.load(FILE)`; `sooner show patterns FILE` draws it.
     """
     from ..tasks.identity import find
-    from ..tasks.search import search_patterns
+    from ..tasks.search import means, patterns_by_kind, search_patterns
     from ..tasks.video import probe
 
     videos = request.paths(request.models.model)
@@ -106,23 +101,9 @@ def patterns(*, request: SearchJob, display: Display) -> None:
             text = "interrupted before the first layer was done"
         display.error(text)
         raise typer.Exit(INTERRUPTED) from None
-    for line in summary_lines(table, request.settings):
-        display.line(line)
+    heads, samples = figures(patterns_by_kind(table)), figures(means(table))
+    display.line(f"  heads: {heads}")
+    display.line(f"  on the samples, means over all heads (mode: approximate): {samples}")
+    if request.settings.break_even:
+        display.line(f"  dense below {table.dense_below} tokens ({table.about['break_even']})")
     display.line(f"  saved '{output}'", "bold")
-
-
-def summary_lines(table: PatternTable, settings: SearchSettings) -> list[str]:
-    """Returns what was found, in a few lines."""
-    from ..tasks.search import means, patterns_by_kind
-
-    record = means(table)
-    kinds = ", ".join(f"{name} {count}" for name, count in patterns_by_kind(table).items())
-    lines = [
-        f"  heads: {kinds}",
-        f"  on the samples: output error {record['score']:.3f}, recall {record['recall']:.3f}, "
-        f"{100 * record['cost']:.0f} % of dense attention's pairs (means over all heads; mode: "
-        "approximate)",
-    ]
-    if settings.break_even:
-        lines.append(f"  dense below {table.dense_below} tokens ({table.about['break_even']})")
-    return lines

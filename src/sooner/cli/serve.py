@@ -84,8 +84,11 @@ class Served:
         root = str(sample_of(self.small).parent)  # so that a first request needs no file
         return replace(self, settings=replace(self.settings, media_root=root))
 
-    def load(self) -> Any:
+    def load(self, debug: bool) -> Any:
         """Returns the pair.
+
+        Args:
+            debug: let the libraries print while they load.
 
         Raises:
             SoonerError: as `Models.load`; or it answers no chats.
@@ -93,6 +96,8 @@ class Served:
         from ..serve.model import check_servable, draft_placement, merged_pair
         from ..tasks.loading import pick_device
 
+        if not debug:
+            hush()
         models, small = self.models, self.small
         named = replace(models, model=None if small is not None else self.model)
         placement = method = None
@@ -103,12 +108,6 @@ class Served:
         pair = merged_pair(pair, self.adapter)
         check_servable(pair)
         return pair
-
-    def load_quietly(self, debug: bool) -> Any:
-        """Returns the pair for a replica, which has no display."""
-        if not debug:
-            hush()
-        return self.load()
 
     def from_root(self) -> Served:
         """Returns the same with folders named from the root, so that every machine means the same
@@ -165,12 +164,11 @@ def serve(*, request: Served, display: Display) -> None:
     from ..serve.chat_run import run_chat
 
     def stopping(count: int) -> None:
-        requests = "1 request" if count == 1 else f"{count} requests"
         seconds = f"at most {settings.grace_seconds:g} s (Ctrl-C: at once)"
-        display.line(f"  stopping; {requests} under way, {seconds}")
+        display.line(f"  stopping; requests under way: {count}, {seconds}")
 
     with display.loading():
-        pair = served.load()
+        pair = served.load(display.debug)
     page = None
     if settings.page and has_page():
         from ..demo.served import mount_served
@@ -198,12 +196,10 @@ def _serve_on_ray(served: Served, display: Display) -> None:
 
     placed, replicas = served.from_root(), served.scaling
     names = (placed.models.draft, placed.adapter, placed.settings.head, placed.settings.media_root)
-    count = "1 replica" if replicas.maximum == 1 else f"{replicas.replicas} replicas"
-    if replicas.maximum > replicas.replicas:
-        count = f"{replicas.replicas} to {replicas.maximum} replicas"
+    count = f"{replicas.replicas} to {replicas.maximum}"
     with display.job():
         RayServer(
-            load=partial(placed.load_quietly, display.debug),
+            load=partial(placed.load, display.debug),
             model=served.model or "",
             settings=placed.settings,
             replicas=replicas,
@@ -212,6 +208,6 @@ def _serve_on_ray(served: Served, display: Display) -> None:
             paths=[path for path in names if path is not None and os.path.exists(path)],
             needs_gpu=not served.models.device.startswith("cpu"),
             on_stage=display.stage,
-            on_ready=partial(served.report, display, more=f" with {count}"),
+            on_ready=partial(served.report, display, more=f", replicas: {count}"),
             debug=display.debug,
         ).run()

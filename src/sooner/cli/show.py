@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from . import options
 from .display import Display
 from .from_settings import from_settings
 
-commands = options.command_group("Draw what was searched.")
+commands = typer.Typer(help="Draw what was searched.", no_args_is_help=True)
 
 
 @commands.command()

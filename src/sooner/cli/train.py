@@ -22,7 +22,7 @@ from .from_settings import Fields, from_settings
 OF_HEAD = Fields(without=("format",), given=True)
 OF_BLOCKS = Fields(only=("block_size", "anchors", "decay"), given=True)
 
-commands = options.command_group("Train draft heads.")
+commands = typer.Typer(help="Train draft heads.", no_args_is_help=True)
 
 
 @commands.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,6 +40,7 @@ def verify(
     Each video gets a verdict: identical, tie (the two best scores differ by less than rounding
     explains) or bug. Exit code 1 if any is a bug.
     """
+    from ..parity import Parity
     from ..tasks.comparison import verify as compare
     from ..tasks.identity import find
     from ..tasks.video import probe
@@ -56,7 +57,9 @@ def verify(
         with tally.attempt(f"'{path}'"):
             report = compare(path, pair, settings, display.stage)
             display.end_text()
-            typer.echo(f"{path}: {report['method']} ({report['mode']}): {describe(report)}")
+            parity = Parity(**{item.name: report[item.name] for item in fields(Parity)})
+            verdict = f"{report['method']} ({report['mode']}): {parity}, {report['tokens']} tokens"
+            typer.echo(f"{path}: {verdict}")
             reports.append(report)
     if json_file is not None:
         write_json(reports, json_file)
@@ -64,12 +67,3 @@ def verify(
         raise typer.Exit(BUG)
     if tally.failed:
         raise typer.Exit(BAD)
-
-
-def describe(report: dict[str, Any]) -> str:
-    """Returns the verdict of a report in one line."""
-    from ..parity import Parity
-
-    if report["verdict"] == "identical":
-        return f"identical, {report['tokens']} tokens"
-    return str(Parity(**{item.name: report[item.name] for item in fields(Parity)}))

@@ -21,7 +21,6 @@ METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "ja
         "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
 """Entries of a record that go into a file's metadata."""
 
-GAP = 2
 SMALLEST = 160
 """Clips whose height is below this are enlarged by whole numbers: chroma subsampling would blur
 their colours, and they would be too small to look at."""
@@ -69,25 +68,6 @@ def write_png(path: Path, pixels: np.ndarray, record: Mapping[str, Any]) -> None
             Image.fromarray(pixels).save(part, format="PNG", pnginfo=info)
     except OSError as error:
         raise SoonerError(f"output '{path}' can't be written: {error.strerror}") from error
-
-
-def grid(pictures: np.ndarray) -> np.ndarray:
-    """Returns `[n, height, width, 3]` as one picture, nearly square, with thin white gaps.
-
-    One picture is returned as it is.
-    """
-    if len(pictures) == 1:
-        return pictures[0]
-    columns = int(np.ceil(np.sqrt(len(pictures))))
-    rows = -(-len(pictures) // columns)
-    height, width = pictures.shape[1:3]
-    sheet = np.full(
-        (rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), 255, dtype=np.uint8
-    )
-    for index, picture in enumerate(pictures):
-        top, left = index // columns * (height + GAP), index % columns * (width + GAP)
-        sheet[top : top + height, left : left + width] = picture
-    return sheet
 
 
 def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, Any]) -> None:
