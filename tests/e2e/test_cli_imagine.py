@@ -117,7 +117,7 @@ def test_many_prompts_and_a_rerun(
     assert again.code == 0
     assert "1 of 2 drawn, 1 done before" in again.err
     with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
-        patch.setattr("sooner.cli.imagine.Loading.load", None)
+        patch.setattr("sooner.tasks.imagine.loading.load_drawing_model", None)
         assert "2 done before" in imagine(*call, "--limit", 2).err
 
 

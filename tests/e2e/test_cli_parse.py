@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commands import Run, records
-from sooner.cli.parse_options import ParseOptions
+from sooner.cli.parse import ParseOptions
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
 from tasks.drafting import pdf, picture

@@ -15,8 +15,8 @@ from PIL import Image
 
 from evaluation import benchmarks
 from evaluation.benchmarks import FRUIT_PAGE, TWO
-from sooner.cli import parse_options
 from sooner.cli.main import main
+from sooner.cli.parse import ParseOptions
 from sooner_lab.evaluation.documents import load
 from sooner_lab.evaluation.documents.speed import speed_lines, speeds
 from sooner_lab.worlds.document import render, world
@@ -54,7 +54,7 @@ def parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EchoParser:
     """Takes the model's place: says what was drafted."""
     echo = EchoParser()
     (tmp_path / "m").mkdir()  # hashed, never loaded
-    monkeypatch.setattr(parse_options.ParseOptions, "load", lambda self, display, processes: echo)
+    monkeypatch.setattr(ParseOptions, "load", lambda self, display, processes: echo)
     return echo
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -17,9 +18,6 @@ from ..tasks.settings import CaptionSettings
 from . import BAD, INTERRUPTED, options
 from .display import Display, Line, Tally, comparison, figures
 from .from_settings import from_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +55,7 @@ def caption(*, request: CaptionJob, display: Display) -> None:
         with ranks as job.ranks:
             job.run(request.paths(models.model))
     except KeyboardInterrupt:
-        where = ""
-        if job.records is not None and job.tally.done:
-            where = f"; they are in '{job.records.path}'"
+        where = f"; they are in '{request.output}'" if request.output and job.tally.done else ""
         display.error(f"interrupted: {job.tally}{where}")
         raise typer.Exit(INTERRUPTED) from None
     if job.tally.failed:

@@ -105,14 +105,13 @@ class Display:
 
     def generated(self, done: int, total: int) -> None:
         """Report new tokens; no progress bar where the text itself is streamed."""
-        if self._stage == "compare" or self.quiet:
+        if self._stage == "compare":
             return
-        if self._stage != "generate":
+        if not self.out.is_terminal:
+            self.stage("generate", total)
+        elif self._stage != "generate":
             self.stop()
             self._stage = "generate"
-            if not self.out.is_terminal:
-                self._stage = ""
-                self.stage("generate", total)
         self.advance(done, total)
 
     def text(self, piece: str, drafted: bool) -> None:

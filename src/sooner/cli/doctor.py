@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..errors import SoonerError
 from ..plugins import LAB, WEIGHTS
 from ..provenance import installed
 
@@ -24,16 +23,12 @@ def doctor(
     models: Annotated[
         bool, typer.Option("--models", help="Print which types of models are decoded, instead.")
     ] = False,
-    json: Annotated[
-        Path | None, typer.Option(help="With --models: write the table there, as JSON.")
-    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write that table there, as JSON.")] = None,
 ) -> None:
     """Print versions, devices, what is installed and what each extra would add."""
-    if models:
+    if models or json is not None:
         print_models(json)
         return
-    if json is not None:
-        raise SoonerError("--json is for the table of models; add --models")
     for title, rows in (
         ("versions", versions()),
         ("devices", _safely(devices)),

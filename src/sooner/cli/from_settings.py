@@ -22,8 +22,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..checks import Range, described, field_types
-from ..errors import SoonerError, reason_of, unknown
+from ..checks import Range, check_choice, described, field_types
+from ..errors import SoonerError, reason_of
 
 METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
 
@@ -241,23 +241,18 @@ def _use_config(ctx: typer.Context, path: Path | None) -> None:
     if path is None:
         return
     options = [item for item in ctx.command.params if item.name not in ("config", "help")]
-    known = {name: option for option in options for name in _names(option)}
+    known = {
+        flag.lstrip("-").replace("_", "-"): option for option in options for flag in option.opts
+    }
     values = {}
     for key, value in read_config(path).items():
         name = str(key).replace("_", "-")
-        if name not in known:
-            raise unknown(f"option in '{path}'", name, known)
+        check_choice(f"option in '{path}'", name, known)
         option: Any = known[name]
         if isinstance(value, list) and not option.multiple and option.nargs == 1:
             value = ",".join(map(str, value))
         values[option.name] = value
     ctx.default_map = values
-
-
-def _names(option: Any) -> list[str]:
-    """Returns the long names of an option; an argument has the one of its parameter."""
-    flags = [flag.removeprefix("--") for flag in option.opts if flag.startswith("--")]
-    return flags or [str(option.name).replace("_", "-")]
 
 
 Config = Annotated[

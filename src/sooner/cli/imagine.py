@@ -47,16 +47,6 @@ class Loading(options.SingleModel):
     layout: str | None = option(None, metavar="NAME")
     trust_remote_code: bool = False
 
-    def load(self, kind: Kind) -> DrawingModel:
-        """Returns the model.
-
-        Raises:
-            SoonerError: as `load_drawing_model`.
-        """
-        from ..tasks.imagine.loading import load_drawing_model
-
-        return load_drawing_model(**vars(self), kind=kind)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ImagineJob:
@@ -221,8 +211,10 @@ class Studio:
     @cached_property
     def drawing_model(self) -> DrawingModel:
         """Returns the model, loaded on first use."""
+        from ..tasks.imagine.loading import load_drawing_model
+
         with self.display.loading():
-            return self.request.models.load(self.kind)
+            return load_drawing_model(**vars(self.request.models), kind=self.kind)
 
     def make(
         self, draw: Draw, settings: ImagineSettings, path: Path

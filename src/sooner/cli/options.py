@@ -149,9 +149,9 @@ class Videos:
         """
         from .. import miniatures
 
-        small = miniatures.find("video") if self.sample or model is None else None
-        clip = small.sample if self.sample and small is not None else None
-        paths = [*(self.files or []), *([clip] if clip is not None else [])]
+        if model is None:
+            miniatures.find("video")
+        paths = [*(self.files or []), *([miniatures.sample_of("video")] if self.sample else [])]
         if not paths:
             raise SoonerError("no video given; name a file or a folder, or use --sample")
         return paths

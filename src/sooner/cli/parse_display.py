@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..miniatures import MADE_UP
@@ -24,7 +25,6 @@ class PagesDisplay:
 
     def __init__(self, display: Display, texts: Store | None = None) -> None:
         self.display, self.texts = display, texts
-        self._tokens, self._seconds = 0, 0.0  # of pages that ended
         self._is_warned = False  # that a miniature knows its own world alone
         self._drafts, self._why = 0, ""  # pages that no model verified
 
@@ -49,9 +49,6 @@ class PagesDisplay:
                 self.display.line(f"    {line}", style)
         if record["status"] == "DRAFT":
             self._drafts, self._why = self._drafts + 1, record["reason"]
-        if record["tokens_per_second"]:
-            self._tokens += record["tokens"]
-            self._seconds += record["seconds"]["decode"]
         self.display.advance(counts.done + counts.failed, round(counts.expected))
 
     def counts(self, counts: Counts) -> str:
@@ -67,8 +64,6 @@ class PagesDisplay:
         line = self.counts(counts)
         if counts.done:
             line += f"; {counts.pages_per_second:.2f} pages/s"
-        if self._seconds:
-            line += f", {self._tokens / self._seconds:.0f} tokens/s of decoding"
         text = "1 page is a draft" if self._drafts == 1 else f"{self._drafts} pages are drafts"
         return [line, f"{text}: {self._why}"] if self._drafts else [line]
 
@@ -103,6 +98,5 @@ def pace(counts: Counts) -> str:
     left = counts.seconds_left
     if not left:
         return ""
-    minutes, seconds = divmod(round(left), 60)
-    rest = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    rest = timedelta(seconds=round(left))
     return f"; {counts.pages_per_second:.2f} pages/s, about {rest} left"

@@ -65,13 +65,10 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     from ..tasks.search import means, patterns_by_kind, search_patterns
     from ..tasks.video import probe
 
-    videos = request.paths(request.models.model)
+    videos = find(request.paths(request.models.model))
     output, progress = request.target(), ""
     sidecar = output.with_name(f".{output.name}.partial")
     for path in videos:  # what is no video is refused before a model is loaded
-        if path.is_dir():
-            raise SoonerError(f"'{path}' is a folder; name the videos one by one")
-        find([path])
         probe(path)
 
     def step(stage: str, done: int, total: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sooner.cli.display import Display
-from sooner.cli.parse_options import ParseOptions
+from sooner.cli.parse import ParseOptions
 from sooner.errors import SoonerError
 
 if TYPE_CHECKING:

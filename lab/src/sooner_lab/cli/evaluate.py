@@ -10,7 +10,7 @@ import typer
 
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
-from sooner.cli.parse_options import ParseOptions
+from sooner.cli.parse import ParseOptions
 from sooner.errors import SoonerError
 
 from .bench_parts import Json
