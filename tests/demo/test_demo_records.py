@@ -13,15 +13,16 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
+
 from serve.job_listener import WAIT, Gate, Listener, running
 from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
 from sooner.demo.export import fragment, rendered, whole_page
-from sooner.demo.race import record_race
-from sooner.demo.recorder import Recorder, Recording
-from sooner.demo.served import record_between
-from sooner.demo.site import create_app
-from sooner.demo.task_records import record_robot
+from sooner.demo.page import Recorder
+from sooner.demo.records import Live, record_race, record_robot
+from sooner.demo.site import create_app, record_between
+from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.policy import Policy
@@ -97,7 +98,7 @@ def test_watching_changes_no_draw(pair: ModelPair, clip: Path) -> None:
 def test_a_race_is_stopped_between_rounds(pair: ModelPair, clip: Path) -> None:
     seen: list[dict] = []
     with pytest.raises(StoppedError):
-        record_race(clip, pair, CaptionSettings(), seen.append, lambda: len(seen) > 1)
+        record_race(clip, pair, CaptionSettings(), Live(seen.append, lambda: len(seen) > 1))
     assert len(seen[-1]["fast"]["tokens"]) < 100
 
 
@@ -105,7 +106,7 @@ def test_a_race_is_stopped_between_rounds(pair: ModelPair, clip: Path) -> None:
 @pytest.mark.lab
 def test_a_race_tells_each_forward_of_a_parallel_draft(pair: ModelPair, clip: Path) -> None:
     settings = CaptionSettings(method="parallel", max_new_tokens=60, num_draft_tokens=4)
-    record = record_race(clip, pair, settings, lambda record: time.sleep(0.01))
+    record = record_race(clip, pair, settings, Live(lambda record: time.sleep(0.01)))
     spans, rounds = record["beside"], record["fast"]["rounds"]
     assert len(spans) >= record["stats"]["num_accepted_draft_tokens"] > 10
     assert all(begin <= end for begin, end in spans)  # equal within what is told
@@ -127,9 +128,6 @@ def test_a_policy_without_a_head_moves_plainly() -> None:
 
 
 def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
-    pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
-    from sooner.demo.tabs import tasks_of
-
     def names(named) -> list[str]:
         return [task.name for task in tasks_of(named)]
 
@@ -142,7 +140,7 @@ def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     command = robot.plan("table", 3, 0)[1]
     assert " --model " in command
     assert " --head " in command
-    cases = ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)))
+    cases = ((0, ("auto", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)))
     for task, values in cases:
         with pytest.raises(SoonerError, match="upload one"):
             tasks_of(named)[task].plan(None, *values)
@@ -174,10 +172,10 @@ def test_of_markdown_only_text_and_tables_become_markup() -> None:
 def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> None:
     gate, began = Gate(), threading.Event()
 
-    def until_stopped(tell, is_stopped):
+    def until_stopped(live):
         began.set()
         deadline = time.monotonic() + WAIT
-        while not is_stopped():
+        while not live.is_stopped():
             assert time.monotonic() < deadline
             time.sleep(0.01)
         raise StoppedError("stopped")
@@ -198,8 +196,8 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         assert other.wait().finish_reason == "length"
         with pytest.raises(SoonerError, match="a client's request came first"):
             list(waiting)
-        assert follow(recorder, lambda tell, stopped: {"same": True})[0][-1]["same"]
-        assert "ZeroDivisionError" in follow(recorder, lambda tell, stopped: 1 / 0)[1]
+        assert follow(recorder, lambda live: {"same": True})[0][-1]["same"]
+        assert "ZeroDivisionError" in follow(recorder, lambda live: 1 / 0)[1]
         after = Listener()
         service.submit(after.request)
         assert after.wait().finish_reason == "length"
@@ -213,7 +211,7 @@ def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
         service.submit(client.request)
         assert gate.is_reached.wait(WAIT)
         recorder = Recorder(partial(record_between, service))
-        waiting = recorder.follow(lambda tell, stopped: {"kind": "race"}, stopped)
+        waiting = recorder.follow(lambda live: {"kind": "race"}, stopped)
         next(waiting)
         stopped.set()
         with pytest.raises(SoonerError, match="stopped before it began"):
@@ -235,14 +233,14 @@ def follow(recorder: Recorder, recording: Recording) -> tuple[list[dict], str]:
 def test_recordings_take_turns_and_report_errors_in_words() -> None:
     recorder, running = Recorder(), []
 
-    def work(tell, stopped):
+    def work(live):
         running.append(1)
         assert len(running) == 1
         time.sleep(0.02)
         running.pop()
         return {"kind": "race", "same": True}
 
-    def fail(tell, stopped):
+    def fail(live):
         raise SoonerError("the clip is empty")
 
     with ThreadPoolExecutor(4) as pool:

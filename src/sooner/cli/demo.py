@@ -36,7 +36,7 @@ class DemoJob:
     def race(self, display: Display) -> tuple[Any, dict[str, Any]]:
         """Returns the pair, and a race on the clip or the bundled one."""
         from .. import miniatures
-        from ..demo.race import record_race
+        from ..demo.records import record_race
         from ..tasks.settings import CaptionSettings
 
         if self.clip is None and self.models.model is not None:
@@ -95,8 +95,7 @@ def _serve(request: DemoJob, display: Display) -> None:
         )
     settings, first = request.settings, None
     check_address(settings)
-    from ..demo.page import build_page, mount_page
-    from ..demo.recorder import Recorder
+    from ..demo.page import Recorder, build_page, mount_page
     from ..demo.site import create_app
     from ..demo.tabs import tasks_of
     from ..serve.app import DrainingServer

@@ -70,11 +70,6 @@ class Served:
 
         return miniature_of(self.model or "")
 
-    @property
-    def is_parallel(self) -> bool:
-        """Whether a draft works beside the target, in a process of its own."""
-        return self.settings.method == "parallel"
-
     def completed(self) -> Served:
         """Returns the same with the folder of a miniature's sample, if the model is one."""
         from ..miniatures import sample_of
@@ -101,7 +96,7 @@ class Served:
         models, small = self.models, self.small
         named = replace(models, model=None if small is not None else self.model)
         placement = method = None
-        if self.is_parallel:
+        if self.settings.method == "parallel":
             placement = draft_placement(pick_device(models.draft_device or models.device))
             method = self.settings.method
         pair: Any = named.load(placement, small or "video", method, sees=False)
@@ -135,7 +130,7 @@ class Served:
         display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
         if not more and self.settings.page and has_page():
             display.line(f"  watch it at {url}/")
-        if self.is_parallel:
+        if self.settings.method == "parallel":
             display.line("  one request decodes at a time, its draft beside it; others wait")
         if self.small is not None:
             from ..miniatures import MADE_UP, sample_of
@@ -171,7 +166,7 @@ def serve(*, request: Served, display: Display) -> None:
         pair = served.load(display.debug)
     page = None
     if settings.page and has_page():
-        from ..demo.served import mount_served
+        from ..demo.site import mount_served
 
         page = partial(mount_served, pair=pair)
     run_chat(

@@ -1,8 +1,8 @@
 """A page on which one sees why decoding is faster: `sooner demo`, and `/` of `sooner serve`.
 
-`race` and `others` make records of tasks, which are plain JSON (what every round of a run did is
-noted by `tasks.round_records`); `assets/player.js` shows a record in a browser, within
-the page (`page`, Gradio, extra `demo`) or as one file without a server (`export`).
+`records` makes records of tasks, which are plain JSON (what every round of a run did is noted by
+`tasks.round_records`); `assets/player.js` shows a record in a browser, within the page (`page`,
+Gradio, extra `demo`) or as one file without a server (`export`).
 """
 
 import os

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from html import escape, unescape
 from importlib.resources import files
+from string import Template
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -43,13 +44,9 @@ def fragment(record: Mapping[str, Any]) -> str:
 
 def whole_page(record: Mapping[str, Any]) -> str:
     """Returns an HTML file that shows a record by itself and asks nobody for anything."""
-    dark = (
-        "document.body.classList.toggle('dark',matchMedia('(prefers-color-scheme:dark)').matches)"
-    )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>sooner: {escape(str(record.get('title', record['kind'])))}</title>"
-        f'<style>{asset("player.css")}</style><body class="alone"><script>{dark}</script>'
-        f"<main>{fragment(record)}</main><script>{asset('player.js')}</script></body></html>"
+    return Template(asset("alone.html")).substitute(
+        title=escape(str(record.get("title", record["kind"]))),
+        css=asset("player.css"),
+        record=fragment(record),
+        player=asset("player.js"),
     )

@@ -2,41 +2,88 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from queue import SimpleQueue
 from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
 
+from ..errors import SoonerError, error_line
+from ..tasks.round_records import StoppedError
 from .export import asset, fragment
-from .recorder import Recorder
-from .tabs import Task
+from .records import Live, Record
+from .tabs import Recording, Task
 
-MAX_FILE = "256mb"
-"""The largest size of an upload."""
-THEME = gr.themes.Default(
-    font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
-).set(
-    body_text_color_subdued="#4b5563", body_text_color_subdued_dark="#c9d1d9",
-    button_primary_background_fill="#6639ba", button_primary_background_fill_hover="#512a97",
-    button_primary_background_fill_dark="#6639ba", button_primary_text_color="#fff",
-    button_primary_background_fill_hover_dark="#512a97", button_primary_text_color_dark="#fff",
-    color_accent="#6639ba", border_color_accent="#6639ba",
-)  # fmt: skip
-"""Without fonts of other hosts; with colours that stand out enough (WCAG AA)."""
-SAME = "The same on your machine"
-"""Label of a command."""
+logger = logging.getLogger("sooner.demo")
+
+THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+"""Without fonts of other hosts; its colours are in `page.css`."""
 WELCOME = (
     "# sooner\n**Faster decoding, to watch.** A quick helper guesses what a big model is about to "
     "say, and the big model checks many guesses at once: what it would have said comes out sooner."
 )
 
 
-def build_page(
-    tasks: Sequence[Task], recorder: Recorder, first: dict[str, Any] | None = None
-) -> gr.Blocks:
+class Recorder:
+    """Makes all recordings of a server; they take turns, since they are timed.
+
+    Args:
+        make: where and when recordings are made; by default at once, in a thread.
+    """
+
+    def __init__(
+        self, make: Callable[[Recording, Live], Record] = lambda recording, live: recording(live)
+    ) -> None:
+        self.make = make
+        self._turn = threading.Lock()
+
+    def follow(self, recording: Recording, stopped: threading.Event) -> Iterator[Record]:
+        """Yields the record as far as it is known, whenever more of it is; the last is whole.
+
+        Args:
+            stopped: ends it, if set.
+
+        Raises:
+            SoonerError: why there is no whole record, in words.
+        """
+        updates: SimpleQueue[Record | SoonerError | None] = SimpleQueue()
+
+        def show(record: Record) -> None:
+            if updates.empty():  # else the page has not shown the one before
+                updates.put(record)
+
+        def work() -> None:
+            if not self._turn.acquire(blocking=False):
+                show({"kind": "race", "live": "Another recording is under way; yours is next ..."})
+                self._turn.acquire()
+            try:
+                if stopped.is_set():
+                    raise StoppedError("stopped before it began; run it again")
+                updates.put(self.make(recording, Live(show, stopped.is_set)))
+            except SoonerError as error:
+                updates.put(error)
+            except Exception as error:
+                logger.exception("a recording failed")
+                text = f"{error_line(error)} (unexpected; the server's log tells more)"
+                updates.put(SoonerError(text))
+            finally:
+                self._turn.release()
+                updates.put(None)
+
+        threading.Thread(target=work, daemon=True).start()
+        key = uuid.uuid4().hex  # by which the player knows that it is the same recording
+        for update in iter(updates.get, None):
+            if isinstance(update, SoonerError):
+                raise update
+            yield {**update, "key": key}
+
+
+def build_page(tasks: Sequence[Task], recorder: Recorder, first: Record | None = None) -> gr.Blocks:
     """Returns the page.
 
     Args:
@@ -52,7 +99,7 @@ def build_page(
     return page
 
 
-def _tab(task: Task, recorder: Recorder, first: dict[str, Any] | None) -> None:
+def _tab(task: Task, recorder: Recorder, first: Record | None) -> None:
     gr.Markdown(task.intro)
     with gr.Accordion("What to run", open=first is None), gr.Row():
         inputs = [make() for make in task.controls]
@@ -62,7 +109,7 @@ def _tab(task: Task, recorder: Recorder, first: dict[str, Any] | None) -> None:
     message = gr.HTML(padding=False)
     panel = gr.HTML("" if first is None else fragment(first), padding=False)
     command_box = gr.Code("" if first is None else first.get("command", ""), language=None,
-                   label=SAME, interactive=False, lines=1, wrap_lines=True,
+                   label="The same on your machine", interactive=False, lines=1, wrap_lines=True,
                    visible=first is not None)  # fmt: skip
     stops: dict[str | None, threading.Event] = {}
 
@@ -95,6 +142,6 @@ def mount_page(app: FastAPI, page: gr.Blocks, path: str = "/") -> FastAPI:
     )
     return gr.mount_gradio_app(
         app, page.queue(default_concurrency_limit=4, api_open=False), path, ssr_mode=False,
-        footer_links=[], theme=THEME, head=head, max_file_size=MAX_FILE,
+        footer_links=[], theme=THEME, head=head, max_file_size="256mb",
         show_error=True, enable_monitoring=False, run_history=False,
     )  # fmt: skip

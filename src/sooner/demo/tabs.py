@@ -23,10 +23,9 @@ from ..tasks.loading import ModelPair, load_pair
 from ..tasks.parse.loading import load_parser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.settings import CaptionSettings
-from . import task_records
-from .race import record_race
-from .recorder import Recording
+from .records import Live, Record, record_pages, record_pictures, record_race, record_robot
 
+Recording = Callable[[Live], Record]
 Named = ModelPair | DrawingModel | Policy
 PRUNING = ("parallel", "specvlm", "sparse-to-dense")
 """Methods whose draft may be shown a part of the pixels."""
@@ -102,31 +101,26 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
                 heads[path.parent.name] = str(path.parent)
 
     def plan(
-        file: str | None, method: str, head: str | None, tokens: float, prune: float,
-        frames: float, max_tokens: float, heat: float, seed: float,
+        file: str | None, method: str, tokens: float, prune: float, frames: float,
+        max_tokens: float, heat: float, seed: float,
     ) -> tuple[Recording, str]:  # fmt: skip
         path = file_of(file, "video", is_named)
-        head = heads.get(head or "", head or "").strip()
-        if head and method != "auto":
-            raise SoonerError(
-                "a draft head decides how guesses are made; choose 'auto' beside it, or leave the "
-                "head out"
-            )
         settings = CaptionSettings(
-            method=None if method == "auto" else method,
-            head=head or None, num_draft_tokens=int(tokens) or "auto",
+            method=method if method in methods else None,
+            head=None if method in ("auto", *methods) else heads.get(method, method),
+            num_draft_tokens=int(tokens) or "auto",
             prune=prune if method in PRUNING else None, frames=int(frames) or None,
             max_new_tokens=int(max_tokens), temperature=heat, seed=int(seed),
         )  # fmt: skip
-        return lambda tell, stopped: record_race(path, pair(), settings, tell, stopped), ""
+        return lambda live: record_race(path, pair(), settings, live), ""
 
     return Task(
         "Video", "A clip" + ("." if is_named else ", or nothing for the bundled one."),
         (
             lambda: gr.Video(label="Clip", sources=["upload"], height=180),
-            lambda: gr.Dropdown(["auto", *methods], label="How guesses are made", min_width=270),
-            lambda: gr.Dropdown(["", *heads], value="", allow_custom_value=True, min_width=270,
-                                label="Draft head", info="A name, a folder, a hub id, or none."),
+            lambda: gr.Dropdown(["auto", *methods, *heads], label="How guesses are made",
+                                info="A method, or a draft head: its folder or hub id.",
+                                allow_custom_value=True, min_width=270),
             slider("Guesses a round", 0, 16, 0, 1, "0: as many as pay."),
             slider("Hidden from the guesser", 0, 0.95, 0.9, 0.05,
                    f"Share of the video; only for {', '.join(PRUNING)}."),
@@ -144,13 +138,11 @@ def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
         path = file_of(file, "document", is_named)
         settings = ParseSettings(acceptance_threshold=tau)
 
-        def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            return task_records.record_pages(path, pair(), settings, drafter, tell, stopped)
-
         name = pair().target.name if is_named else "miniature"
         what = ["sooner", "parse", path.name if file else "--sample", "--model", name,
                 "--drafter", drafter, "--acceptance-threshold", f"{tau:g}"]  # fmt: skip
-        return record, shlex.join([*what, "--compare", "-o", "parsed"])
+        command = shlex.join([*what, "--compare", "-o", "parsed"])
+        return lambda live: record_pages(path, pair(), settings, drafter, live), command
 
     kinds = [".pdf", ".png", ".jpg", ".jpeg", ".tiff", ".webp"]
     ask = "A PDF or a picture of a page"
@@ -172,13 +164,10 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
         options = {"jacobi_window": int(window), "temperature": heat, "seed": int(seed)}
         ImagineSettings(**options)  # type: ignore[arg-type]
 
-        def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            return task_records.record_pictures(text, model(), options, tell, stopped)
-
         flags = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
         named = ["--model", model().name] if is_named else []
         what = ["sooner", "imagine", text, *named, *flags, "--compare", "-o", "picture.png"]
-        return record, shlex.join(what)
+        return lambda live: record_pictures(text, model(), options, live), shlex.join(what)
 
     prompt = "" if is_named else miniatures.find("image").prompt
     return Task(
@@ -197,9 +186,8 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
     names = list(environment_names()) if is_named else ["table"]
 
     def plan(env: str, bins: float, seed: float) -> tuple[Recording, str]:
-        def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            allowed = policy().allowing(Allowance(int(bins)))
-            return task_records.record_robot(allowed, env, int(seed), tell, stopped)
+        def record(live: Live) -> Record:
+            return record_robot(policy().allowing(Allowance(int(bins))), env, int(seed), live)
 
         named = f"--model {shlex.quote(policy().name)} " if is_named else ""
         if is_named and policy().head_name:

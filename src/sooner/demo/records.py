@@ -1,0 +1,307 @@
+"""Records of tasks, decoded with a method and plainly: plain JSON, see `docs/demo.md`."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shlex
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from PIL import Image
+
+from .. import miniatures
+from ..documents import BrokenPage, read_pages
+from ..errors import SoonerError
+from ..methods import Autoregressive
+from ..tasks import comparison
+from ..tasks.act.policy import Policy
+from ..tasks.act.rollout import run_rollouts
+from ..tasks.caption import foreign_notes
+from ..tasks.clip import prepare, visible_patches
+from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
+from ..tasks.imagine.batch import DrawingProgress
+from ..tasks.imagine.drawing_model import DrawingModel
+from ..tasks.loading import ModelPair
+from ..tasks.parse.comparison import compare_plain, warm_up
+from ..tasks.parse.drafters import make_drafter
+from ..tasks.parse.parser import PageParser
+from ..tasks.parse.settings import ParseSettings
+from ..tasks.registry import build_method
+from ..tasks.round_records import (
+    ORIGINS,
+    RoundRecord,
+    TokenPieces,
+    Watch,
+    Watched,
+    lane,
+    stop_if,
+)
+from ..tasks.settings import CaptionSettings
+from ..tasks.streaming import run
+
+Record = dict[str, Any]
+VERSION = 1
+"""The version of records' format."""
+THUMB, PAGE_SIDE = 144, 1000
+"""Longer sides of a frame and of a page in a record, in pixels."""
+MAX_PAGES = 8
+"""How many pages of a document the demo reads."""
+LIVE = 0.15
+"""Seconds between two records of a run that goes on."""
+WAYS = (
+    ("plain", "One at a time", "Plain: every code takes an iteration."),
+    ("sjd", "Guessed, drawn anew", "Uncoupled: each iteration draws its guesses by fresh chance."),
+    ("jacobi", "Guessed, held on to", "Coupled: a guess stays as it was wherever chance allows."),
+)
+
+
+@dataclass(frozen=True)
+class Live:
+    """A recording that goes on.
+
+    Attributes:
+        show: called with the record so far; its `live` says what happens now.
+        is_stopped: returns whether to end with `StoppedError`.
+    """
+
+    show: Callable[[Record], None] = lambda record: None
+    is_stopped: Callable[[], bool] = lambda: False
+
+    def stage(self, text: str) -> None:
+        """Shows what happens now."""
+        stop_if(self.is_stopped)
+        self.show({"kind": "race", "live": text})
+
+
+def record_race(
+    path: Path, pair: ModelPair, settings: CaptionSettings, live: Live = Live()
+) -> Record:
+    """Returns the record of a video, captioned with a method, then plainly.
+
+    Raises:
+        SoonerError: the file or the request can't be served; one line.
+        StoppedError: `live` is stopped.
+    """
+    live.stage("Reading the video ...")
+    clip = prepare(path, pair, settings)
+    method = build_method(settings, pair, clip.draft_inputs)
+    comparison.warm_up(pair, clip, settings, method)
+    texts, last = TokenPieces(pair.target.tokenizer), [0.0]
+    small = f"miniature {pair.miniature}" if pair.miniature else None
+    base = {
+        "version": VERSION,
+        "kind": "race",
+        "title": path.name,
+        "prompt": clip.prompt,
+        "model": small or pair.target.name,
+        "draft": None if pair.draft is None else small or pair.draft.name,
+        "is_toy": small is not None,
+        "device": str(pair.target.device),
+        "frames": [data_url(frame, THUMB) for frame in clip.frames.pixels],
+        "command": command(path, pair, settings),
+    }
+
+    def show(rounds: list[RoundRecord]) -> None:
+        now = rounds[-1].ended
+        if now - last[0] >= LIVE or len(rounds) == 1:
+            last[0] = now
+            origin = ORIGINS.get(settings.method or "", "draft")
+            fast = lane(rounds, texts, origin)
+            live.show({**base, "live": "The accelerated run, live", "origin": origin, "fast": fast})
+
+    watch, plain_watch = Watch(show, live.is_stopped), Watch(is_stopped=live.is_stopped)
+    made, text = run(pair, clip, settings, Watched(method, watch))
+    overlaps = watch.draft_overlaps()
+    origin = ORIGINS.get(made.stats.method, "draft")
+    base |= {"origin": origin, "fast": lane(watch.rounds, texts, origin)}
+    live.show({**base, "live": "Now the same request plainly, for the race ..."})
+    plain, _ = run(pair, clip, settings, Watched(Autoregressive(), plain_watch))
+    parity = None
+    if settings.is_greedy:
+        parity = comparison.check(pair, clip, plain.tokens[0], made.tokens[0]).as_dict()
+    is_red = parity is not None and parity["verdict"] == "bug"
+    speeds = plain.stats.tokens_per_second, made.stats.tokens_per_second
+    return {
+        **base,
+        "method": made.stats.method,
+        "mode": made.stats.mode,
+        "beside": [[round(time, 5) for time in span] for span in overlaps],
+        "text": text,
+        "kept": visible_patches(getattr(watch.drafter, "token_indices", None), clip, pair),
+        "plain": lane(plain_watch.rounds, texts, "target"),
+        "stats": made.stats.as_dict(),
+        "parity": parity,
+        "same": plain.tokens[0] == made.tokens[0],
+        "speedup": None if is_red or not all(speeds) else speeds[1] / speeds[0],
+        "notes": [*foreign_notes(pair, path), *clip.notes],
+    }
+
+
+def record_pictures(
+    prompt: str, model: DrawingModel, options: dict[str, Any], live: Live = Live()
+) -> Record:
+    """Draws one picture plainly, by uncoupled and by coupled Jacobi decoding.
+
+    Args:
+        options: further fields of `ImagineSettings`; the seed is the same for all.
+    """
+
+    def draw(method: str, name: str, about: str) -> Record:
+        live.stage(f"Drawing: {name.lower()} ...")
+        drawn: list[int] = []
+
+        def note(progress: DrawingProgress) -> None:
+            stop_if(live.is_stopped)
+            drawn.append(progress.codes(0))
+
+        extra = {key: item for key, item in options.items() if key != "jacobi_window"}
+        settings = ImagineSettings(method=method, **(extra if method == "plain" else options))
+        made = imagine(prompt, model, settings, DrawCallbacks(on_progress=note))
+        seconds = sum(made.record["seconds"].values())
+        png = data_url(made.pixels[0, 0], kind="PNG")
+        return {"name": name, "about": about, "drawn": drawn, "png": png, "seconds": seconds}
+
+    lanes = [draw(*way) for way in WAYS]
+    grid = model.canvas(options.get("size")).grid
+    steps = [len(item["drawn"]) for item in lanes]
+    words = (
+        "A code is the number that stands for one small square of the picture. An iteration is one "
+        f"question to the big model, which plain drawing asks for every code: {steps[0]} times. "
+        "Jacobi decoding asks about many codes at once, guesses them from the iteration before and "
+        f"keeps those that turn out right: {steps[1]} iterations. If each new guess also holds on "
+        f"to the one before wherever the odds allow, more of them agree: {steps[2]} iterations. "
+        "Chance falls differently in each, so the pictures differ; their odds are the same."
+    )
+    return {
+        "version": VERSION, "kind": "picture", "title": prompt, "prompt": prompt, "words": words,
+        "is_toy": model.miniature, "grid": [grid.height, grid.width], "lanes": lanes,
+    }  # fmt: skip
+
+
+def record_pages(
+    path: Path, pair: ModelPair, settings: ParseSettings, drafter: str, live: Live = Live()
+) -> Record:
+    """Parses pages with drafts, and plainly; says of each region how much the draft had right."""
+    draft_of, parser = make_drafter(drafter), PageParser(pair, settings)
+    pages: list[Record] = []
+    for page in islice(read_pages(path), MAX_PAGES):
+        if isinstance(page, BrokenPage):
+            raise SoonerError(f"page {page.number} of '{path.name}' can't be read: {page.reason}")
+        live.stage(f"Page {page.number}: reading the draft ...")
+        if not pages:
+            warm_up(parser, page)
+        draft = None if draft_of is None else draft_of(page)
+        drafting = 0.0 if draft is None else draft.seconds
+        live.stage(f"Page {page.number}: the model checks the draft ...")
+        parsed = parser(page, draft)
+        parsed = replace(parsed, seconds={**parsed.seconds, "drafter": drafting})
+        live.stage(f"Page {page.number}: the model alone ...")
+        compared = compare_plain(parser, page, parsed)
+        plain, e2e = compared["plain_seconds"], compared["e2e_speedup"]
+        regions = [
+            {
+                "label": region.label,
+                "text": region.text,
+                "box": region.bbox_1000,
+                "share": region.acceptance,
+            }
+            for region in parsed.regions
+        ]
+        pages.append(
+            {
+                "image": data_url(page.picture, PAGE_SIDE, "PNG"), "markdown": parsed.markdown,
+                "regions": regions, "speedup": compared["decode_speedup"],
+                "seconds": [plain, plain / e2e] if e2e else None, "drafting": drafting,
+                "steps": parsed.last.steps, "tokens": parsed.last.tokens, "mode": parsed.mode,
+                "parity": compared["parity"], "drafter": parsed.drafter,
+            }
+        )  # fmt: skip
+    words = (
+        "A quick reader (OCR, or the text inside a PDF) writes a rough draft of the page. The big "
+        "model follows the draft wherever it would have written the same, many words at a time, "
+        "and corrects the rest. Colours say how much of each region came from the draft."
+    )
+    return {
+        "version": VERSION, "kind": "pages", "title": path.name, "words": words,
+        "is_toy": pair.miniature is not None, "pages": pages,
+    }  # fmt: skip
+
+
+def record_robot(policy: Policy, env: str, seed: int, live: Live = Live()) -> Record:
+    """Films an episode plainly, strictly and within the policy's allowance."""
+    bins = policy.allowance.bins
+    allowed = bins if isinstance(bins, int) else max(bins)
+    ways = (
+        ("plain", "Plain", 0),
+        ("strict", "Guessed, strictly checked", 0),
+        ("relaxed", f"Guessed, up to {allowed} steps off are let pass", allowed),
+    )
+
+    def film(method: str, name: str, tolerance: int) -> Record:
+        live.stage(f"The robot moves: {name.lower()} ...")
+        calls: list[Any] = []
+
+        def note(actions: list[Any]) -> None:
+            stop_if(live.is_stopped)
+            calls.extend(actions)
+
+        with tempfile.TemporaryDirectory() as folder:
+            rollouts = run_rollouts(
+                partial(policy.act, method=method), env, episodes=1, seed=seed, batch=1,
+                films=Path(folder), on_call=note,
+            )  # fmt: skip
+            episode = rollouts.episodes[0]
+            data = base64.b64encode(episode.film.read_bytes()).decode() if episode.film else ""
+        return {
+            "name": name, "tolerance": tolerance, "success": episode.success,
+            "steps": episode.steps, "calls": episode.calls, "seconds": rollouts.seconds,
+            "off": [int(max(call.deviation.max_bins)) if call.deviation else 0 for call in calls],
+            "decision": median(call.seconds for call in calls),  # the first pays for allocations
+            "asked": mean(call.stats.nfe for call in calls),
+            "film": f"data:video/mp4;base64,{data}",
+        }  # fmt: skip
+
+    lanes = [film(*way) for way in ways[: None if policy.head else 1]]
+    words = (
+        "A robot's move is a handful of numbers, which the policy says one after the other. A "
+        "small head guesses them all. Strictly checked, the move is the very same. For many tasks "
+        "a neighbouring number does as well: within the green band a guess is let pass, so the "
+        "policy is asked less often, and the move may differ by that much."
+    )
+    bundled = "robot" in miniatures.names() and str(miniatures.find("robot").target)
+    if not policy.head:
+        words += " This policy was loaded without a head (--draft names one), so it moves plainly."
+    return {
+        "version": VERSION, "kind": "robot", "title": env, "words": words, "tolerance": allowed,
+        "is_toy": policy.name == bundled, "lanes": lanes,
+    }  # fmt: skip
+
+
+def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
+    """Returns a picture, uint8 `[height, width, 3]`, as a `data:` URL, its longer side at most
+    `side`.
+    """
+    picture, buffer = Image.fromarray(pixels), io.BytesIO()
+    if side is not None:
+        picture.thumbnail((side, side))
+    picture.save(buffer, kind, **({"quality": 80} if kind == "JPEG" else {"optimize": True}))
+    text = base64.b64encode(buffer.getvalue()).decode()
+    return f"data:image/{kind.lower()};base64,{text}"
+
+
+def command(path: Path, pair: ModelPair, settings: CaptionSettings) -> str:
+    """Returns what does the same on a command line."""
+    argument, named = path.name, []
+    if pair.miniature is None:
+        named = ["--model", pair.target.name]
+        named += ["--draft", pair.draft.name] if pair.draft is not None else []
+    elif path == miniatures.find(pair.miniature).sample:
+        argument = "--sample"
+    return shlex.join(["sooner", "caption", argument, *named, *settings.as_options(), "--compare"])
