@@ -94,8 +94,7 @@ DESCRIPTIONS = {
     "count": "pictures of each prompt",
     "seed": "of every draw; none takes one from torch's generator",
     "guidance": "classifier-free guidance; none takes the checkpoint's own",
-    "table": "a file that `sooner search patterns` wrote, here or as `org/name/patterns.json`; "
-    "none takes defaults that suit the model",
+    "table": "a file that `sooner search patterns` wrote; none takes defaults that suit the model",
     "bins": "r: how far a drafted token may be from the policy's choice",
     "branching": 'children of the nodes of each level; "auto" takes as many levels as pay',
     "num_draft_tokens": 'how many tokens are drafted at once; "auto" takes what measurably pays',

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -33,15 +32,18 @@ def check_whole(
     raise SoonerError(f"{name} is {value!r}; it must be a whole number of {bound}{hint}")
 
 
-def check_whole_or(name: str, value: Any, word: str = "auto") -> None:
-    """Require `word`, or a whole number of 1 or more.
+def check_whole_or(
+    name: str, value: Any, words: Collection[str] = ("auto",), minimum: int = 1
+) -> None:
+    """Require one of `words`, or a whole number of `minimum` or more.
 
     Raises:
         SoonerError: names the thing and its value.
     """
-    if value != word and (type(value) is not int or value < 1):
+    if value not in words and (type(value) is not int or value < minimum):
+        known = " or ".join(map(repr, words))
         raise SoonerError(
-            f"{name} is {value!r}; it must be '{word}' or a whole number of 1 or more"
+            f"{name} is {value!r}; it must be {known} or a whole number of {minimum} or more"
         )
 
 
@@ -51,12 +53,14 @@ def parse_bytes(text: str) -> int:
     Raises:
         SoonerError: any other text.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmgt]i?)?b?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise SoonerError(f"'{text}' is no number of bytes; write it as 8GiB, 8G or 8589934592")
-    unit = (match[2] or "").lower()
-    base = 1024 if unit.endswith("i") else 1000
-    return int(float(match[1]) * base ** (" kmgt".index(unit[0]) if unit else 0))
+    from pydantic import ByteSize, TypeAdapter
+
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValueError as error:
+        raise SoonerError(
+            f"'{text}' is no number of bytes; write it as 8GiB, 8G or 8589934592"
+        ) from error
 
 
 def check_number(
@@ -87,11 +91,6 @@ def check_number(
         )
     text = f"{value:g}" if isinstance(value, float) else repr(value)
     raise SoonerError(f"{name} is {text}; it must {bound}{hint}")
-
-
-def check_share(name: str, value: Any) -> None:
-    """Require a number of 0 to 1, as `check_number`."""
-    check_number(name, value, 0, 1)
 
 
 def check_choice(kind: str, value: Any, known: Collection[str]) -> None:
@@ -206,7 +205,8 @@ def check_fields(settings: Any, owner: str = "") -> None:
         if limits.known:
             check_choice(field.name, value, limits.known)
         elif words:
-            check_whole_or(name, value, words[0])
+            least = 1 if limits.minimum is None else int(limits.minimum)
+            check_whole_or(name, value, words, least)
         elif limits.minimum is not None and float in parts:
             check_number(
                 name, value, limits.minimum, limits.maximum, above=limits.above, hint=limits.hint
@@ -237,7 +237,7 @@ def check_keys(kind: str, mapping: Mapping[str, Any], known: type | Collection[s
         SoonerError: names the first that is not, and the nearest.
     """
     if isinstance(known, type):
-        known = [field.name for field in dataclasses.fields(known)]
+        known = field_names(known)
     for key in mapping:
         check_choice(kind, key, known)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_number, check_whole
+from .checks import check_whole
 from .engine.loop import OnTokens, run
 from .engine.row_sampling import SamplingParams
 from .engine.stats.run import Stats
@@ -69,7 +69,9 @@ def draw(
     Raises:
         SoonerError: an option that can't be honoured, or a prompt that is too long.
     """
-    sampling = _checked(canvas.sampling, temperature, top_k, top_p, guidance)
+    values = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
+    explicit = {name: value for name, value in values.items() if value is not DEFAULT}
+    sampling = replace(canvas.sampling, **explicit)
     check_whole("count", count)
     seed = int(torch.randint(1 << 31, (1,))) if seed is None else seed
     drawn: dict[int, list[int]] = defaultdict(list)
@@ -81,11 +83,20 @@ def draw(
 
     ids = inputs["input_ids"]
     _check_room(canvas, ids)
+    params = SamplingParams(max_new_tokens=canvas.grid.left, n=count)
+    if do_sample:
+        params = replace(
+            params,
+            do_sample=True,
+            temperature=float(sampling.temperature),
+            top_k=sampling.top_k or 0,
+            top_p=1.0 if sampling.top_p is None else float(sampling.top_p),
+        )
     chosen = CoupledJacobi() if method is None else as_method(method)
     session = chosen.session(
         canvas,
         inputs,
-        _params(sampling, do_sample, canvas.grid.left, count),
+        params,
         generator=torch.Generator(device=canvas.device).manual_seed(seed),
         on_tokens=keep,
         guidance=sampling.guidance,
@@ -94,36 +105,6 @@ def draw(
     new = torch.tensor([drawn[row] for row in range(len(drawn))])  # [rows, grid.left]
     prefix = ids[:, ids.shape[1] - canvas.grid.prefix :].cpu().repeat_interleave(count, 0)
     return Drawing(torch.cat([prefix, new], 1), session.stats, sampling, seed)
-
-
-def _checked(
-    defaults: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: Any
-) -> Sampling:
-    """Returns the checkpoint's sampling with what the caller asked for."""
-    values = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
-    explicit = {name: value for name, value in values.items() if value is not DEFAULT}
-    sampling = replace(defaults, **explicit)
-    check_number("temperature", sampling.temperature, above=True)
-    check_number("guidance", sampling.guidance, hint="; 1 is none")
-    if sampling.top_p is not None:
-        check_number("top_p", sampling.top_p, 0, 1, above=True, hint=", or None for all")
-    if sampling.top_k is not None:
-        check_whole("top_k", sampling.top_k, hint=", or None for all")
-    return sampling
-
-
-def _params(sampling: Sampling, do_sample: bool, tokens: int, count: int) -> SamplingParams:
-    """Returns the parameters of `count` pictures of so many codes."""
-    if not do_sample:
-        return SamplingParams(max_new_tokens=tokens, n=count)
-    return SamplingParams(
-        max_new_tokens=tokens,
-        do_sample=True,
-        temperature=float(sampling.temperature),
-        top_k=sampling.top_k or 0,
-        top_p=1.0 if sampling.top_p is None else float(sampling.top_p),
-        n=count,
-    )
 
 
 def _check_room(canvas: Canvas, ids: Tensor) -> None:

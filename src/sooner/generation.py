@@ -17,7 +17,7 @@ from .engine.memory import out_of_memory
 from .engine.noise import generator_of
 from .engine.stats.run import Stats
 from .errors import UnsupportedError
-from .methods import Method
+from .methods.base import Method, as_method
 from .models.base import is_sharded
 
 if TYPE_CHECKING:
@@ -101,10 +101,7 @@ def generate(
     """
     check_model("model", model)
     check_inputs(inputs)
-    if not isinstance(method, Method):
-        from .methods.base import as_method
-
-        method = as_method(method)
+    method = as_method(method)
     if prefill is not None and is_sharded(model):
         raise UnsupportedError(
             "a sparse prefill looks at all heads of the target, and under tp_plan each rank holds "

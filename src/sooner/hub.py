@@ -6,12 +6,10 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
-
-from torch import nn
 
 from .errors import SoonerError
 from .methods import Autoregressive, Method
@@ -20,9 +18,6 @@ from .registry import method_types
 Drafts = Literal["none", "model", "head", "texts"]
 """What a repository drafts with: nothing that is given, `assistant_model` (a model, a folder or a
 repository), a trained head for the target (the same, or a folder of one), or `drafts`, texts."""
-
-Arguments = dict[str, Any]
-"""Arguments of `model.generate`, as it hands them to a repository's function."""
 
 _loaded: WeakKeyDictionary[Any, dict[tuple[str, str], Any]] = WeakKeyDictionary()
 """Drafts of a target that were given by their names, so that a call in a loop loads them once."""
@@ -62,16 +57,17 @@ def decode(
             )
         method = kind(rest.pop("drafts"), tokenizer=tokenizer, **options)
     elif drafts == "head":
-        method = kind(_head(model, draft, kind.name), **options)
+        method = kind(_named(model, kind.name, draft), **options)
     elif drafts == "model":
         other = rest.pop("assistant_tokenizer", None)
-        method = kind(_draft(model, draft), tokenizer=tokenizer, draft_tokenizer=other, **options)
+        draft = _named(model, "model", draft)
+        method = kind(draft, tokenizer=tokenizer, draft_tokenizer=other, **options)
     else:
         method = kind(**options)
     return model.generate(**rest, custom_generate=method)
 
 
-def _assistant(name: str, arguments: Arguments, drafts: Drafts) -> Any:
+def _assistant(name: str, arguments: dict[str, Any], drafts: Drafts) -> Any:
     """Takes the draft out of the arguments."""
     draft = arguments.pop("assistant_model", None)
     if drafts in ("model", "head") and draft is None:
@@ -89,25 +85,9 @@ def prefill(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]
     rest, values = dict(arguments), dict(options)
     _assistant("MMInference", rest, "none")
     table = values.pop("table", None)
-    sparse = MMInference(**values) if table is None else MMInference.load(_file(table), **values)
+    sparse = MMInference(**values) if table is None else MMInference.load(table, **values)
     with sparse(model):
         return model.generate(**rest, custom_generate=Autoregressive())
-
-
-def _file(table: Path | str) -> Path:
-    """Returns a table's file, which may lie in a repository: `org/name/patterns.json`."""
-    path, parts = Path(table), str(table).split("/")
-    if path.exists() or len(parts) < 3 or path.is_absolute():
-        return path
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download("/".join(parts[:2]), "/".join(parts[2:])))
-    except Exception as error:  # a dozen kinds, of HTTP, of names, of files
-        raise SoonerError(
-            f"table '{table}' is no file here, and the hub gave none ({type(error).__name__}); "
-            "make one with `sooner search patterns`"
-        ) from error
 
 
 def act(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
@@ -119,7 +99,7 @@ def act(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) ->
     head = _assistant("Relaxed", rest, "head")
     statistics = ActionStatistics.choose(model.config.norm_stats, rest.pop("unnorm_key", None))
     tolerance = Tolerance(ActionTokens.of(model.config), statistics.dims, values.pop("bins"))
-    method: Method = Eagle(_head(model, head), **values)
+    method: Method = Eagle(_named(model, "eagle", head), **values)
     return model.generate(**rest, custom_generate=Relaxed(method, tolerance))
 
 
@@ -136,13 +116,17 @@ def draw(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
     rest, values = dict(arguments), dict(options)
     _assistant("scd", rest, "none")
-    extra = {name: values.pop(name) for name in ("count", "seed")}
-    guidance = values.pop("guidance")
-    extra |= {} if guidance is None else {"guidance": guidance}
+    extra = {name: values.pop(name) for name in ("count", "seed", "guidance")}
+    extra = {name: value for name, value in extra.items() if value is not None}
     # As in `generate`: drawn if `do_sample` says so, and Janus puts what it is told into a config.
     config = rest.pop("generation_config", None) or model.generation_config
-    extra |= {"do_sample": False} | _drawn_with(config)
-    extra |= {name: rest.pop(name) for name in DRAWN if rest.get(name) is not None}
+    if (mode := config.get_generation_mode()) not in ("sample", "greedy_search"):
+        raise SoonerError(f"scd draws or takes the likeliest code; {mode.value} can't be honoured")
+    extra["do_sample"] = False
+    for name in DRAWN:  # what nobody says is the canvas's own
+        value = rest.pop(name, None)
+        value = getattr(config, name, None) if value is None else value
+        extra |= {} if value is None else {name: value}
     ids = rest.pop("inputs", None)
     inputs = {
         "input_ids": rest.pop("input_ids", ids),
@@ -157,46 +141,19 @@ def draw(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -
     return drawing.draw(canvas(model), prompt, CoupledJacobi(**values), **extra).tokens
 
 
-def _drawn_with(config: Any) -> dict[str, Any]:
-    """Returns how a generation config draws; what it leaves open is the canvas's own.
-
-    Raises:
-        SoonerError: it asks for beams or another search.
+def _named(model: Any, method: str, draft: Any) -> Any:
+    """Returns a draft model, or a method's head; one that is given by its name is loaded once,
+    beside the target.
     """
-    if (mode := config.get_generation_mode()) not in ("sample", "greedy_search"):
-        raise SoonerError(f"scd draws or takes the likeliest code; {mode.value} can't be honoured")
-    values = {name: getattr(config, name, None) for name in DRAWN}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _draft(model: Any, draft: Any) -> Any:
-    """Returns a draft model; one that is given by its name is loaded once, beside the target."""
     if not isinstance(draft, (str, Path)):
         return draft
-
-    def load() -> nn.Module:
+    known, key = _loaded.setdefault(model, {}), (method, str(draft))
+    if key not in known and method == "model":
         from .tasks.loading import load
 
-        made: nn.Module = load(str(draft), model.device, model.dtype).model
-        return made
-
-    return _once(model, "model", draft, load)
-
-
-def _head(model: Any, head: Any, method: str = "eagle") -> Any:
-    if not isinstance(head, (str, Path)):
-        return head
-
-    def load() -> Any:
+        known[key] = load(str(draft), model.device, model.dtype).model
+    elif key not in known:
         from .methods.trained import load_for
 
-        return load_for(method, head).to(model.device, model.dtype)
-
-    return _once(model, method, head, load)
-
-
-def _once(model: Any, kind: str, name: Path | str, load: Callable[[], Any]) -> Any:
-    known = _loaded.setdefault(model, {})
-    if (kind, str(name)) not in known:
-        known[kind, str(name)] = load()
-    return known[kind, str(name)]
+        known[key] = load_for(method, draft).to(model.device, model.dtype)
+    return known[key]

@@ -72,7 +72,6 @@ class JsonLines:
 
     Attributes:
         records: the records that were there at first.
-        count: lines that are there now, of records or not.
         is_torn: the last one has no end.
 
     Raises:
@@ -85,7 +84,7 @@ class JsonLines:
             pass
         lines = path.read_bytes().split(b"\n")
         self.records = [record for line in lines if (record := read_line(line)) is not None]
-        self.count, self.is_torn = sum(map(bool, lines)), bool(lines[-1])
+        self.is_torn = bool(lines[-1])
 
     def add(self, record: dict[str, Any]) -> None:
         """Put a record on disk; if that fails, nothing is left of it."""
@@ -97,15 +96,14 @@ class JsonLines:
         except OSError:
             os.truncate(self.path, size)
             raise
-        self.count, self.is_torn = self.count + 1, False
+        self.is_torn = False
 
     def rewrite(self, lines: Iterable[bytes]) -> None:
         """Put other lines, each with its end, in place of all at once."""
-        lines = list(lines)
         with replacing(self.path) as part, open(part, "wb") as file:
             file.writelines(lines)
             _sync(file)
-        self.count, self.is_torn = len(lines), False
+        self.is_torn = False
 
 
 def _sync(file: IO[bytes]) -> None:

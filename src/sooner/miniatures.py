@@ -70,26 +70,13 @@ class Miniature:
     @property
     def parts(self) -> dict[str, Path]:
         """The files that tell whether each part is here."""
-        folders = {
-            "target": self.target,
-            "draft": self.draft,
-            "head": self.head,
-            "tokenizer": self.tokenizer,
-        }
-        files = {
-            part: folder / "config.json" for part, folder in folders.items() if folder is not None
-        }
+        names = ("target", "draft", "head", "tokenizer")
+        folders = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        files = {name: folder / "config.json" for name, folder in folders.items()}
         return files if self.sample is None else {**files, "sample": self.sample}
 
-    @property
-    def functions(self) -> dict[str, str]:
-        """What its world can do, by name, as `module:function`; empty where no installed
-        distribution has its world."""
-        worlds = [world.get(self.name, {}) for world in plugins("sooner.worlds")]
-        return {name: place for world in worlds for name, place in world.items()}
-
     def function(self, name: str) -> Any:
-        """Imports one of `functions`.
+        """Imports what its world can do.
 
         Args:
             name: `ask(pair, samples)` yields processed inputs; `clip(folder, frames, seed)` writes
@@ -99,11 +86,10 @@ class Miniature:
             SoonerError: no installed distribution has this miniature's world, or it has no such
                 function.
         """
-        known = self.functions
+        worlds = [world.get(self.name, {}) for world in plugins("sooner.worlds")]
+        known = {key: place for world in worlds for key, place in world.items()}
         if name not in known:
-            way = "give files instead"
-            if not plugins("sooner.worlds"):
-                way = f"give files, or `pip install {LAB}`, which has its world"
+            way = "give files instead" if worlds else f"give files, or `pip install {LAB}`"
             raise SoonerError(f"the '{self.name}' miniature has no '{name}' of its own; {way}")
         return resolve_name(known[name])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 import torch
@@ -73,12 +74,11 @@ def compare(
         scores: the reference's processed scores, one `[vocab]` for each of its tokens; without
             them a difference can't be excused as a tie.
     """
-    length = max(len(reference), len(candidate))
-    pairs = ((_at(reference, index), _at(candidate, index), index) for index in range(length))
-    first = next(((ours, other, index) for ours, other, index in pairs if ours != other), None)
+    pairs = enumerate(zip_longest(reference, candidate))
+    first = next(((index, *pair) for index, pair in pairs if pair[0] != pair[1]), None)
     if first is None:
         return Parity("identical")
-    ours, other, index = first
+    index, ours, other = first
     if scores is None or index >= len(scores):
         return Parity("bug", index, ours, other)
     best, second = scores[index].topk(2).values.tolist()
@@ -87,10 +87,6 @@ def compare(
     tolerance = rounding(scores[index].dtype, best)
     verdict: VerifyResult = "tie" if best - chosen <= tolerance else "bug"
     return Parity(verdict, index, ours, other, best - chosen, best - second, tolerance)
-
-
-def _at(tokens: Sequence[int], index: int) -> int | None:
-    return tokens[index] if index < len(tokens) else None
 
 
 def rounding(dtype: torch.dtype, magnitude: float) -> float:
@@ -131,7 +127,5 @@ def end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
 
 def until_end(tokens: list[int], ends: set[int]) -> list[int]:
     """`tokens` up to and including the first that ends the text; padding falls away."""
-    for index, token in enumerate(tokens):
-        if token in ends:
-            return tokens[: index + 1]
-    return tokens
+    end = next((index for index, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: end + 1]

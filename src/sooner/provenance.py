@@ -11,7 +11,6 @@ from pathlib import Path
 
 PACKAGES = ("sooner", "torch", "torchvision", "transformers", "tokenizers", "av", "numpy")
 
-
 RESULTS = "docs/results/"
 """Folder of written results, their pages and figures, which no measurement reads."""
 
@@ -35,11 +34,9 @@ def revision() -> Revision:
 
     What a run writes at its end, or another wrote before it, does not make it dirty.
     """
-    changes = _git("status", "--porcelain", "--untracked-files=no", "--no-renames", "-z") or ""
-    changed = [entry[3:] for entry in changes.split("\0") if entry]
-    return Revision(
-        _git("rev-parse", "HEAD"), any(not path.startswith(RESULTS) for path in changed)
-    )
+    others = ":/", f":(top,exclude){RESULTS}"
+    changes = _git("status", "--porcelain", "--untracked-files=no", "--no-renames", "--", *others)
+    return Revision(_git("rev-parse", "HEAD"), bool(changes))
 
 
 def versions() -> dict[str, str | None]:

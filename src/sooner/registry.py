@@ -32,17 +32,17 @@ class Entry:
 
     Attributes:
         name: its name on the command line, in records and in benchmarks.
-        summary: what it drafts, in a few words.
-        drafts_with: what it needs for that; `None`: the class says it.
         type_name, module: its class.
+        drafts_with: what it needs to draft; `None`: the class says it.
+        summary: what it drafts, in a few words.
         is_choice: it can be built from a command's settings, so that `--method` knows it.
     """
 
     name: str
-    summary: str
-    drafts_with: DraftModel | None
     type_name: str
     module: str
+    drafts_with: DraftModel | None
+    summary: str
     is_choice: bool = True
 
     @property
@@ -71,44 +71,37 @@ class Entry:
             ) from error
 
 
-def _entry(
-    name: str, type_name: str, module: str, drafts_with: DraftModel, summary: str,
-    is_choice: bool = True,
-) -> Entry:  # fmt: skip
-    return Entry(name, summary, drafts_with, type_name, f"{GROUP}.{module}", is_choice)
-
-
 METHODS = (
-    _entry("assistant", "Assistant", "assistant.method", "head",
-           "a chain of an assistant that reads the target's keys and values"),
-    _entry("ddtree", "DDTree", "dflash.method", "head",
-           "a tree of the marginals of a drafter's one forward"),
-    _entry("dflash", "DFlash", "dflash.method", "head",
-           "a block that a trained drafter denoises in one forward"),
-    _entry("eagle", "Eagle", "eagle.method", "head",
-           "a tree of a trained head on the target's states"),
-    _entry("hsd", "HSD", "aligned.method", "none",
-           "a tree of texts made beforehand, such as OCR's", False),
-    _entry("jacobi", "CoupledJacobi", "jacobi.method", "none",
-           "a window of the target's last iteration, with coupled draws", False),
-    _entry("onsd", "OnSD", "speculative", "words",
-           "a chain of a draft model that gets the words alone"),
-    _entry("parallel", "ParallelVLM", "parallel.method", "pixels",
-           "a chain of a draft model beside the target, visual tokens pruned"),
-    _entry("plain", "Autoregressive", "base", "none",
-           "nothing: one token a target forward"),
-    _entry("prompt-lookup", "PromptLookup", "prompt_lookup", "none",
-           "what followed the last n tokens earlier in the text"),
-    _entry("relaxed", "Relaxed", "tolerance", "none",
-           "what another method drafts; accepts numbers near the target's", False),
-    _entry("sd-tree", "SDTree", "sd_tree", "pixels",
-           "a static tree of a draft model"),
-    _entry("sparse-to-dense", "SparseToDense", "sparse_to_dense", "none",
-           "a chain of the target on a short copy of its cache"),
-    _entry("speculative", "Speculative", "speculative", "pixels",
-           "a chain of a draft model"),
-    _entry("specvlm", "SpecVLM", "specvlm", "pixels",
-           "a static tree of a draft model, visual tokens pruned"),
+    Entry("assistant", "Assistant", "sooner.methods.assistant.method", "head",
+          "a chain of an assistant that reads the target's keys and values"),
+    Entry("ddtree", "DDTree", "sooner.methods.dflash.method", "head",
+          "a tree of the marginals of a drafter's one forward"),
+    Entry("dflash", "DFlash", "sooner.methods.dflash.method", "head",
+          "a block that a trained drafter denoises in one forward"),
+    Entry("eagle", "Eagle", "sooner.methods.eagle.method", "head",
+          "a tree of a trained head on the target's states"),
+    Entry("hsd", "HSD", "sooner.methods.aligned.method", "none",
+          "a tree of texts made beforehand, such as OCR's", False),
+    Entry("jacobi", "CoupledJacobi", "sooner.methods.jacobi.method", "none",
+          "a window of the target's last iteration, with coupled draws", False),
+    Entry("onsd", "OnSD", "sooner.methods.speculative", "words",
+          "a chain of a draft model that gets the words alone"),
+    Entry("parallel", "ParallelVLM", "sooner.methods.parallel.method", "pixels",
+          "a chain of a draft model beside the target, visual tokens pruned"),
+    Entry("plain", "Autoregressive", "sooner.methods.base", "none",
+          "nothing: one token a target forward"),
+    Entry("prompt-lookup", "PromptLookup", "sooner.methods.prompt_lookup", "none",
+          "what followed the last n tokens earlier in the text"),
+    Entry("relaxed", "Relaxed", "sooner.methods.tolerance", "none",
+          "what another method drafts; accepts numbers near the target's", False),
+    Entry("sd-tree", "SDTree", "sooner.methods.sd_tree", "pixels",
+          "a static tree of a draft model"),
+    Entry("sparse-to-dense", "SparseToDense", "sooner.methods.sparse_to_dense", "none",
+          "a chain of the target on a short copy of its cache"),
+    Entry("speculative", "Speculative", "sooner.methods.speculative", "pixels",
+          "a chain of a draft model"),
+    Entry("specvlm", "SpecVLM", "sooner.methods.specvlm", "pixels",
+          "a static tree of a draft model, visual tokens pruned"),
 )  # fmt: skip
 
 
@@ -131,7 +124,7 @@ def methods() -> dict[str, Entry]:
 
 def _installed(point: EntryPoint) -> Entry:
     owner = point.dist.name if point.dist is not None else point.module
-    return Entry(point.name, f"of {owner}", None, point.attr, point.module)
+    return Entry(point.name, point.attr, point.module, None, f"of {owner}")
 
 
 def choices() -> dict[str, Entry]:

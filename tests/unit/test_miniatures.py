@@ -31,7 +31,6 @@ def test_unknown_name_gets_a_hint() -> None:
 
 @pytest.mark.lab
 def test_the_world_of_a_miniature_adds_its_functions() -> None:
-    assert miniatures.find("video").functions.keys() == {"ask", "clip"}
     assert miniatures.find("robot").function("ask").__name__ == "ask"
     with pytest.raises(SoonerError, match="'robot' miniature has no 'clip' of its own; give files"):
         miniatures.find("robot").function("clip")
@@ -43,8 +42,7 @@ def test_without_the_lab_a_miniature_has_no_functions(monkeypatch: pytest.Monkey
         miniatures, "plugins", lambda group: bundled if group == "sooner.miniatures" else ()
     )
     video = miniatures.find("video")
-    assert video.functions == {}
-    with pytest.raises(SoonerError, match="or `pip install sooner-lab`, which has its world"):
+    with pytest.raises(SoonerError, match="or `pip install sooner-lab`"):
         video.function("clip")
 
 

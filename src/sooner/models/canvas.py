@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_fields, option
 from ..engine.grid import TokenGrid
 from ..engine.interface import Prompt
 from ..errors import SoonerError, did_you_mean
@@ -58,12 +59,18 @@ class Sampling:
     Attributes:
         temperature, top_k, top_p: of the warpers; `None` leaves one out.
         guidance: scale of classifier-free guidance; 1 is none.
+
+    Raises:
+        SoonerError: a value out of range.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    guidance: float = 1.0
+    temperature: float = option(1.0, 0, above=True)
+    top_k: int | None = option(None, 1, hint=", or None for all")
+    top_p: float | None = option(None, 0, 1, above=True, hint=", or None for all")
+    guidance: float = option(1.0, 0, hint="; 1 is none")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Canvas(Adapter):

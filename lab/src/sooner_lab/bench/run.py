@@ -137,7 +137,7 @@ class Journal:
         self._file = None if path is None else JsonLines(path)
         if self._file is not None:
             head = {"bench": json.loads(json.dumps(identity, default=str))}
-            if not self._file.count:
+            if not self._file.path.stat().st_size:
                 self._file.add(head)
             elif self._file.records[:1] != [head]:
                 raise SoonerError(

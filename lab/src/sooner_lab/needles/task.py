@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sooner.checks import check_number, check_share
+from sooner.checks import check_number
 from sooner.errors import SoonerError
 
 from .layout import cut, needle_place
@@ -139,7 +139,7 @@ class NeedleTask:
         Raises:
             SoonerError: a depth out of range, or a length that is too short.
         """
-        check_share("depth", depth)
+        check_number("depth", depth, 0, 1)
         group = self.counter.group
         count = -(-self.needle_frames // group) * group
         needle = shape_needle(

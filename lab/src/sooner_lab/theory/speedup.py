@@ -14,7 +14,7 @@ were functions up to revision 8db5cd5.
 
 from __future__ import annotations
 
-from sooner.checks import check_share, check_whole
+from sooner.checks import check_number, check_whole
 from sooner.errors import SoonerError
 
 
@@ -44,4 +44,4 @@ def check(
     if gamma is not None:
         check_whole("window gamma", int(gamma) if gamma == int(gamma) else gamma)
     if rate is not None:
-        check_share("acceptance rate", rate)
+        check_number("acceptance rate", rate, 0, 1)
