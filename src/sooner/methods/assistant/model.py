@@ -16,36 +16,13 @@ from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from ...checks import check_whole
-from ...errors import SoonerError, UnsupportedError, unknown
+from ...errors import SoonerError, UnsupportedError
 from ..draft_module import DraftConfig, DraftModule, Rotation, refuse, rotated
 from ..published import CONFIG, Weights, needed
 
 TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 FULL, SLIDING = "full_attention", "sliding_attention"
 ROPES = ("default", "proportional")
-
-FIELDS = (
-    "backbone_hidden_size", "centroid_intermediate_top_k", "num_centroids", "text_config",
-    "tie_word_embeddings", "use_ordered_embeddings",
-)  # fmt: skip
-TEXT = (
-    "attention_bias", "attention_k_eq_v", "enable_moe_block", "final_logit_softcapping",
-    "global_head_dim", "head_dim", "hidden_activation", "hidden_size",
-    "hidden_size_per_layer_input", "intermediate_size", "layer_types", "max_position_embeddings",
-    "moe_intermediate_size", "num_attention_heads", "num_experts", "num_global_key_value_heads",
-    "num_hidden_layers", "num_key_value_heads", "num_kv_shared_layers", "per_layer_config",
-    "rms_norm_eps", "rope_parameters", "sliding_window", "sliding_window_pattern",
-    "tie_word_embeddings", "top_k_experts", "use_bidirectional_attention", "use_double_wide_mlp",
-    "vocab_size", "vocab_size_per_layer_input",
-)  # fmt: skip
-IDLE = (
-    "_name_or_path", "architectures", "attention_dropout", "auto_map", "block_size",
-    "chunk_size_feed_forward", "dtype", "id2label", "initializer_range", "is_encoder_decoder",
-    "label2id", "model_type", "output_attentions", "output_hidden_states", "problem_type",
-    "quantization_config", "return_dict", "torch_dtype", "transformers_version", "use_cache",
-)  # fmt: skip
-"""Keys that no number depends on (or that are refused below); ids of tokens are others."""
-
 
 USUAL = {
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
@@ -101,7 +78,7 @@ class AssistantConfig(DraftConfig):
         """Returns what a published config.json means.
 
         Raises:
-            SoonerError: a key that is unknown or missing, or sizes that do not fit together.
+            SoonerError: a key that is missing, or sizes that do not fit together.
             UnsupportedError: an option that is not computed here.
         """
         text = raw.get("text_config")
@@ -109,10 +86,6 @@ class AssistantConfig(DraftConfig):
             raise SoonerError(
                 f"'{where}' lacks text_config; give the config.json that was published"
             )
-        for name, part, keys in (("config", raw, FIELDS), ("text_config", text, TEXT)):
-            for key in part:
-                if key not in (*keys, *IDLE) and not key.endswith(("_token_id", "_token_index")):
-                    raise unknown(f"key in '{where}', {name}:", key, keys)
         types, named = needed(text, "layer_types", where), text.get("rope_parameters") or {}
         ropes = {kind: dict(named.get(kind) or usual) for kind, usual in USUAL.items()}
         _refuse(raw, text, types, ropes)
@@ -285,13 +258,6 @@ class AssistantModel(DraftModule):
         if config.get("tie_word_embeddings", True) and embedding is not None:
             weights.tensors["lm_head.weight"] = embedding
         weights.fill(model)
-        if (clusters := model.masked_embedding) is not None:
-            ids = clusters.token_ordering
-            if not torch.equal(ids.sort()[0], torch.arange(len(ids))):
-                raise SoonerError(
-                    f"tensor 'masked_embedding.token_ordering' of assistant '{folder}' does not "
-                    f"hold each of {len(ids)} tokens once; give the whole folder"
-                )
         return model.eval()
 
     def rotations(self, positions: Tensor) -> dict[str, Rotation]:

@@ -18,7 +18,7 @@ from transformers.models.qwen3.modeling_qwen3 import (
 )
 
 from ...checks import check_number, check_whole
-from ...errors import SoonerError, UnsupportedError, unknown
+from ...errors import SoonerError, UnsupportedError
 from ..draft_module import (
     SIZES,
     DraftConfig,
@@ -40,8 +40,6 @@ PUBLISHED = (
 """Fields that z-lab's layout has at its top level."""
 
 SCALES = ("input_embedding_scale", "output_multiplier", "final_logit_softcapping")
-OPTIONS = ("block_size", "mask_token_id", "target_layer_ids", *SCALES)
-"""Keys of `dflash_config`; each may stand at the top level, too."""
 
 SPECULATORS = (
     "block_size", "mask_token_id", "draft_vocab_size", "target_hidden_size", "sample_from_anchor",
@@ -168,7 +166,7 @@ class DFlashConfig(DraftConfig):
           `hidden_states[k]`; or flat, with a `speculative_config`.
 
         Raises:
-            SoonerError: a key that is unknown, missing or out of range.
+            SoonerError: a key that is missing or out of range.
             UnsupportedError: positions of several axes.
         """
         layer, spec = raw, raw.get("speculative_config")
@@ -184,9 +182,6 @@ class DFlashConfig(DraftConfig):
             shift -= int(spec.get("target_layer_start_idx", 1))
         else:
             within = raw.get("dflash_config") or {}
-            for name in within:
-                if name not in OPTIONS:
-                    raise unknown(f"key of dflash_config in '{where}'", name, OPTIONS)
             options = {**raw, **within}
             ids = needed(options, "target_layer_ids", where)
         is_causal = options.get("is_causal")
