@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import check_whole, check_whole_or
 from ..engine.grid import GridConstraint
 from ..engine.interface import AdapterLike, Prompt
 from ..engine.noise import RowNoise
@@ -27,17 +26,6 @@ HUB_SECONDS = 5.0
 """What the model hub may take to answer at all."""
 PADDING = 1024
 """Vocabularies of one tokenizer differ by the padding of their embedding; more is another one."""
-
-
-def positive(config: Any, *names: str, minimum: int = 1) -> None:
-    """Require the named integer fields of `config` to be `minimum` or more."""
-    for name in names:
-        check_whole(f"{type(config).__name__}: {name}", getattr(config, name), minimum)
-
-
-def positive_or_auto(config: Any, name: str) -> None:
-    """Require the named field of `config` to be `"auto"`, or an integer of 1 or more."""
-    check_whole_or(f"{type(config).__name__}: {name}", getattr(config, name))
 
 
 def hub_problem() -> str | None:

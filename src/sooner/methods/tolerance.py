@@ -203,16 +203,16 @@ def _wrong_number(actual: int, expected: int) -> SoonerError:
 class Relaxed(Method):
     """Verifies another method's drafts under relaxed acceptance (Spec-VLA, eq. 5); see `Tolerance`.
 
-    `Relaxed(Speculative(draft), tolerance)` lets a draft model of a robot policy, a static tree
-    or prompt lookup profit from it as `Eagle` does. A tolerance of 0 is exact, greedy and
-    sampling, for every draft that does not look at the target's draws.
+    `Relaxed(Eagle(head), tolerance)` is Spec-VLA; a draft model of a robot policy, a static tree or
+    prompt lookup profit from it as well. A tolerance of 0 is exact, greedy and sampling, for every
+    draft that does not look at the target's draws.
 
     Args:
         method: that drafts; its own rule is not used.
         tolerance: how far a draft may be from the target's choice.
 
     Raises:
-        SoonerError: a method that has a tolerance of its own.
+        SoonerError: a method that has an acceptance threshold of its own.
     """
 
     method: Method
@@ -220,14 +220,21 @@ class Relaxed(Method):
     name: ClassVar[str] = "relaxed"
 
     def __post_init__(self) -> None:
-        names = "tolerance", "acceptance_threshold"
-        if any(getattr(self.method, name, None) is not None for name in names):
+        if isinstance(self.method, Relaxed) or hasattr(self.method, "acceptance_threshold"):
             kind = type(self.method).__name__
             raise SoonerError(f"Relaxed: {kind} has a tolerance of its own; give one of them")
 
     @property
     def drafts_chains(self) -> bool:
         return self.method.drafts_chains
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return self.method.needs_whole_target
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        return self.method.needs_whole_prompt
 
     def slot_bytes(self) -> int:
         return self.method.slot_bytes()

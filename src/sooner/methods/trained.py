@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ..errors import SoonerError, UnsupportedError
 from ..registry import choices
 from .base import Method
-from .context import Context, hub_problem, positive_or_auto
+from .context import Context, hub_problem
 from .published import CONFIG, read_config, tensor_files
 from .settings import MethodSettings
 from .tree_size import MeasuredSize, Size, TreeSize
@@ -191,7 +191,7 @@ class TrainedMethod(Method):
     needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive_or_auto(self, self.size)
+        super().__post_init__()
         drafter = getattr(self, self.trained)
         if isinstance(drafter, str | Path):
             object.__setattr__(self, self.trained, load_for(self.name, drafter))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from ...checks import option
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ..context import Context, positive
+from ..context import Context
 from ..speculative import reject
 from ..trained import TrainedMethod
 from ..tree_size import MeasuredSize, Size
@@ -39,13 +40,9 @@ class Assistant(TrainedMethod):
     """
 
     drafter: Any
-    num_draft_tokens: int | Literal["auto"] = "auto"
-    max_draft_tokens: int = 8
+    num_draft_tokens: int | Literal["auto"] = option("auto", 1)
+    max_draft_tokens: int = option(8, 1)
     name: ClassVar[str] = "assistant"
-
-    def __post_init__(self) -> None:
-        positive(self, "max_draft_tokens")
-        super().__post_init__()
 
     def largest(self) -> Size:
         is_auto = self.num_draft_tokens == "auto"

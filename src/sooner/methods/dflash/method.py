@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from ...checks import option
 from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ..context import Context, positive
+from ..context import Context
 from ..speculative import reject
 from ..target_layers import read_layers
 from ..trained import TrainedMethod
@@ -57,7 +58,7 @@ class DFlash(BlockMethod):
             Domino, DSpark); a run with guidance.
     """
 
-    num_draft_tokens: int | Literal["auto"] = "auto"
+    num_draft_tokens: int | Literal["auto"] = option("auto", 1)
     name: ClassVar[str] = "dflash"
     draws: ClassVar[bool] = True
 
@@ -91,14 +92,10 @@ class DDTree(BlockMethod):
         SoonerError, UnsupportedError: as of `DFlash`.
     """
 
-    nodes: int | Literal["auto"] = "auto"
-    max_nodes: int = 48
+    nodes: int | Literal["auto"] = option("auto", 1)
+    max_nodes: int = option(48, 1)
     name: ClassVar[str] = "ddtree"
     size: ClassVar[str] = "nodes"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(self, "max_nodes")
 
     def largest(self) -> Size:
         nodes = self.max_nodes if self.nodes == "auto" else int(self.nodes)

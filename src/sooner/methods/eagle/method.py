@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from ...checks import option
 from ...engine.acceptance import follow_choices
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
-from ...engine.stats.run import EXACT, RELAXED
 from ...errors import SoonerError
-from ..context import Context, positive
+from ..context import Context
 from ..target_layers import read_layers
 from ..trained import TrainedMethod
 from ..tree_size import Size
 from .drafter import EagleDrafter
-
-if TYPE_CHECKING:
-    from ..tolerance import Tolerance
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,6 @@ class Eagle(TrainedMethod):
             default 8, and 1 for the MTP layer of a target whose layers keep a state.
         max_nodes: upper limit for `"auto"`.
         legal: token ids that may be drafted at all, such as a policy's actions; `None` for all.
-        tolerance: accepts drafts near to the target's choice (Spec-VLA, Wang et al. 2025); unless
-            it is exact, the run is *relaxed*.
 
     Raises:
         SoonerError: an option out of range, or a folder without a head; in a run, a target that
@@ -51,12 +46,11 @@ class Eagle(TrainedMethod):
     """
 
     head: Any
-    nodes: int | Literal["auto"] = "auto"
-    depth: int = 5
-    top_k: int | None = None
-    max_nodes: int = 50
+    nodes: int | Literal["auto"] = option("auto", 1)
+    depth: int = option(5, 1)
+    top_k: int | None = option(None, 1)
+    max_nodes: int = option(50, 1)
     legal: tuple[int, ...] | None = field(default=None, repr=False)
-    tolerance: Tolerance | None = None
     name: ClassVar[str] = "eagle"
     trained: ClassVar[str] = "head"
     size: ClassVar[str] = "nodes"
@@ -65,7 +59,6 @@ class Eagle(TrainedMethod):
         super().__post_init__()
         if self.top_k is None:
             object.__setattr__(self, "top_k", getattr(self.head, "default_top_k", 8))
-        positive(self, "depth", "top_k", "max_nodes")
         if self.legal is not None:
             ids = tuple(sorted({int(token) for token in self.legal}))
             if not ids or ids[0] < 0:
@@ -74,11 +67,6 @@ class Eagle(TrainedMethod):
                     "each, or None for all"
                 )
             object.__setattr__(self, "legal", ids)
-
-    @property
-    def mode(self) -> str:
-        """*exact*, or *relaxed* with a tolerance that is not."""
-        return EXACT if self.tolerance is None or self.tolerance.is_exact else RELAXED
 
     @property
     def drafts_chains(self) -> bool:
@@ -97,7 +85,4 @@ class Eagle(TrainedMethod):
             )
         if layer_ids := head.layer_ids_for(context.target):
             read_layers(context, layer_ids)
-        drafter = EagleDrafter(head, context, sizing, self.top_k or 1, self.legal)
-        if self.tolerance is None or self.tolerance.is_exact:
-            return drafter, follow_choices
-        return drafter, self.tolerance.rule(context)
+        return EagleDrafter(head, context, sizing, self.top_k or 1, self.legal), follow_choices

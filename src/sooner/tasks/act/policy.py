@@ -344,7 +344,7 @@ class Policy:
         """
         if name == "plain":
             return Autoregressive()
-        from ...methods.eagle import Eagle
+        from ...methods import Eagle, Relaxed
 
         tolerance = None
         if name == "relaxed":
@@ -361,5 +361,6 @@ class Policy:
                 # next, so siblings would only take the place of deeper nodes.
                 options |= {"nodes": depth, "top_k": 1}
             options |= self.options
-            self._built[tolerance] = Eagle(self.head, tolerance=tolerance, **options)
+            eagle: Method = Eagle(self.head, **options)
+            self._built[tolerance] = eagle if tolerance is None else Relaxed(eagle, tolerance)
         return self._built[tolerance]

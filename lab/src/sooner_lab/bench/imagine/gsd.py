@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sooner.checks import option
 from sooner.engine.acceptance import (
     VerifyResult,
     accepted_run,
@@ -23,7 +24,7 @@ from sooner.engine.stats.run import RELAXED
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods import CoupledJacobi, Method
-from sooner.methods.context import Context, positive
+from sooner.methods.context import Context
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class GSD(Method):
             a model without one.
     """
 
-    jacobi_window: int = 32
-    group: int = 3
+    jacobi_window: int = option(32, 1)
+    group: int = option(3, 1)
     init: str | None = None
     name: ClassVar[str] = "gsd"
 
     def __post_init__(self) -> None:
-        positive(self, "jacobi_window", "group")
+        super().__post_init__()
         self._drafting()
 
     def _drafting(self) -> CoupledJacobi:
