@@ -19,9 +19,8 @@ import sooner
 import tiny
 from sooner.engine.interface import Outcome
 from sooner.engine.tree import Tree
-from sooner.methods.assistant import AssistantModel
-from sooner.methods.assistant.drafter import AssistantDrafter
-from sooner.methods.assistant.model import FULL, SLIDING
+from sooner.methods.assistant.method import AssistantDrafter
+from sooner.methods.assistant.model import FULL, SLIDING, AssistantModel
 from sooner.models import adapt
 
 HIDDEN, INNER, HEADS = 16, 24, 4

@@ -18,8 +18,8 @@ from sooner.engine.hf_border import params_of
 from sooner.engine.interface import Prompt, cache_of
 from sooner.engine.stats.run import Stats
 from sooner.methods import base, speculative
-from sooner.methods.dflash import DFlashConfig
-from sooner.methods.eagle.base import DraftHead
+from sooner.methods.dflash.model import DFlashConfig
+from sooner.methods.eagle.head import DraftHead
 
 
 class FakeAdapter:

@@ -20,7 +20,7 @@ import sooner
 import tiny
 from covering import pairwise
 from same_drafts import SameDrafts
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 
 BATCHES = (1, 2, 3, 5)
 LONG = 23

@@ -20,7 +20,7 @@ from transformers import (
 
 import tiny_parsers
 from sooner import DFlashModel, EagleHead
-from sooner.methods.dflash import DFlashConfig
+from sooner.methods.dflash.model import DFlashConfig
 from sooner.methods.eagle.eagle3 import Eagle3Config, Eagle3Head
 from sooner.models import adapt
 from sooner.models.openvla.config import OpenVLAConfig

@@ -83,7 +83,7 @@ def policy(
     made = model(horizon, **stats)
     draft = None
     if head:
-        from sooner.methods.eagle import EagleHead
+        from sooner.methods.eagle.head import EagleHead
 
         draft = EagleHead.for_target(made).eval()
     processor = OpenVLAProcessor.of(tokenizer(), made.config)

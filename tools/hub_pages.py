@@ -153,7 +153,7 @@ PAGES = (
     Repository(
         "specvlm", "SpecVLM", "SpecVLM",
         "A static tree of a draft model whose visual tokens are pruned by the target's attention.",
-        "model", ("branching", "siblings", "prune", "focus", "layers", "queries"),
+        "model", ("branching", "siblings", "prune", "focus"),
         task="video-text-to-text",
     ),
     Repository(
@@ -169,7 +169,7 @@ PAGES = (
     Repository(
         "sparse-to-dense", "Sparse to dense", "SparseToDense",
         "The target drafts for itself on the part of its cache that its attention looks at.",
-        "none", (*CHAIN, "prune", "queries"),
+        "none", (*CHAIN, "prune"),
         task="video-text-to-text",
     ),
     Repository(

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from .errors import SoonerError
 from .methods import Autoregressive, Method
+from .methods.context import same_tokenizer
 from .registry import method_types
 
 Drafts = Literal["none", "model", "head", "texts"]
@@ -59,9 +60,8 @@ def decode(
     elif drafts == "head":
         method = kind(_named(model, kind.name, draft), **options)
     elif drafts == "model":
-        other = rest.pop("assistant_tokenizer", None)
-        draft = _named(model, "model", draft)
-        method = kind(draft, tokenizer=tokenizer, draft_tokenizer=other, **options)
+        same_tokenizer(tokenizer, rest.pop("assistant_tokenizer", None))
+        method = kind(_named(model, "model", draft), **options)
     else:
         method = kind(**options)
     return model.generate(**rest, custom_generate=method)

@@ -194,7 +194,7 @@ def test_help_is_quick() -> None:
 
 def test_a_draft_head_generates_the_same(run: Run, tmp_path: Path) -> None:
     """A head of the bundled model, untrained: useless, and still word for word the same."""
-    from sooner.methods.eagle import EagleHead
+    from sooner.methods.eagle.head import EagleHead
     from sooner.tasks.loading import load_pair
 
     target = load_pair().target.model  # with its silent layers, as the command has it

@@ -52,7 +52,7 @@ def test_auto_spawns(device: str | None) -> None:
         sooner.ParallelVLM(draft, draft_device=device),
         sooner.ParallelVLM(draft, draft_device=device, standing=standing),
     ):
-        spawned = method._standing(method._placement(CPU))
+        _, spawned = method._place(CPU)
         assert spawned is not None
         assert spawned.is_spawned
         assert spawned.device == CPU

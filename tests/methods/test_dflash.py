@@ -15,8 +15,8 @@ import tiny
 from methods.trees import paths_of, texts_of
 from sooner import DDTree, DFlash, DFlashModel
 from sooner.engine.tree import Tree
-from sooner.methods.dflash import DFlashConfig
-from sooner.methods.dflash.drafter import BlockDrafter, BlockRunner
+from sooner.methods.dflash.method import BlockDrafter, BlockRunner
+from sooner.methods.dflash.model import DFlashConfig
 from sooner.methods.growth import MarginalTrees
 from sooner.methods.target_print import fingerprint
 from sooner.models import adapt

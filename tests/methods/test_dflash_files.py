@@ -16,7 +16,7 @@ import tiny
 from sooner import DFlashModel
 from sooner.methods.dflash.model import FUSED, DFlashConfig
 from sooner.methods.published import WEIGHTS
-from sooner.methods.trained import load_drafter
+from sooner.methods.trained import load_drafter, load_for
 
 SIZES: dict[str, Any] = {
     "hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -66,7 +66,7 @@ def test_what_is_written_is_z_labs_layout_and_is_read_again(
     }  # fmt: skip
     written_names = set(load_file(tmp_path / WEIGHTS))
     assert names == {name for name in written_names if not name.startswith("layers.0.")}
-    again = DFlashModel.from_pretrained(tmp_path)
+    again = load_for("dflash", tmp_path)
     assert same(model, again)
     assert again.config == model.config
 
@@ -110,9 +110,9 @@ def test_other_names_of_the_same_tensors_are_read(tmp_path: Path, model: DFlashM
         name.replace("fc.", "encoder.fc.").replace("hidden_norm", "encoder.output_norm_enc"): tensor
         for name, tensor in weights.items()
     }
-    assert same(model, DFlashModel.from_pretrained(written(tmp_path / "encoder", ZLAB, assistant)))
+    assert same(model, load_for("dflash", written(tmp_path / "encoder", ZLAB, assistant)))
     prefixed = {f"model.{name}": tensor for name, tensor in weights.items()}
-    assert same(model, DFlashModel.from_pretrained(written(tmp_path / "model", ZLAB, prefixed)))
+    assert same(model, load_for("dflash", written(tmp_path / "model", ZLAB, prefixed)))
     fused = {name: tensor for name, tensor in weights.items() if "_proj" not in name}
     for layer in range(2):
         at = f"layers.{layer}."
@@ -122,7 +122,7 @@ def test_other_names_of_the_same_tensors_are_read(tmp_path: Path, model: DFlashM
             )
         for alone in ("self_attn.o_proj", "mlp.down_proj"):
             fused[f"{at}{alone}.weight"] = weights[f"{at}{alone}.weight"]
-    assert same(model, DFlashModel.from_pretrained(written(tmp_path / "fused", ZLAB, fused)))
+    assert same(model, load_for("dflash", written(tmp_path / "fused", ZLAB, fused)))
 
 
 def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
@@ -140,11 +140,11 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
     for number, (tensors, message) in enumerate(cases):
         folder = written(tmp_path / str(number), ZLAB, tensors)
         with pytest.raises(sooner.SoonerError, match=message):
-            DFlashModel.from_pretrained(folder)
+            load_for("dflash", folder)
     with pytest.raises(sooner.SoonerError, match="target_layer_ids"):
         read_config({**ZLAB, "dflash_config": {"mask_token_id": 95}}, "there")
     with pytest.raises(sooner.SoonerError, match="readable config"):
-        DFlashModel.from_pretrained(tmp_path / "nothing")
+        load_for("dflash", tmp_path / "nothing")
 
 
 def test_m_rope_of_a_drafter_is_refused() -> None:
@@ -170,7 +170,7 @@ def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
         "embed_tokens.weight": target.get_input_embeddings().weight,
     }  # fmt: skip
     folder = written(tmp_path / "reduced", raw, tensors)
-    loaded = DFlashModel.from_pretrained(folder)
+    loaded = load_for("dflash", folder)
     states, adapter = torch.randn(1, 2, 48), sooner.models.adapt(target)
     with torch.no_grad():
         whole, reduced = model.logits(states, adapter), loaded.logits(states, adapter)
@@ -185,7 +185,7 @@ def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
         assert torch.equal(made.sequences, plain)
     del tensors["d2t"]
     with pytest.raises(sooner.SoonerError, match=r"drafts 32 of 96 tokens, but has no .d2t."):
-        DFlashModel.from_pretrained(written(tmp_path / "lacking", raw, tensors))
+        load_for("dflash", written(tmp_path / "lacking", raw, tensors))
 
 
 def test_a_folder_tells_which_method_runs_it(tmp_path: Path, model: DFlashModel) -> None:

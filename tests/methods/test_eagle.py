@@ -19,7 +19,7 @@ from methods.trees import literal_tree, paths_of, record_trees
 from published_heads import VOCAB, PublishedEagle3, draw, run_head, write_eagle3
 from recorders import StandIn
 from sooner import Eagle, EagleHead
-from sooner.methods.eagle import Eagle3Head
+from sooner.methods.trained import load_for
 
 # --- the head, with its cache and without
 
@@ -79,17 +79,17 @@ def test_files_that_are_no_head_are_refused_in_a_line(tmp_path: Any) -> None:
     with pytest.raises(sooner.SoonerError, match=r"no readable config\.json"):
         Eagle(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(sooner.SoonerError, match="of model_type 'llama', a draft head"):
-        EagleHead.from_pretrained(tmp_path)
+    with pytest.raises(sooner.SoonerError, match="of model_type 'llama', no drafter"):
+        load_for("eagle", tmp_path)
     tiny.head("llama").save_pretrained(tmp_path)
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"head_dim"', '"head_dims"'))
     with pytest.raises(sooner.SoonerError, match="did you mean 'head_dim'"):
-        EagleHead.from_pretrained(tmp_path)
+        load_for("eagle", tmp_path)
     (tmp_path / "config.json").write_text(text)
     (tmp_path / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(sooner.SoonerError, match=r"model\.safetensors' can't be read"):
-        EagleHead.from_pretrained(tmp_path)
+        load_for("eagle", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def read(folder: Path) -> Any:
-    return Eagle3Head.from_pretrained(folder)
+    return load_for("eagle", folder)
 
 
 def positions_of(reference: PublishedEagle3, count: int) -> Tensor:
@@ -312,7 +312,6 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
         ({"logit_scale": 0.5}, r"logit_scale 0\.5"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
-        ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1]}}, "mrope_section"),
         ({"layer_types": ["sliding_attention"]}, "sliding_attention layers"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1]}}, "must name three"),
     ],

@@ -19,7 +19,7 @@ from recorders import StandIn
 from sooner.engine.graphs.store import key_of
 from sooner.engine.row_sampling import SamplingParams
 from sooner.engine.runner import GRAPHS, ModelRunner
-from sooner.methods.eagle import MtpHead
+from sooner.methods.eagle.mtp import MtpHead
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import sooner
 import tiny
 from published_heads import write_eagle3
-from sooner.methods.eagle import Eagle3Head
+from sooner.methods.eagle.eagle3 import Eagle3Head
 from sooner.methods.trained import method_of
 from sooner.models import adapt
 from sooner.tasks.act.policy import Policy

@@ -15,7 +15,8 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.methods.aligned import HSD, Experience
+from sooner.methods.aligned.alignment import Experience
+from sooner.methods.aligned.method import HSD
 
 NEW = 40
 

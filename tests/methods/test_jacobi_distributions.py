@@ -27,8 +27,7 @@ from sooner.engine.grid import TokenGrid
 from sooner.engine.noise import Purpose
 from sooner.engine.sampling import pick
 from sooner.methods import jacobi
-from sooner.methods.jacobi.couplings import Draws
-from sooner.methods.jacobi.window import JacobiWindow, at_random, copied
+from sooner.methods.jacobi.couplings import Draws, JacobiWindow, at_random, copied
 
 VOCAB, LENGTH, SAMPLES = 3, 4, 5000
 TARGET = Table(VOCAB, LENGTH, seed=1)
@@ -263,7 +262,7 @@ def test_noise_that_is_shared_among_places_is_seen(
 @pytest.mark.slow
 def test_a_copy_that_claims_to_have_been_drawn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(view: JacobiWindow) -> tuple[Tensor, Tensor]:
-        return copied(view, jacobi.window._left)[0], at_random(view)[1]
+        return copied(view, jacobi.couplings._left)[0], at_random(view)[1]
 
     monkeypatch.setitem(jacobi.method.FILLINGS, "left", fill)
     assert p_value(init="left") < ERROR

@@ -14,7 +14,8 @@ import sooner
 import tiny
 from published_heads import draw, run_head
 from published_mtp import GLM, QWEN, PublishedMtp, write_mtp
-from sooner.methods.eagle import MtpHead
+from sooner.methods.eagle.mtp import MtpHead
+from sooner.methods.trained import load_for
 from sooner.models import adapt
 from zoo import laws
 from zoo.species import model_of
@@ -26,7 +27,7 @@ def target(name: str) -> Any:
 
 
 def read(folder: Path) -> MtpHead:
-    return MtpHead.from_pretrained(folder)
+    return load_for("eagle", folder)
 
 
 TARGETS = [("glm_ocr", GLM), ("qwen3_5", QWEN), ("llava_onevision", QWEN)]

@@ -22,8 +22,8 @@ from sooner.engine.sampling import Processing
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
+from sooner.methods.sd_tree import STATIC_TREE
 from sooner.methods.tolerance import Relaxed, Tolerance
-from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 
 TOKENS = ActionTokens(vocab_size=40, edges=16)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sooner.engine.interface import Outcome
 from sooner.engine.tree import Tree
-from sooner.methods.eagle.drafter import EagleDrafter
+from sooner.methods.eagle.method import EagleDrafter
 
 Path = tuple[int, ...]
 

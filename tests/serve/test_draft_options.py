@@ -10,7 +10,7 @@ from serve.chatting import CHAT, HELLO, TEXT, ask_sync, error_of, scripted, serv
 from serve.job_listener import until
 from serve.real_service import serving, shaken
 from sooner import HSD, PromptLookup, SDTree, Speculative
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 from sooner.serve.metrics import ServerMetrics
 from sooner.serve.openai.planning import Following
 

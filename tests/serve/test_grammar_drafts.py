@@ -16,7 +16,7 @@ from serve.test_openai_grammar import PERSON, matcher_of
 from sooner import HSD, Autoregressive, Eagle, EagleHead, Engine, PromptLookup, SDTree, Speculative
 from sooner.engine import loop as decoding_loop
 from sooner.engine.memory import manager
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 from sooner.serve.engine_thread import EngineLoop, ServedRequest, Tokens
 from sooner.serve.openai.planning import Following, sampling_options
 

@@ -10,6 +10,7 @@ import torch
 
 import sooner
 import tiny
+from sooner.methods.trained import load_for
 from sooner.models import adapt
 from sooner.tasks.train_draft.blocks import (
     BlockTask,
@@ -39,7 +40,7 @@ def test_a_block_sees_nothing_after_its_anchor(recording: DataSet) -> None:
     """Changed states and tokens from the anchor on change no marginal."""
     model, adapter = tiny.block_drafter("llama", 5), adapt(tiny.model("llama"))
     batch = BlockTask(model, adapter, replace(RECIPE, anchors=1)).batch([recording[0]], 0, 2)
-    width = model.config.states_width
+    width = model.fc.in_features
     batch.states.resize_(1, batch.states.shape[1], width).normal_()
     anchor = int(batch.anchors[0, 0])
     with torch.no_grad():
@@ -59,7 +60,7 @@ def test_an_interrupted_training_ends_as_a_whole_training(
     parts = train(model, recording, tmp_path / "part", RECIPE, progress=False)
     for parameter, other in zip(whole.parameters(), parts.parameters(), strict=True):
         torch.testing.assert_close(parameter, other, rtol=0, atol=0)
-    read = sooner.DFlashModel.from_pretrained(tmp_path / "part" / "head")
+    read = load_for("dflash", tmp_path / "part" / "head")
     assert read.config.provenance["step"] == 6
     made = sooner.generate(
         model, tiny.inputs("llama"), sooner.load_drafter(tmp_path / "part" / "head"),

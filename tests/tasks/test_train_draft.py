@@ -15,7 +15,8 @@ import sooner
 import tiny
 from published_heads import run_head
 from sooner.cli.main import app
-from sooner.methods.eagle.drafter import HeadRunner
+from sooner.methods.eagle.method import HeadRunner
+from sooner.methods.trained import load_for
 from sooner.models import adapt
 from sooner.tasks.train_draft.dataset import DataSet, TrainingSample
 from sooner.tasks.train_draft.heads import HeadTask, unroll
@@ -214,7 +215,7 @@ def test_training_teaches_the_output_of_the_target_and_leaves_it_alone(tmp_path:
         assert weight.grad is None
     kind = tiny.kinds("openvla")[-1]
     counts = []
-    for eagle_head in (tiny.head("openvla"), sooner.EagleHead.from_pretrained(tmp_path / "head")):
+    for eagle_head in (tiny.head("openvla"), load_for("eagle", tmp_path / "head")):
         made = sooner.generate(
             model, tiny.inputs("openvla", kind, 3, 0), sooner.Eagle(eagle_head, nodes=50),
             max_new_tokens=NEW, eos_token_id=None, do_sample=False,

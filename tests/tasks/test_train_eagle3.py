@@ -14,7 +14,8 @@ import sooner
 import tiny
 from methods.doors import generate
 from published_heads import PublishedEagle3, write_eagle3
-from sooner.methods.eagle import Eagle3Head
+from sooner.methods.eagle.eagle3 import Eagle3Head
+from sooner.methods.trained import load_for
 from sooner.models import adapt
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.heads import HeadTask, unroll
@@ -43,7 +44,7 @@ def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_pa
     """Step s of every place: the head goes on s times from its own states."""
     model = tiny.model("qwen2_5_vl")
     write_eagle3(tmp_path)
-    head = Eagle3Head.from_pretrained(tmp_path)
+    head = load_for("eagle", tmp_path)
     reference, adapter = PublishedEagle3(tmp_path), adapt(model)
     samples = [data[0], data[4]]
     with torch.no_grad():

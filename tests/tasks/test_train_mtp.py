@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 import tiny
-from sooner.methods.eagle import MtpHead
+from sooner.methods.eagle.mtp import MtpHead
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.recording import record
 from sooner.tasks.train_draft.settings import HeadTraining

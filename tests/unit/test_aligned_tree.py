@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sooner.engine.tree import ROOT
 from sooner.errors import SoonerError
 from sooner.methods.aligned.alignment import LONGEST, NAMES, STOP, Alignment, Experience, Prior
-from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import END, DraftIndex, read_drafts
+from sooner.methods.aligned.method import PrefixTree, grow
 
 TOKENS = st.integers(0, 3)
 DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)
@@ -88,7 +88,7 @@ FEW = st.integers(0, 2)
 CONTINUATIONS = st.lists(
     st.tuples(st.lists(FEW, min_size=1, max_size=6), st.integers(1, LONGEST)), max_size=6
 )
-FREE = Limits(nodes=1000, depth=1000, width=1000)
+FREE = {"nodes": 1000, "depth": 1000, "width": 1000}
 
 
 def row_of(*drafts: list[int], **options: object) -> Alignment:
@@ -119,7 +119,7 @@ def is_drafted(tree: PrefixTree, text: list[int]) -> bool:
 def test_the_tree_holds_every_prefix_of_every_continuation_once(
     continuations: list[tuple[list[int], int]],
 ) -> None:
-    tree = grow(with_continuations(continuations), FREE)
+    tree = grow(with_continuations(continuations), **FREE)
     expected = {
         tuple(tokens[:end]) for tokens, _ in continuations for end in range(1, len(tokens) + 1)
     }
@@ -133,14 +133,14 @@ def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
     continuations: list[tuple[list[int], int]], nodes: int, depth: int, width: int
 ) -> None:
     row = with_continuations(continuations)
-    tree = grow(row, Limits(nodes, depth, width))
+    tree = grow(row, nodes, depth, width)
     parents = set(tree.parents)
     assert len(tree.tokens) <= nodes
     assert all(len(path) <= depth for path in paths(tree))
     assert sum(node not in parents for node in range(len(tree.tokens))) <= width
     assert all(parent < node for node, parent in enumerate(tree.parents))
     assert tree.chances == sorted(tree.chances, reverse=True)
-    whole = grow(row, Limits(1000, depth, width))
+    whole = grow(row, 1000, depth, width)
     assert whole.tokens[: len(tree.tokens)] == tree.tokens
     assert whole.parents[: len(tree.parents)] == tree.parents
 
@@ -157,7 +157,7 @@ def test_a_draft_is_followed_again_after_a_wrong_token() -> None:
     ):
         row = row_of(draft)
         row.advance(generated)
-        assert is_drafted(grow(row, FREE), then), (generated, then)
+        assert is_drafted(grow(row, **FREE), then), (generated, then)
 
 
 GROUPS = st.lists(
@@ -235,7 +235,7 @@ def test_regions_of_the_same_text_are_no_explosion(drafts: list[list[int]]) -> N
         if not branches:
             break
         cursors = next(iter(branches.values()))[2]
-    assert len(grow(row, Limits(nodes=64, depth=64, width=8)).tokens) <= 64
+    assert len(grow(row, nodes=64, depth=64, width=8).tokens) <= 64
 
 
 def test_drafters_are_separated_and_bounded() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from sooner.methods.controller import LONGEST_PAUSE, RoundCost
 from sooner.methods.draft_length import EXPLORE_EVERY, Acceptance, AdaptiveDraftLength, DraftLength
-from sooner.methods.tree_draft import STATIC_TREE, TreeShape
+from sooner.methods.sd_tree import STATIC_TREE, TreeShape
 from sooner.methods.tree_size import MeasuredSize, Size, TreeSize
 
 LARGEST = 16

@@ -16,14 +16,15 @@ from sooner.engine.grid import GridConstraint, TokenGrid
 from sooner.engine.sampling import pick
 from sooner.methods.jacobi.couplings import (
     COUPLINGS,
+    FILLINGS,
     Coupling,
     Draws,
+    JacobiWindow,
     gumbel_draw,
     maximal,
     shared_noise,
     weakened,
 )
-from sooner.methods.jacobi.window import FILLINGS, JacobiWindow
 
 ROWS, VOCAB = 200, 6
 SAMPLES = 200 * ROWS

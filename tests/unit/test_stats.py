@@ -14,7 +14,7 @@ import tiny
 from sooner.engine.loop import Decoding
 from sooner.engine.stats import run as timing
 from sooner.engine.stats.run import Stats
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 
 
 def test_a_run_without_steps_has_the_figures_of_plain_decoding() -> None:

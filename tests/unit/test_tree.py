@@ -15,7 +15,7 @@ import tiny
 from method_matrix import METHODS
 from sooner.engine.interface import Drafter, Outcome
 from sooner.engine.tree import ROOT, Paths, Tree
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 
 
 @st.composite

@@ -12,7 +12,6 @@ def generate(
     num_draft_tokens="auto",
     max_draft_tokens=16,
     prune=0.9,
-    queries=64,
     **arguments,
 ):
     """The target drafts for itself on the part of its cache that its attention looks at."""
@@ -20,6 +19,5 @@ def generate(
         "num_draft_tokens": num_draft_tokens,
         "max_draft_tokens": max_draft_tokens,
         "prune": prune,
-        "queries": queries,
     }
     return decode("SparseToDense", model, options, arguments)

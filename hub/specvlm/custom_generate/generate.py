@@ -13,8 +13,6 @@ def generate(
     siblings="drawn",
     prune=0.9,
     focus=0.4,
-    layers=None,
-    queries=64,
     **arguments,
 ):
     """A static tree of a draft model whose visual tokens are pruned by the target's attention."""
@@ -23,7 +21,5 @@ def generate(
         "siblings": siblings,
         "prune": prune,
         "focus": focus,
-        "layers": layers,
-        "queries": queries,
     }
     return decode("SpecVLM", model, options, arguments, drafts="model")

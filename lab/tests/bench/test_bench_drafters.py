@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sooner
-from sooner.methods.eagle import Eagle3Head
+from sooner.methods.eagle.eagle3 import Eagle3Head
 from sooner.tasks.loading import load_pair
 from sooner_lab.bench.caption_settings import TRAINED, DrafterBenchSettings
 from sooner_lab.bench.drafters import depths, run

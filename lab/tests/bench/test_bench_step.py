@@ -20,7 +20,7 @@ from sooner.engine.acceptance import follow_choices
 from sooner.engine.interface import Outcome
 from sooner.engine.stats.run import Timeline
 from sooner.engine.tree import Tree
-from sooner.methods.chain_draft import ChainDrafter
+from sooner.methods.speculative import ChainDrafter
 from sooner_lab.bench.step import engine, rounds
 from sooner_lab.bench.step.guard import NoWaiting, StepWaitsError, Waits, fake_cuda
 from sooner_lab.bench.step.run import counted, faults, static_row

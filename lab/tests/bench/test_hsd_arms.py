@@ -9,10 +9,9 @@ import pytest
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.methods.aligned import Experience
-from sooner.methods.aligned.alignment import Alignment, Prior
-from sooner.methods.aligned.drafter import Limits, grow
+from sooner.methods.aligned.alignment import Alignment, Experience, Prior
 from sooner.methods.aligned.index import DraftIndex
+from sooner.methods.aligned.method import grow
 from sooner.tasks.parse.settings import ParseSettings
 from sooner_lab.bench.hsd_arms import UNLIMITED, LiteralAlignment, LiteralHSD, page_arms
 
@@ -81,7 +80,7 @@ def test_a_draft_is_followed_from_the_first_whole_window_on() -> None:
         drafted.append(len(row.cursors))
         row.advance([token])
     assert drafted == [0, 0, 0, 1]
-    tree = grow(row, Limits(UNLIMITED, UNLIMITED, UNLIMITED))
+    tree = grow(row, UNLIMITED, UNLIMITED, UNLIMITED)
     assert list(tree.tokens) == TEXT[4:], "a tree holds the continuation to its end"
 
 
@@ -108,7 +107,7 @@ def test_all_continuations_of_a_window_are_merged_into_a_tree() -> None:
     other = [*TEXT[:5], *range(50, 60)]
     row = row_of(TEXT[:12], other)
     row.advance(TEXT[:3])
-    tree = grow(row, Limits(UNLIMITED, UNLIMITED, UNLIMITED))
+    tree = grow(row, UNLIMITED, UNLIMITED, UNLIMITED)
     assert sorted(tree.tokens) == sorted([*TEXT[3:12], *other[5:]])
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from sooner import miniatures
 from sooner.errors import SoonerError
-from sooner.methods.eagle import EagleHead
+from sooner.methods.trained import load_for
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.robots import make
 from sooner.tasks.act import Allowance, Observation, Policy
@@ -59,7 +59,7 @@ def test_the_card_is_of_this_checkpoint(policy: Policy) -> None:
 
 def test_the_head_is_of_this_target_and_names_its_training(policy: Policy) -> None:
     assert ROBOT.head is not None
-    head = EagleHead.from_pretrained(ROBOT.head)
+    head = load_for("eagle", ROBOT.head)
     head.check(policy.adapter)
     provenance = head.config.provenance
     assert provenance["acceptance"]["chain"][0] > 0.6

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 from ..registry import method_types
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
-    from .aligned import HSD
-    from .assistant import Assistant, AssistantModel
+    from .aligned.method import HSD
+    from .assistant.method import Assistant
+    from .assistant.model import AssistantModel
     from .base import Autoregressive, Method, SoonerOutput
-    from .dflash import DDTree, DFlash, DFlashModel
-    from .draft_length import Acceptance
-    from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
-    from .jacobi import CoupledJacobi
+    from .dflash.method import DDTree, DFlash
+    from .dflash.model import DFlashModel
+    from .eagle.eagle3 import Eagle3Head
+    from .eagle.head import EagleHead
+    from .eagle.method import Eagle
+    from .eagle.mtp import MtpHead
+    from .jacobi.method import CoupledJacobi
     from .parallel.method import ParallelVLM
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
@@ -27,7 +31,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .trained import load_drafter
 
 _HOME = {
-    "Acceptance": "experience",
     "AssistantModel": "assistant.model",
     "DFlashModel": "dflash.model",
     "Eagle3Head": "eagle.eagle3",

@@ -7,7 +7,6 @@ model itself, and computes the few rows that are asked for: O(queries x tokens) 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,86 +23,52 @@ from .context import Context, prompt_lengths, visual_tokens
 KERNELS = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
 """Dense attention, and that of a sparse prefill."""
 
+QUERIES = 64
+"""Last words of a prompt whose attention is heard."""
+
 OnScores = Callable[[int, Tensor], None]
 """Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
 
 
-def listen(
-    context: Context, layers: Sequence[int], queries: int, on_scores: OnScores
-) -> AttentionTap:
-    """Hear, during the target's prefill, what the words behind the pixels attend to.
-
-    Args:
-        context: the run.
-        layers: which of the target's layers to hear.
-        queries: most words that ask.
-        on_scores: see `AttentionTap`.
-    """
-    visual, lengths = visual_tokens(context), prompt_lengths(context)
-    return AttentionTap(context.target.decoder, layers, visual, lengths, queries, on_scores)
-
-
-def listen_twice(
-    context: Context, depth: int, queries: int, on_states: Callable[[Tensor, Tensor], None]
-) -> AttentionTap:
-    """A `PrefillTap` that hands on attention instead of states: of the first layer and layer L.
-
-    Args:
-        depth: L.
-        on_states: told `(first, last)` in the middle of the prefill, each `[rows, width]`: what
-            each token got, averaged over heads; see the attention criteria of `pruning`.
-    """
-    records: list[Tensor] = []
-
-    def keep(layer: int, scores: Tensor) -> None:
-        records.append(scores.mean(1))
-        if layer == depth - 1:
-            on_states(records[0], records[-1])
-
-    return listen(context, sorted({0, depth - 1}), queries, keep)
-
-
 class AttentionTap(AttentionHooks):
-    """Hooks on the attention of some layers, for one prefill.
+    """Hooks on the attention of some of the target's layers, for one prefill.
 
     The last text tokens behind the last visual one of each row are heard.
 
     Args:
-        decoder: the target's decoder, whose `layers` have a `self_attn`.
-        layers: which of them to hear.
-        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
-        lengths: real tokens of each row.
-        queries: most tokens of a row that ask.
+        context: the run, whose statistics count the time that scores take.
+        layers: which of the target's layers to hear.
         on_scores: called after each of `layers`.
+        queries: most tokens of a row that ask.
 
     Attributes:
+        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
         slots: places of the asking tokens, `[rows, queries]`, padded.
         valid: which of them are real, `[rows, queries]` bool.
-        seconds: time spent computing scores.
     """
 
     functions = KERNELS
 
     def __init__(
         self,
-        decoder: Any,
+        context: Context,
         layers: Sequence[int],
-        visual: Tensor,
-        lengths: list[int],
-        queries: int,
         on_scores: OnScores,
+        queries: int = QUERIES,
     ) -> None:
         super().__init__()
-        self.visual, self.on_scores, self.seconds = visual, on_scores, 0.0
+        self.stats, self.on_scores = context.stats, on_scores
+        self.visual = visual = visual_tokens(context)
         device = visual.device
-        ends = torch.tensor(lengths, device=device)
+        ends = torch.tensor(prompt_lengths(context), device=device)
         behind_pixels = (visual * torch.arange(1, visual.shape[1] + 1, device=device)).amax(1)
         # A prompt that ends with pixels asks with its last token.
         first = torch.maximum(torch.minimum(behind_pixels, ends - 1), ends - queries)
         slots = first[:, None] + torch.arange(int((ends - first).max()), device=device)
         self.valid = slots < ends[:, None]
         self.slots = slots.where(self.valid, 0)
-        for number, attention in [(number, decoder.layers[number].self_attn) for number in layers]:
+        for number in layers:
+            attention = context.target.decoder.layers[number].self_attn
             self.before(attention, self._check_cache)
             self.around(attention, partial(self._listen, number))
 
@@ -115,9 +80,9 @@ class AttentionTap(AttentionHooks):
     def _listen(
         self, number: int, module: nn.Module, call: AttentionCall | None, output: Any
     ) -> None:
-        start = time.perf_counter()
-        self.on_scores(number, self._scores(module, call, output))
-        self.seconds += time.perf_counter() - start
+        with self.stats.ranking():
+            scores = self._scores(module, call, output)
+        self.on_scores(number, scores)
 
     def _scores(self, module: nn.Module, call: AttentionCall | None, output: Any) -> Tensor:
         matrix = output[1] if isinstance(output, tuple) else None

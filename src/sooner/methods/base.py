@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor
@@ -34,8 +34,15 @@ from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import adapt
 from ..models.base import is_sharded, keeps_states
 from ..registry import DraftModel, choices, methods
-from .context import Context, drop_output_pixels, embed, prompt_for, same_vocabulary, to_device
-from .settings import MethodSettings
+from .context import (
+    Context,
+    drop_output_pixels,
+    embed,
+    prompt_for,
+    same_vocabulary,
+    to_device,
+)
+from .draft_length import Acceptance
 
 if TYPE_CHECKING:
     from ..engine.graphs.recorder import GraphRecorder
@@ -62,6 +69,42 @@ def _check_states(method: Any, target: AdapterLike) -> None:
                 f"layers of {name} keep a state, which tensor parallelism is not known to split; "
                 "load it on one device"
             )
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Models, inputs and options at hand; `Method.from_settings` takes those that it knows.
+
+    Attributes:
+        draft: the draft model; `None` without one.
+        draft_inputs: the prompt as the draft's own processor gives it; `None` for drafts that read
+            text only.
+        head: folder of a draft head.
+        num_draft_tokens: draft tokens a round, nodes of a tree, or `"auto"`.
+        prune: share of the visual tokens that a pruned draft does without; `None` is the method's.
+        placement: where a draft beside the target runs.
+        draft_device: that the draft has for itself; `None`: it has none.
+        standing: a `StandingDraft`, the draft's process for all runs.
+        experience: acceptance of earlier runs, by the share of the visual tokens that the draft did
+            without, `None` for a draft that saw none.
+    """
+
+    draft: Any = None
+    draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False)
+    head: str | None = None
+    num_draft_tokens: int | Literal["auto"] = "auto"
+    prune: float | None = None
+    placement: str = "auto"
+    draft_device: str | None = None
+    standing: Any = None
+    experience: Callable[[float | None], Acceptance | None] = lambda prune: None
+
+    def explicit(self, *names: str) -> dict[str, Any]:
+        """Returns those of the options `names` that were asked for; others are left to the
+        method.
+        """
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value not in (None, "auto")}
 
 
 @dataclass
@@ -310,16 +353,31 @@ class Method(KnowsOldNames):
         )
 
 
-def draft_of(method: Any, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
-    """Returns the adapter of a method's draft model, and the draft's prompts: `draft_inputs`, or
-    the target's.
+@dataclass(frozen=True)
+class DraftMethod(Method):
+    """A method with a draft model.
 
-    Raises:
-        SoonerError: draft and target don't look like users of one tokenizer.
+    Args:
+        draft: a loaded HF model of one of the supported families. A text-only model drafts from
+            the words of the prompt alone.
+        draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
+            the target's, which is right only if both process pixels alike.
     """
-    adapter, inputs = adapt(method.draft), method.draft_inputs
-    same_vocabulary(context.target, adapter)
-    return adapter, prompt_for(adapter, context) if inputs is None else inputs
+
+    draft: Any
+    draft_inputs: Mapping[str, Any] | None = field(
+        default=None, repr=False, compare=False, kw_only=True
+    )
+
+    def draft_of(self, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
+        """Returns the draft's adapter and its prompts: `draft_inputs`, or the target's.
+
+        Raises:
+            SoonerError: draft and target don't look like users of one tokenizer.
+        """
+        adapter, inputs = adapt(self.draft), self.draft_inputs
+        same_vocabulary(context.target, adapter)
+        return adapter, prompt_for(adapter, context) if inputs is None else inputs
 
 
 def _graphs(

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import rotate_half
 
-from ..checks import check_number, field_types
+from ..checks import field_types
 from ..errors import SoonerError, UnsupportedError
-from .published import CONFIG_KEY, Weights, needed, read_config, write
+from .published import CONFIG_KEY, Weights, needed, write
 from .target_print import check_target, fingerprint
 
 SIZES = (
@@ -38,9 +38,6 @@ class DraftConfig:
         temperature: of its confidences under greedy decoding, fitted on held-out samples.
         target: fingerprint of the target (`target_print`), if sooner trained it.
         provenance: how it was trained, if sooner did it.
-
-    Raises:
-        SoonerError: sizes that do not fit together.
     """
 
     hidden_size: int
@@ -59,19 +56,6 @@ class DraftConfig:
     temperature: float = 1.0
     target: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise SoonerError(
-                f"drafter: num_attention_heads is {self.num_attention_heads}, no multiple of "
-                f"num_key_value_heads, {self.num_key_value_heads}; give the config that was "
-                "published with these weights"
-            )
-        if self.head_dim % 2:
-            raise SoonerError(
-                f"drafter: head_dim is {self.head_dim}; rotary positions need an even one"
-            )
-        check_number("drafter: temperature", self.temperature, 0, above=True)
 
     @classmethod
     def read(cls, raw: Mapping[str, Any], where: Any) -> Self:
@@ -227,21 +211,6 @@ class DraftModule(nn.Module):
             UnsupportedError: an option of the layout that can't be run.
         """
         raise NotImplementedError
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        folder: Path | str,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> Self:
-        """Returns the drafter of a folder, in eval mode.
-
-        Raises:
-            SoonerError, UnsupportedError: no such drafter in this folder, or its files do not fit
-                together.
-        """
-        return cls.load(Path(folder), read_config(Path(folder))).to(device, dtype).eval()
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Returns config.json and tensors in the layout that others read."""

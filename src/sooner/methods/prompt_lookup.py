@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -202,24 +202,15 @@ class MatchAcceptance:
         return np.array(known)[np.searchsorted(MATCH_LENGTHS, matches)]
 
 
-class KnowsTrees(Protocol):
-    """A logits processor that can tell of a whole draft which nodes it forbids, as a grammar."""
-
-    def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> Sequence[bool]:
-        """Returns which nodes may stand where they are, each with all above it.
-
-        Args:
-            tokens, parents: of one row, as `decoding.tree.Tree` has them.
-        """
-
-
 def allowed_nodes(
     processing: Processing, row: int, tokens: Sequence[int], parents: Sequence[int]
 ) -> list[int]:
     """Returns nodes of a draft of active row `row` that are worth verifying; parents among them.
 
-    All, unless a processor of the row `KnowsTrees`. What such a one raises ends the row in the next
-    round (`RowParams.failed`), and nothing is drafted for it any more.
+    All, unless a logits processor of the row knows trees, as a grammar does: it has a method
+    `allowed(tokens, parents)`, which returns for each node whether it may stand where it is. What
+    that raises ends the row in the next round (`RowParams.failed`), and nothing is drafted for it
+    any more.
     """
     nodes = list(range(len(tokens)))
     params: RowParams = processing.params_of(row)

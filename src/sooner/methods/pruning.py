@@ -8,25 +8,31 @@ with the sum of the normalised text states, so the cost is O(m d) for m tokens o
 In the paper all tokens of a prompt compete. By frame (ours), tokens compete with those of their own
 frame or picture alone, and each of these keeps its share of the budget: what a scene holds is never
 dropped for another scene's sake.
+
+Both models see the same frames and pictures in the same order, each in a grid of its own. A token
+of the target's is matched with the draft's along three axes, frame, line and column, by where its
+centre lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Iterator, Mapping
+from math import isqrt
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ..engine.interface import AdapterLike
 from ..sparse.modality import keep_count
 
 Criterion = Literal[
-    "uv-prune", "uv-prune-by-frame", "similarity", "attention", "attention-by-frame",
-    "attention-variation", "uniform", "random",
+    "uv-prune", "uv-prune-by-frame", "similarity", "attention", "attention-by-frame", "uniform",
+    "random",
 ]  # fmt: skip
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
-BY_ATTENTION: tuple[Criterion, ...] = ("attention", "attention-by-frame", "attention-variation")
+BY_ATTENTION: tuple[Criterion, ...] = ("attention", "attention-by-frame")
 """Criteria that rank by what the text attends to instead of by states."""
 BY_FRAME: tuple[Criterion, ...] = ("uv-prune-by-frame", "attention-by-frame")
 """Criteria whose tokens compete within their frame or picture."""
@@ -113,10 +119,10 @@ def rank(
 
     Args:
         criterion: `uv-prune`; `similarity` (at layer L, without variation); `attention` (at layer
-            L) and its variation; two of these `-by-frame`; `uniform`; `random`.
+            L); two of these `-by-frame`; `uniform`; `random`.
         ratio: share that is pruned (alpha).
         first, last: states before the decoder and after layer L, `[width, hidden]`; for criteria of
-            `BY_ATTENTION` what each token got at the first layer and at layer L, `[width]`.
+            `BY_ATTENTION` what each token got at layer L, `[width]`, twice.
         visual: `[width]` bool.
         frames: for criteria of `BY_FRAME`, see `groups_of`; by default the prompt has no video.
         generator: of `random`.
@@ -151,6 +157,103 @@ SCORES: dict[Criterion, Score] = {
     "similarity": lambda first, last, visual: similarity(last, visual),
     "attention": lambda first, last, visual: last[visual],
     "attention-by-frame": lambda first, last, visual: last[visual],
-    # Its growth, which cancels what a place alone attracts.
-    "attention-variation": lambda first, last, visual: (last - first)[visual],
 }
+
+
+LINE = 1
+"""Height of a frame or picture whose grid is unknown: its tokens stand in one line."""
+
+
+VisualGrids = tuple[tuple[int, int], ...]
+"""What one prompt shows, as a model lays it out: `(height, width)` in tokens of each frame or
+picture, in the order of the prompt."""
+
+
+def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
+    """Returns what each prompt of a batch shows a model, `copies` times each.
+
+    Grids are those of the processor (`image_grid_thw`, `video_grid_thw`). Without them, a square
+    number of tokens is a square; LLaVA-OneVision's pooled frames are. Everything else, such as
+    tiles with a newline behind each line, stands in one line.
+    """
+    visual, frames = adapter.visual_tokens(inputs), adapter.packed_frames(inputs)
+    by_kind = {True: _grids(adapter, inputs, "video"), False: _grids(adapter, inputs, "image")}
+    result = []
+    for row_visual, row_frames in zip(visual.cpu(), frames.cpu(), strict=True):
+        sizes = groups_of(row_visual, row_frames).bincount().tolist() if row_visual.any() else []
+        places = row_visual.nonzero()[:, 0]
+        grids, begin = [], 0
+        for size in sizes:
+            in_video = int(row_frames[places[begin]]) >= 0
+            grids.append(_grid(size, next(by_kind[in_video], None)))
+            begin += size
+        result += [tuple(grids)] * copies
+    return result
+
+
+def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
+    """Grids of all frames of videos, or of all pictures, as a processor describes them."""
+    grids: Any = inputs.get(f"{kind}_grid_thw")
+    vision: Any = getattr(getattr(adapter.model, "config", None), "vision_config", None)
+    merge = getattr(vision, "spatial_merge_size", None)
+    if grids is not None and merge:
+        for time, height, width in grids.tolist():
+            yield from [(height // merge, width // merge)] * time
+
+
+def _grid(size: int, shape: tuple[int, int] | None) -> tuple[int, int]:
+    """Returns the grid of a frame of `size` tokens: `shape` if it fits, a square, or a line."""
+    if shape is not None and shape[0] * shape[1] == size:
+        return shape
+    side = isqrt(size)
+    return (side, side) if side * side == size else (LINE, size)
+
+
+def match(indices: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
+    """Returns the draft's visual tokens that show what the target's kept ones show.
+
+    Along each axis the finer grid's centres decide: where the draft has more lines than the target,
+    all whose centre lies in a kept line stand for it; where it has fewer, the one that holds the
+    kept line's centre. So about the same share of the picture is kept.
+
+    Args:
+        indices: ascending indices among the target's visual tokens, `[kept]`.
+        target, draft: of the same prompt.
+
+    Returns:
+        Ascending indices among the draft's visual tokens.
+    """
+    if target == draft:
+        return indices
+    if not target or not draft:  # one of them only reads
+        return indices[:0]
+    sizes = [height * width for height, width in target]
+    mask = torch.zeros(sum(sizes))
+    mask[indices.to(mask.device)] = 1
+    seen = mask.split(sizes)
+    frames = _overlap(len(target), len(draft))  # [draft frames, target frames]
+    result = []
+    for grid, sources in zip(draft, frames, strict=True):
+        coverage = torch.zeros(grid)
+        for source in sources.nonzero()[:, 0].tolist():
+            coverage += _carried(seen[source], target[source], grid)
+        result.append(coverage.flatten() > 0)
+    return torch.cat(result).nonzero()[:, 0].to(indices.device)
+
+
+def _carried(seen: Tensor, grid: tuple[int, int], onto: tuple[int, int]) -> Tensor:
+    """A frame's kept tokens, `[height * width]`, on another grid: positive where they lie."""
+    if LINE in (grid[0], onto[0]):  # of one of the two the lines are not known
+        line = _overlap(len(seen), onto[0] * onto[1]) @ seen
+        return line.view(onto)
+    lines, columns = _overlap(grid[0], onto[0]), _overlap(grid[1], onto[1])
+    return lines @ seen.view(grid) @ columns.T
+
+
+def _overlap(size: int, onto: int) -> Tensor:
+    """Returns which of `onto` equal parts stand for which of `size`, 1 where, `[onto, size]`."""
+    fine = torch.arange(max(size, onto))
+    coarse = (2 * fine + 1) * min(size, onto) // (2 * max(size, onto))  # holds the finer's centre
+    table = torch.zeros(onto, size)
+    table[(fine, coarse) if onto >= size else (coarse, fine)] = 1
+    return table

@@ -130,7 +130,7 @@ class Weights:
             skipped: names, without `prefix`, that are passed over.
 
         Raises:
-            SoonerError: none are there, or they can't be read; two of one name.
+            SoonerError: none are there, or they can't be read.
         """
         made, by_file = cls(folder, kind), dict[Path, list[str]]()
         for source, path in tensor_files(folder).items():
@@ -147,14 +147,8 @@ class Weights:
             for source, value in values.items():
                 name = re.sub(r"^(model|draft_model)\.", "", source.removeprefix(prefix))
                 name = renamed(name, renames)
-                if DERIVED.search(name):
-                    continue
-                if name in made.tensors:
-                    raise SoonerError(
-                        f"drafter '{folder}' has '{name}' under two names; give a folder of one "
-                        "drafter"
-                    )
-                made.tensors[name], made.sources[name] = value, source
+                if not DERIVED.search(name):
+                    made.tensors[name], made.sources[name] = value, source
         return made
 
     def fill(self, module: nn.Module) -> None:

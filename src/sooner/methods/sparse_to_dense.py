@@ -15,13 +15,12 @@ from ..engine.loop import Rule
 from ..engine.rows import Rows
 from ..engine.runner import ModelRunner
 from ..engine.tree import Tree
-from .attention_tap import AttentionTap, listen
+from .attention_tap import AttentionTap
 from .base import Method
-from .chain_draft import ChainDrafter
 from .context import Context
 from .draft_length import AdaptiveDraftLength, DraftLength
 from .pruning import keep_count
-from .speculative import reject
+from .speculative import ChainDrafter, reject
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class SparseToDense(Method):
             measurably pays, which may be none.
         max_draft_tokens: upper limit for `"auto"`.
         prune: share of the visual tokens that the short cache does without.
-        queries: most text tokens behind the pixels whose attention counts.
 
     Raises:
         SoonerError: a value out of range.
@@ -47,7 +45,6 @@ class SparseToDense(Method):
     num_draft_tokens: int | Literal["auto"] = option("auto", 1)
     max_draft_tokens: int = option(16, 1)
     prune: float = option(0.9, 0, 1)
-    queries: int = option(64, 1)
     name: ClassVar[str] = "sparse-to-dense"
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
@@ -76,14 +73,14 @@ class SparseDrafter(ChainDrafter):
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None:
-            every, queries = range(self.adapter.layers), self.method.queries
-            self.tap = listen(self.context, every, queries, self._record)
+            self.tap = AttentionTap(self.context, range(self.adapter.layers), self._record)
 
     def _record(self, layer: int, scores: Tensor) -> None:
         self.scores.append(scores)
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
-        self._unplug()
+        if self.tap is not None:
+            self.tap.remove()
         return super().begin(outcome)
 
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
@@ -136,13 +133,9 @@ class SparseDrafter(ChainDrafter):
         return None
 
     def close(self) -> None:
-        self._unplug()
-        super().close()
-
-    def _unplug(self) -> None:
-        if self.tap is not None and self.tap.modules:
+        if self.tap is not None:
             self.tap.remove()
-            self.context.stats.rank_seconds += self.tap.seconds
+        super().close()
 
 
 def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], counts: list[int]) -> Tensor:

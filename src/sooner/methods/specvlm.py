@@ -11,16 +11,11 @@ from torch import Tensor
 
 from ..checks import option
 from ..engine.interface import Drafter, Outcome, Prompt
-from ..engine.loop import Rule
 from ..engine.rows import Rows
 from ..engine.tree import Tree
-from ..errors import SoonerError
-from .attention_tap import AttentionTap, listen
-from .context import Context
-from .pruning import keep_count, uniform
-from .sd_tree import SDTree
-from .tree_draft import TreeDrafter
-from .visual_match import match, views
+from .attention_tap import AttentionTap
+from .pruning import keep_count, match, uniform, views
+from .sd_tree import SDTree, TreeDrafter
 
 
 @dataclass(frozen=True)
@@ -35,8 +30,6 @@ class SpecVLM(SDTree):
     Args:
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
         focus: share of attention that stage I covers; 1 is plain top-k, 0 uniform.
-        layers: how many of the target's last layers are heard; `None` hears all of them.
-        queries: most text tokens behind the pixels that ask.
         others: as for `SDTree`.
 
     Raises:
@@ -45,19 +38,9 @@ class SpecVLM(SDTree):
 
     prune: float = option(0.9, 0, 1)
     focus: float = option(0.4, 0, 1)
-    layers: int | None = option(None, 1)
-    queries: int = option(64, 1)
     name: ClassVar[str] = "specvlm"
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
-
-    def build(self, context: Context) -> tuple[Drafter, Rule]:
-        depth = context.target.layers
-        if self.layers is not None and self.layers > depth:
-            raise SoonerError(
-                f"SpecVLM: layers is {self.layers}, but the target has {depth} layers"
-            )
-        return super().build(context)
 
     def _drafter(self, *arguments: Any) -> Drafter:
         return _PrunedDrafter(self, *arguments)
@@ -74,9 +57,8 @@ class _PrunedDrafter(TreeDrafter):
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None and self.method.prune > 0:
-            depth = self.context.target.layers
-            layers = range(depth - (self.method.layers or depth), depth)
-            self.tap = listen(self.context, layers, self.method.queries, self._record)
+            every = range(self.context.target.layers)
+            self.tap = AttentionTap(self.context, every, self._record)
 
     def _record(self, layer: int, scores: Tensor) -> None:
         paid = scores.mean(1)
@@ -96,7 +78,6 @@ class _PrunedDrafter(TreeDrafter):
             for paid, mask, *pair in zip(self.paid, visual, seen, grids, strict=True):
                 indices = staged(paid[mask], self.method.prune, self.method.focus)
                 selected.append(match(indices, *pair))
-        context.stats.rank_seconds += self.tap.seconds
         return self.adapter.prune_prompt(prompt, selected)
 
     def begin(self, outcome: Outcome) -> Iterator[None]:

@@ -41,12 +41,6 @@ class ToleranceResult(NamedTuple):
     dims: Tensor
     distance: Tensor
 
-    def committed(self, room: Tensor) -> Tensor:
-        """Returns which tokens of the path are accepted and fit into `room [rows]`,
-        `[rows, depth]` bool."""
-        steps = torch.arange(self.distance.shape[1], device=room.device)
-        return steps < torch.minimum(self.verdict.accepted, room)[:, None]
-
 
 SLACK = 1e-9
 """Share of a bin by which rounding may make a distance that is meant to fit too short."""
@@ -162,7 +156,8 @@ class Tolerance:
             verified = self.verify(tree, choices, noise.places, radii)
             lengths = ((row, len(rows.generated[row])) for row in rows.active)
             room = torch.tensor([deviation.room(*pair) for pair in lengths], device=choices.device)
-            counted = verified.committed(room)
+            steps = torch.arange(verified.distance.shape[1], device=choices.device)
+            counted = steps < torch.minimum(verified.verdict.accepted, room)[:, None]
             deviation.add(rows.active, verified.dims, verified.distance, counted)
             return verified.verdict
 

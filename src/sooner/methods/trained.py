@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import SoonerError, UnsupportedError
 from ..registry import choices
-from .base import Method
+from .base import Method, MethodSettings
 from .context import Context, hub_problem
 from .published import CONFIG, read_config, tensor_files
-from .settings import MethodSettings
 from .tree_size import MeasuredSize, Size, TreeSize
 
 if TYPE_CHECKING:
@@ -44,14 +41,11 @@ REFUSED: Mapping[str, str] = {
 """Words in configs and names of tensors that tell kinds which are not run."""
 
 
-def load_drafter(
-    path_or_name: Path | str, *, layer_ids: Sequence[int] | None = None, **options: Any
-) -> Method:
+def load_drafter(path_or_name: Path | str, **options: Any) -> Method:
     """Returns the method that decodes with a trained drafter; the files tell what it is.
 
     Args:
         path_or_name: a folder, or a repository of the model hub.
-        layer_ids: the target's `hidden_states` that it reads, where its config means others.
         options: of the method, such as `nodes` or `depth` of `Eagle`.
 
     Raises:
@@ -60,14 +54,7 @@ def load_drafter(
     """
     folder, config, kind = _recognised(path_or_name)
     method = choices()[kind.methods[0]].load()
-    load: Any = kind.load
-    if layer_ids is not None:
-        if "layer_ids" not in inspect.signature(load).parameters:
-            raise SoonerError(
-                f"load_drafter: {kind.title} reads no layers by layer_ids; leave it out"
-            )
-        load = partial(load, layer_ids=layer_ids)
-    drafter = load(folder, config)
+    drafter = kind.load(folder, config)
     try:
         made: Method = method(drafter, **options)
     except TypeError as error:
@@ -158,29 +145,17 @@ def _recognised(path_or_name: Path | str) -> tuple[Path, dict[str, Any], type[Dr
     )
 
 
-@dataclass
-class Placed:
-    """What a method keeps of a target that its drafter was checked against.
-
-    Attributes:
-        drafter: where the target is, and in its dtype.
-        measured: the size of drafts that pays, where that is measured.
-    """
-
-    drafter: Any
-    measured: MeasuredSize | None = None
-
-
 @dataclass(frozen=True)
 class TrainedMethod(Method):
     """A method with a trained drafter, which stays as it is: a target on another device or in
     another dtype is drafted for by a copy.
 
     Attributes:
-        memory: of each target's model, where the drafter runs for it.
+        memory: of each target's model, the drafter where the target is and in its dtype, and what
+            measures the size of drafts that pays.
     """
 
-    memory: weakref.WeakKeyDictionary[Any, Placed] = field(
+    memory: weakref.WeakKeyDictionary[Any, tuple[Any, TreeSize]] = field(
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = ""
@@ -228,15 +203,14 @@ class TrainedMethod(Method):
                 f"{self.trained} knows one prompt a row; use guidance=1, or another method"
             )
         module, target = getattr(self, self.trained), context.target
-        placed = self.memory.get(target.model)
-        if placed is None:
+        if target.model not in self.memory:
             module.check(target)
-            placed = self.memory[target.model] = Placed(module.placed(target))
-        elif (placed.drafter.device, placed.drafter.dtype) != (target.device, target.dtype):
-            placed.drafter = module.placed(target)
-        if getattr(self, self.size) != "auto":
-            return placed.drafter, TreeSize(self.largest())
-        if placed.measured is None:
-            placed.measured = self.measured()
-        placed.measured.controller.begin(context.stats.note)
-        return placed.drafter, placed.measured
+            is_auto = getattr(self, self.size) == "auto"
+            sizing = self.measured() if is_auto else TreeSize(self.largest())
+            self.memory[target.model] = module.placed(target), sizing
+        drafter, sizing = self.memory[target.model]
+        if (drafter.device, drafter.dtype) != (target.device, target.dtype):
+            drafter = module.placed(target)
+            self.memory[target.model] = drafter, sizing
+        sizing.begin(context.stats.note)
+        return drafter, sizing

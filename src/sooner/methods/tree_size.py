@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +39,9 @@ class TreeSize:
 
     def __init__(self, largest: Size) -> None:
         self.largest = largest
+
+    def begin(self, note: Callable[[str], None]) -> None:
+        """A run begins, whose notes go to `note`."""
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
         """Returns the tree of the next round over so many rows.
@@ -123,6 +126,9 @@ class MeasuredSize(TreeSize):
         self.controller: Controller[Size] = Controller("nodes")
         self.drafted_rounds, self._counted = 0, 0
         self._prefill = self._call = 0.0  # seconds, and tokens: averages
+
+    def begin(self, note: Callable[[str], None]) -> None:
+        self.controller.begin(note)
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
         if room < 1:

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
+from ..methods.base import MethodSettings
 from ..methods.draft_length import Acceptance
 from ..methods.parallel.worker import place
-from ..methods.settings import MethodSettings
 from ..methods.threads import Threads
 from ..registry import choices
 from .loading import Loaded, ModelPair

@@ -193,7 +193,7 @@ class ParallelBenchSettings(ClipSettings):
     repeats: int = option(1, 1)
     parts: tuple[str, ...] = names("part", PARTS)
     alphas: tuple[float, ...] = numbers("--alphas", (0.0, 0.5, 0.7, 0.8, 0.9, 0.95), float, 0, 1)
-    criteria: tuple[str, ...] = names("criterion", (*SWEPT, "attention-variation"), default=SWEPT)
+    criteria: tuple[str, ...] = names("criterion", SWEPT)
     prune: float = option(0.9, 0, 1, metavar="SHARE")
     all_cores: bool = False
     placement: str = option("auto", metavar="NAME")

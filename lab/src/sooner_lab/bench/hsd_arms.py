@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sooner.methods import HSD, Method
-from sooner.methods.aligned import Experience
-from sooner.methods.aligned.alignment import LONGEST, Alignment, Branch, Cursor
+from sooner.methods.aligned.alignment import LONGEST, Alignment, Branch, Cursor, Experience
 from sooner.methods.aligned.index import Drafts
 from sooner.methods.context import Context
 from sooner.tasks.parse.settings import ParseSettings

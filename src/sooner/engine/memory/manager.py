@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import MemoryRanOutError, SoonerError, UnsupportedError
 from ...methods import Method
-from ...methods.chain_draft import ChainDrafter
+from ...methods.speculative import ChainDrafter
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
 from ..attention.block import PAGE as PAGE  # what users of pages import

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import index
+from reprlib import repr as short
 from typing import Any
 
 from ...errors import SoonerError
@@ -59,7 +60,7 @@ def _ids(draft: Any, where: str, tokenizer: Any) -> Ids:
     for token in _listed(draft, where, "a list of token ids, or a text"):
         if not hasattr(token, "__index__") or index(token) < 0:
             raise SoonerError(
-                f"HSD: {where} holds {_short(token)}; token ids are whole numbers from 0 on"
+                f"HSD: {where} holds {short(token)}; token ids are whole numbers from 0 on"
             )
         ids.append(index(token))
     return tuple(ids)
@@ -69,13 +70,8 @@ def _listed(value: Any, where: str, expected: str) -> list[Any]:
     if hasattr(value, "tolist"):  # arrays and tensors
         value = value.tolist()
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        raise SoonerError(f"HSD: {where} is {_short(value)}; it must be {expected}")
+        raise SoonerError(f"HSD: {where} is {short(value)}; it must be {expected}")
     return list(value)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 END = -1

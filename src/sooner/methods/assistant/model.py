@@ -3,7 +3,7 @@ and their sizes, read from the config.json that is published with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,8 +15,7 @@ from transformers.activations import ACT2FN
 from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from ...checks import check_whole
-from ...errors import SoonerError, UnsupportedError
+from ...errors import SoonerError
 from ..draft_module import DraftConfig, DraftModule, Rotation, refuse, rotated
 from ..published import CONFIG, Weights, needed
 
@@ -58,24 +57,12 @@ class AssistantConfig(DraftConfig):
     num_centroids: int | None = None
     chosen_centroids: int = 32
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("assistant: backbone_hidden_size", self.target_hidden_size, 1)
-        check_whole("assistant: sliding_window", self.sliding_window, 1)
-        if self.num_centroids is None:
-            return
-        check_whole("assistant: num_centroids", self.num_centroids, 1)
-        check_whole("assistant: centroid_intermediate_top_k", self.chosen_centroids, 1)
-        if self.vocab_size % self.num_centroids or self.chosen_centroids > self.num_centroids:
-            raise SoonerError(
-                f"assistant: {self.num_centroids} num_centroids and {self.chosen_centroids} "
-                f"centroid_intermediate_top_k do not fit a vocabulary of {self.vocab_size}; as "
-                "many tokens belong to each, and no more can be chosen than there are"
-            )
-
     @classmethod
     def of_layout(cls, raw: Mapping[str, Any], where: Path | str) -> Self:
         """Returns what a published config.json means.
+
+        An option that brings tensors of its own, such as experts, is refused with those
+        (`Weights.fill`).
 
         Raises:
             SoonerError: a key that is missing, or sizes that do not fit together.
@@ -88,7 +75,16 @@ class AssistantConfig(DraftConfig):
             )
         types, named = needed(text, "layer_types", where), text.get("rope_parameters") or {}
         ropes = {kind: dict(named.get(kind) or usual) for kind, usual in USUAL.items()}
-        _refuse(raw, text, types, ropes)
+        kinds = sorted(set(types) - set(USUAL))
+        angles = sorted({str(rope.get("rope_type")) for rope in ropes.values()} - {*ROPES})
+        activation = text.get("hidden_activation", cls.hidden_activation)
+        refuse("assistant", {
+            "quantised weights; publish them as floats": raw.get("quantization_config"),
+            f"{'/'.join(kinds)} layers; full_attention and sliding_attention are run": kinds,
+            f"'{'/'.join(angles)}' RoPE; {' and '.join(ROPES)} are run": angles,
+            "use_bidirectional_attention 'all'": text.get("use_bidirectional_attention") == "all",
+            f"hidden_activation '{activation}'": activation not in ACT2FN,
+        })  # fmt: skip
         dims = dict.fromkeys(types, int(text.get("head_dim", 256)))
         if FULL in dims and "per_layer_config" not in text:
             dims[FULL] = int(text.get("global_head_dim") or 512)
@@ -108,34 +104,6 @@ class AssistantConfig(DraftConfig):
             "chosen_centroids": raw.get("centroid_intermediate_top_k"),
         }
         return cls.read(fields, where)
-
-
-def _refuse(
-    raw: Mapping[str, Any],
-    text: Mapping[str, Any],
-    types: Sequence[str],
-    ropes: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Refuse what would change the numbers and is not computed here."""
-    kinds = sorted(set(types) - set(USUAL))
-    layers, shared = text.get("num_hidden_layers"), text.get("num_kv_shared_layers")
-    angles = sorted({str(rope.get("rope_type")) for rope in ropes.values()} - {*ROPES})
-    activation = text.get("hidden_activation", "gelu_pytorch_tanh")
-    refuse("assistant", {
-        "quantised weights; publish them as floats": raw.get("quantization_config"),
-        f"{'/'.join(kinds)} layers; full_attention and sliding_attention are run": kinds,
-        f"{len(types)} layer_types for {layers} layers": len(types) != layers,
-        f"num_kv_shared_layers {shared} of {layers} layers; all of an assistant's read the "
-        "target's keys": shared not in (None, 0, layers),
-        f"'{'/'.join(angles)}' RoPE; {' and '.join(ROPES)} are run": angles,
-        "inputs of each layer (hidden_size_per_layer_input)":
-            text.get("hidden_size_per_layer_input"),
-        "experts (enable_moe_block)": text.get("enable_moe_block"),
-        "an MLP of twice the width (use_double_wide_mlp)": text.get("use_double_wide_mlp"),
-        "biases of its queries (attention_bias)": text.get("attention_bias"),
-        "use_bidirectional_attention 'all'": text.get("use_bidirectional_attention") == "all",
-        f"hidden_activation '{activation}'": activation not in ACT2FN,
-    })  # fmt: skip
 
 
 Attend = Callable[[str, Tensor], Tensor]
@@ -322,12 +290,8 @@ class AssistantModel(DraftModule):
         for kind, layer in self.sources(adapter).items():
             modules = getattr(adapter.decoder, "layers", None)
             attention = None if modules is None else getattr(modules[layer], "self_attn", None)
-            if (dim := getattr(attention, "head_dim", None)) is None:
-                raise UnsupportedError(
-                    f"assistant: layer {layer} of {type(adapter.model).__name__} does not tell the "
-                    "head_dim of its keys; use Gemma 4, or another drafter"
-                )
-            sizes[f"head_dim of {kind} layers"] = (config.head_dims[kind], int(dim))
+            dim = getattr(attention, "head_dim", None)  # `None` where a target does not tell
+            sizes[f"head_dim of {kind} layers"] = (config.head_dims[kind], dim)
         return sizes
 
 

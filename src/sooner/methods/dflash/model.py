@@ -17,7 +17,7 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3RotaryEmbedding,
 )
 
-from ...checks import check_number, check_whole
+from ...checks import check_whole
 from ...errors import SoonerError, UnsupportedError
 from ..draft_module import (
     SIZES,
@@ -81,25 +81,14 @@ class DFlashConfig(DraftConfig):
     final_logit_softcapping: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_whole("DFlash: block_size", self.block_size, 2)
-        check_whole("DFlash: mask_token_id", self.mask_token_id, 0)
-        for name in SCALES[:2]:
-            check_number(f"DFlash: {name}", getattr(self, name), 0, above=True)
-        if not self.layers:
-            raise SoonerError("DFlash: target_layer_ids is empty; name at least one layer")
         if self.rope_parameters.get("mrope_section"):
             raise UnsupportedError(
                 "DFlash: its config asks for M-RoPE; DFlash drafters number the tokens of a row, "
                 "also those of M-RoPE targets, so train it without mrope_section"
             )
-        count = self.num_hidden_layers
-        kinds = self.layer_types or (FULL,) * count
+        kinds = self.layer_types or (FULL,) * self.num_hidden_layers
         object.__setattr__(self, "layer_types", kinds)
-        if len(kinds) != count:
-            raise SoonerError(
-                f"DFlash: {len(kinds)} layer_types for {count} layers; name one for each"
-            )
         if SLIDING in kinds:
             hint = ", as it holds a block"
             check_whole("DFlash: sliding_window", self.sliding_window, self.block_size, hint=hint)
@@ -120,13 +109,6 @@ class DFlashConfig(DraftConfig):
     def drafts(self) -> int:
         """Most tokens that a block drafts."""
         return self.block_size - (not self.from_anchor)
-
-    @property
-    def states_width(self) -> int:
-        """Returns the width of the target's states that make an entry of the context,
-        concatenated.
-        """
-        return len(self.layers) * (self.target_hidden_size or self.hidden_size)
 
     def published(self) -> dict[str, Any]:
         """`config.json` as z-lab's repositories have it.
@@ -245,7 +227,8 @@ class DFlashModel(DraftModule):
             Qwen3Config, num_hidden_layers=count, attention_bias=config.attention_bias,
             hidden_act=config.hidden_act,
         )  # fmt: skip
-        self.fc = nn.Linear(config.states_width, config.hidden_size, bias=False)
+        width = len(config.layers) * (config.target_hidden_size or config.hidden_size)
+        self.fc = nn.Linear(width, config.hidden_size, bias=False)
         self.hidden_norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.layers = nn.ModuleList(Qwen3DecoderLayer(qwen3, layer) for layer in range(count))
         self.norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)

@@ -6,8 +6,8 @@ It is read in the layouts of SafeAILab, SpecForge and speculators, and written i
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from transformers.models.llama.modeling_llama import (
 from ...errors import SoonerError
 from ..draft_module import SIZES, DraftConfig, Rotation, refuse, saved_fields, whole_vocabulary
 from ..published import CONFIG, CONFIG_KEY, Weights, needed, renamed
-from .base import DraftHead
+from .head import DraftHead
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 RENAMES = (("midlayer.", "layer."), ("layers.0.", "layer."))
@@ -50,17 +50,10 @@ class Eagle3Config(DraftConfig):
     norm_before_fc: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if (kind := self.rope_parameters["rope_type"]) not in ROPE_TYPES:
             raise SoonerError(
                 f"EAGLE-3 head: rope_type is '{kind}', whose angles depend on the length; known: "
                 f"{', '.join(ROPE_TYPES)}"
-            )
-        section = self.rope_parameters.get("mrope_section")
-        if section is not None and 2 * sum(section) != self.head_dim:
-            raise SoonerError(
-                f"EAGLE-3 head: mrope_section {list(section)} adds up to {sum(section)}, half of "
-                f"head_dim is {self.head_dim // 2}; give the config that was published"
             )
 
     @classmethod
@@ -148,15 +141,9 @@ class Eagle3Head(DraftHead):
         return "draft_vocab_size" in config and names >= {"midlayer.hidden_norm.weight", "d2t"}
 
     @classmethod
-    def load(
-        cls, folder: Path, config: Mapping[str, Any], layer_ids: Iterable[int] | None = None
-    ) -> Self:
-        """Returns the head of a folder, which may read other `hidden_states` than the config
-        means."""
+    def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
         weights = Weights.read(folder, "EAGLE-3 head", RENAMES)
         sizes = Eagle3Config.of_layout(config, folder / CONFIG)
-        if layer_ids is not None:
-            sizes = replace(sizes, layer_ids=tuple(layer_ids))
         tensors = weights.tensors
         if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
             tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"])
@@ -215,7 +202,7 @@ class Eagle3Head(DraftHead):
         if layers < 4:
             raise SoonerError(
                 f"the target has {layers} layers, and the draft head's config names none to read; "
-                "EAGLE-3's own choice (2, n/2, n - 3) takes four or more: give layer_ids"
+                f"EAGLE-3's own choice (2, n/2, n - 3) takes four or more: name them in {CONFIG}"
             )
         return (2, layers // 2, layers - 3)
 

@@ -16,7 +16,7 @@ from ...errors import SoonerError, UnsupportedError
 from ..draft_module import Rotation, read_saved, saved_fields
 from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files
 from ..target_print import fingerprint
-from .base import DraftHead
+from .head import DraftHead
 
 FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
 """Types of text models whose decoder layers are computed here, as `MtpHead.estimate` has it."""

@@ -1,18 +1,24 @@
-"""Ways to draw the next draft so that it looks like the last one.
+"""Ways to draw a place of the window: again, so that the draft looks like the last one, and first.
 
 Notation of the paper: `q` is the distribution that the last draft `x` was drawn from, `p` the
 newest one of the same place. Every coupling returns tokens whose distribution is `p`, and `p` is
 then what the next round must be told they were drawn from.
+
+A *filling* is the first draft of a place that no iteration has looked at yet: a token, and what it
+was drawn from. A copied token was drawn from the distribution that has it for certain, so it is
+accepted with the target's probability of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from ...engine.grid import GridConstraint, TokenGrid
 from ...engine.noise import Purpose, RowNoise, first_to_come
 from ...engine.sampling import pick
 
@@ -61,10 +67,10 @@ def maximal(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
     """
     index = x[..., None]
     stays = draws.uniforms(Purpose.STAY) * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
-    return torch.where(stays, x, pick(_above(p, q), draws.uniforms(Purpose.REPLACE)))
+    return torch.where(stays, x, pick(_excess(p, q), draws.uniforms(Purpose.REPLACE)))
 
 
-def _above(p: Tensor, q: Tensor) -> Tensor:
+def _excess(p: Tensor, q: Tensor) -> Tensor:
     """Weights `max(p - q, 0)`, or `p` where floating point leaves nothing of them."""
     rest = (p - q).clamp_(min=0.0)
     return rest.addcmul_(p, (rest.sum(-1, keepdim=True) <= 0).to(p.dtype))
@@ -103,3 +109,121 @@ COUPLINGS: dict[str, Coupling] = {
     "maximal": maximal,
     "gumbel": shared_noise,
 }
+
+
+@dataclass(frozen=True)
+class JacobiWindow:
+    """The end of a window, in which the last places of each row have no draft yet.
+
+    Attributes:
+        tokens: `[rows, places]`; what stands at unfilled places is meaningless.
+        probs: what they were drawn from, `[rows, places, vocab]`.
+        newest: the last distribution that the target gave, `[rows, vocab]`.
+        filled: places of each row that have a draft, `[rows]`, and `minimum`: fewest of a row.
+        grid_places: place of each token in its picture, `[rows, places]`; -1 outside of one.
+        output: the end of each row's picture before these places, earlier places of the window
+            included, `[rows, seen]`, padded with -1 on the left.
+        draws: randomness; `draws.places` are those of `tokens`.
+        constraint: what each place allows, if the family says.
+    """
+
+    tokens: Tensor
+    probs: Tensor
+    newest: Tensor
+    filled: Tensor
+    minimum: int
+    grid_places: Tensor
+    output: Tensor
+    draws: Draws
+    constraint: GridConstraint | None = None
+
+    def unfilled(self) -> Tensor:
+        """Returns `[rows, places]` bool."""
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device) >= self.filled[:, None]
+
+
+Filling = Callable[[JacobiWindow], tuple[Tensor, Tensor]]
+"""Fills the unfilled places: `(tokens, probs)` of all places."""
+
+
+def at_random(window: JacobiWindow) -> tuple[Tensor, Tensor]:
+    """Uniformly from the ids that a place allows, with the noise that later draws will share."""
+    allowed = _allowed(window).to(window.probs.dtype)
+    uniform = allowed / allowed.sum(-1, keepdim=True)
+    return _fill(window, gumbel_draw(uniform, window.draws), uniform)
+
+
+def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
+    """Draws from the newest distribution, which looked at a neighbour, with shared noise."""
+    allowed = _allowed(window)
+    weights = torch.where(allowed, window.newest[:, None], 0.0)  # [rows, places, vocab]
+    mass = weights.sum(-1, keepdim=True)
+    flat = allowed / allowed.sum(-1, keepdim=True)
+    probs = torch.where(mass > 0, weights / mass.clamp(min=torch.finfo(mass.dtype).tiny), flat)
+    return _fill(window, gumbel_draw(probs, window.draws), probs)
+
+
+def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int, ...]]) -> tuple:
+    """Returns a copy of an earlier token, the first of several offsets that leads to one it may be.
+
+    Where no offset does (the first row of a picture has nothing above it), at random.
+    """
+    tokens, probs = at_random(window)
+    line = torch.cat([window.output, tokens], 1)  # [rows, seen + places]
+    seen = window.output.shape[1]
+    allowed, unfilled = _allowed(window), window.unfilled()
+    certain = torch.zeros_like(unfilled)
+    grid = None if window.constraint is None else window.constraint.grid
+    # Left to right, because a copy may be a copy of a copy.
+    for place in range(window.minimum, tokens.shape[1]):
+        for offset in offsets(grid):
+            source = seen + place - offset
+            if source < 0:
+                continue
+            token = line[:, source]
+            fits = allowed[:, place].gather(1, token.clamp(min=0)[:, None])[:, 0] & (token >= 0)
+            fits &= unfilled[:, place] & ~certain[:, place]
+            line[:, seen + place] = torch.where(fits, token, line[:, seen + place])
+            certain[:, place] |= fits
+    copies = line[:, seen:]
+    onehot = torch.zeros_like(probs).scatter_(2, copies[..., None], 1.0)
+    return copies, torch.where(certain[..., None], onehot, probs)
+
+
+def _left(grid: TokenGrid | None) -> tuple[int, ...]:
+    return (1,) if grid is None or grid.row_end is None else (1, 2)
+
+
+def _above(grid: TokenGrid | None) -> tuple[int, ...]:
+    return _left(grid) if grid is None else (grid.row, *_left(grid))
+
+
+def _previous_frame(grid: TokenGrid | None) -> tuple[int, ...]:
+    return _left(grid) if grid is None else (grid.frame, *_above(grid))
+
+
+REACH: dict[str, Callable[[TokenGrid | None], tuple[int, ...]]] = {
+    "left": _left,
+    "above": _above,
+    "previous-frame": _previous_frame,
+}
+"""How far back each way of copying looks."""
+FILLINGS: dict[str, Filling] = {
+    "random": at_random,
+    "last": like_last,
+    **{name: partial(copied, offsets=offsets) for name, offsets in REACH.items()},
+}
+
+
+def _allowed(window: JacobiWindow) -> Tensor:
+    if window.constraint is None:
+        return torch.ones_like(window.probs, dtype=torch.bool)
+    return window.constraint.masks(window.grid_places)
+
+
+def _fill(window: JacobiWindow, tokens: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+    empty = window.unfilled()
+    return (
+        torch.where(empty, tokens, window.tokens),
+        torch.where(empty[..., None], probs, window.probs),
+    )

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
+from torch import Tensor
 
 from ...checks import option
 from ...engine.loop import Rule
 from ...engine.noise import Purpose, draw_seed
 from ...errors import SoonerError
-from ..attention_tap import listen_twice
-from ..base import Method, draft_of
-from ..context import Context, same_tokenizer, to_device
+from ...models.hooks import ForwardHooks
+from ..attention_tap import AttentionTap
+from ..base import DraftMethod, Method, MethodSettings
+from ..context import Context, to_device
 from ..draft_length import Acceptance, ChainAcceptance
-from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
-from ..settings import MethodSettings
-from ..visual_match import views
-from .drafter import Listen, ParallelDrafter, PrefillTap, Rank
-from .schedule import AutoSchedule, PaperSchedule
+from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank, views
+from .drafter import (
+    AutoSchedule,
+    Listen,
+    OnStates,
+    PaperSchedule,
+    ParallelDrafter,
+    PrefillTap,
+    Rank,
+)
 from .server import DraftJob
 from .standing import StandingDraft, draft_device
 from .worker import PLACEMENTS, Worker, place
-
-QUERIES = 64
-"""Last words of the prompt whose attention is heard by the attention criteria."""
 
 MIN_VISUAL = 256
 """Visual tokens that a draft keeps of a short prompt: the miniature's draft takes as long for a
@@ -38,7 +40,7 @@ DEFAULT_DEPTH = 20
 
 
 @dataclass(frozen=True)
-class ParallelVLM(Method):
+class ParallelVLM(DraftMethod):
     """Runs parallel speculative decoding with a pruned draft (Kong et al. 2025).
 
     The draft runs in a worker. While the target prefills, its layers 0 and `layer` choose the
@@ -46,7 +48,7 @@ class ParallelVLM(Method):
     While the target verifies some tokens, the draft writes those behind them.
 
     Args:
-        draft: a loaded HF model of one of the supported families.
+        others: draft, draft_inputs, as of `DraftMethod`.
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
         min_visual: visual tokens that the draft keeps whatever `prune` says, unless that is 1:
             among so few a draft step costs what it costs without them, and it only guesses worse.
@@ -70,9 +72,7 @@ class ParallelVLM(Method):
             The process stays for all runs of this object, see `StandingDraft`.
         draws_as_target: draw drafts with the target's own random numbers, for a rule that follows
             its draws.
-        draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
         standing: a draft process for all runs, instead of one for each; for the same draft.
-        tokenizer, draft_tokenizer: given both, they are compared token by token.
         experience: the acceptance of earlier runs, which this one begins with and adds to; for one
             pair of models and one way to prune. Without it every run begins with a guess.
 
@@ -80,7 +80,6 @@ class ParallelVLM(Method):
         SoonerError: a value out of range, an unknown name, or different tokenizers.
     """
 
-    draft: Any
     prune: float = option(0.9, 0, 1)
     min_visual: int = option(MIN_VISUAL, 0)
     layer: int | None = option(None, 1)
@@ -93,10 +92,7 @@ class ParallelVLM(Method):
     )
     draft_device: str | None = None
     draws_as_target: bool = False
-    draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     standing: StandingDraft | None = field(default=None, repr=False, compare=False)
-    tokenizer: Any = field(default=None, repr=False, compare=False)
-    draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
     _started: list[StandingDraft] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -112,14 +108,8 @@ class ParallelVLM(Method):
                     f"ParallelVLM: draft_device is '{self.draft_device}', but placement "
                     f"'{self.placement}' works where the draft is; use placement='spawn'"
                 )
-        if self._has_spawned and self.placement not in ("auto", "spawn"):
-            raise SoonerError(
-                f"ParallelVLM: standing is a spawned draft, but placement is '{self.placement}'; "
-                "leave one of them out"
-            )
         if self.standing is not None and self.standing.draft is not self.draft:
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
-        same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
@@ -153,9 +143,9 @@ class ParallelVLM(Method):
         return False
 
     def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
-        adapter, inputs = draft_of(self, context)
+        adapter, inputs = self.draft_of(context)
         longest, depth = self.largest_block() - 1, self.depth(context.target.layers)
-        placement = self._placement(adapter.device)
+        placement, standing = self._place(adapter.device)
         # It reaches a spawned process through the host; the draft here may have no weights.
         device = torch.device("cpu") if placement == "spawn" else adapter.device
         job = DraftJob(
@@ -173,7 +163,7 @@ class ParallelVLM(Method):
             chunk=context.prefill_chunk,
             views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
-        rows, standing = len(context.rows.active), self._standing(placement)
+        rows = len(context.rows.active)
         worker = None if standing is None else standing.worker(job, rows)
         worker = worker or Worker.start(placement, job, rows)
         acceptance = ChainAcceptance(self.experience or Acceptance())
@@ -185,25 +175,17 @@ class ParallelVLM(Method):
         drafter = ParallelDrafter(context, worker, rank, listen, schedule, acceptance)
         return drafter, drafter.verify
 
-    @property
-    def _has_spawned(self) -> bool:
-        return self.standing is not None and self.standing.is_spawned
-
-    def _placement(self, device: torch.device) -> str:
-        """Returns where a draft on `device` works."""
-        if self._has_spawned:
-            return "spawn"
-        return place(self.placement, device, self.draft_device)
-
-    def _standing(self, placement: str) -> StandingDraft | None:
-        """Returns the process that outlives the run, if there is one; a spawned one does."""
-        if placement == "thread":
-            return None
-        if placement == "process" or self._has_spawned:
-            return self.standing
+    def _place(self, device: torch.device) -> tuple[str, StandingDraft | None]:
+        """Returns where a draft on `device` works, and the process that outlives the run, if there
+        is one; a spawned one does."""
+        if self.standing is not None and self.standing.is_spawned:
+            return "spawn", self.standing
+        placement = place(self.placement, device, self.draft_device)
+        if placement != "spawn":
+            return placement, self.standing if placement == "process" else None
         if not self._started:
             self._started.append(StandingDraft(self.draft, self.draft_device, spawn=True))
-        return self._started[0]
+        return placement, self._started[0]
 
     def depth(self, layers: int) -> int:
         """Returns L for a target of so many layers.
@@ -218,9 +200,17 @@ class ParallelVLM(Method):
         return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
 
     def _listen(self, context: Context, depth: int) -> Listen:
-        if self.criterion in BY_ATTENTION:
-            return partial(listen_twice, context, depth, QUERIES)
-        return lambda on_states: PrefillTap(context.target.decoder, depth, on_states)
+        if self.criterion not in BY_ATTENTION:
+            return lambda on_states: PrefillTap(context.target.decoder, depth, on_states)
+
+        def listen(on_states: OnStates) -> ForwardHooks:
+            def hear(layer: int, scores: Tensor) -> None:
+                paid = scores.mean(1)  # [rows, width], over heads
+                on_states(paid, paid)
+
+            return AttentionTap(context, [depth - 1], hear)
+
+        return listen
 
     def _rank(self, context: Context) -> Rank | None:
         if self.prune == 0:

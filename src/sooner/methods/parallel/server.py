@@ -14,9 +14,9 @@ from ...engine.interface import Prompt
 from ...engine.noise import Purpose, RowNoise
 from ...engine.runner import ModelRunner
 from ...engine.sampling import Processing, bad_logits, pick
-from ..chain_draft import match_vocabulary, readable
 from ..context import embed, to_device
-from ..visual_match import VisualGrids, match, views
+from ..pruning import VisualGrids, match, views
+from ..speculative import match_vocabulary, readable
 from .board import ACKNOWLEDGED, AHEAD, OVER, POSTED, PREFILL, STOPPED, UPDATE, Board
 
 

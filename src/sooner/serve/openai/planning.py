@@ -21,8 +21,8 @@ from ...engine.row_sampling import SamplingParams
 from ...engine.stats.run import EXACT
 from ...methods import HSD, Autoregressive, Method, PromptLookup, Speculative
 from ...methods.aligned.alignment import Experience
-from ...methods.chain_draft import ChainDrafter
 from ...methods.prompt_lookup import LookupDrafter
+from ...methods.speculative import ChainDrafter
 from ..engine_thread import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
 from .choice import AnswerParser, AnswerParsers, Choice, Detokenizer, PlainAnswer, special_ids

@@ -131,12 +131,12 @@ class Policy:
         loaded = loading.load(model, where, kind, device_map)
         made = None
         if head is not None:
-            from ...methods.eagle import EagleHead
+            from ...methods.trained import load_for
 
             if not Path(head).is_dir():
                 raise SoonerError(f"head folder '{head}' does not exist; check the path")
             weight = loaded.model.get_input_embeddings().weight
-            made = EagleHead.from_pretrained(head, weight.device, weight.dtype)
+            made = load_for("eagle", head).to(weight.device, weight.dtype)
         return cls(
             loaded.model, loaded.processor, made, name=model, head_name=head or "", **options
         )

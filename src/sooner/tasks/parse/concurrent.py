@@ -13,7 +13,7 @@ from ...engine.memory import ON_CPUS, free_bytes, gpus_of, manager
 from ...engine.scheduler import Engine
 from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
-from ...methods.aligned import Experience
+from ...methods.aligned.alignment import Experience
 from ...models import adapt
 from ..loading import ModelPair
 from ..prompting import max_positions

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...documents import Page, PageDraft
 from ...engine.stats.run import APPROXIMATE, EXACT, Stats
 from ...errors import MemoryRanOutError, is_out_of_memory
-from ...methods.aligned import Experience
+from ...methods.aligned.alignment import Experience
 from ..loading import ModelPair
 from ..prefill import build_prefill
 from ..settings import CaptionSettings

@@ -13,7 +13,7 @@ from ...documents import Page
 from ...documents.page import Picture
 from ...documents.regions import FORMULA, Box, clipped
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
-from ...methods.aligned import Experience
+from ...methods.aligned.alignment import Experience
 from .contexts import Ids, Piece, decoded, region_drafts
 from .decoding import DecodedRow, DecodeRequest, DecodeResult, eos_ids, release
 from .forms import FamilyPrompts

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention, smooth_l1_loss
 from torch.nn.utils.rnn import pad_sequence
 
-from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
-from ...methods.eagle.base import DraftHead
+from ...methods.eagle.eagle3 import Eagle3Config, Eagle3Head
+from ...methods.eagle.head import DraftHead, EagleHead
+from ...methods.eagle.mtp import MtpHead
 from .dataset import Place, TrainingSample
 from .settings import HeadTraining
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import sooner
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 
 from ...theory import renewal
 from ...theory.speedup import expected_accepted

@@ -143,7 +143,7 @@ def draft_head(kind: str, model: Any) -> Any:
             blocks of 16).
     """
     import sooner
-    from sooner.methods.eagle import Eagle3Config, Eagle3Head
+    from sooner.methods.eagle.eagle3 import Eagle3Config, Eagle3Head
     from sooner.models import adapt
     from sooner.tasks.train_draft.blocks import drafter_config
     from sooner.tasks.train_draft.settings import BlockTraining

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sooner
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 
 from .bench import GpuBench
 from .models import VIDEO, script, set_script, video_prompt

@@ -21,7 +21,7 @@ from sooner.engine.loop import Rule
 from sooner.methods import CoupledJacobi
 from sooner.methods.context import Context
 from sooner.methods.jacobi.couplings import Draws
-from sooner.methods.jacobi.drafter import JacobiDrafter, Shift
+from sooner.methods.jacobi.method import JacobiDrafter, Shift
 
 from ..run import Progress
 from .arms import draw_rows

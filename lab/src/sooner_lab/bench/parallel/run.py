@@ -8,9 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
 from sooner.engine.stats.run import APPROXIMATE
 from sooner.methods import Method, ParallelVLM
-from sooner.methods.threads import cores, torch_threads
+from sooner.methods.threads import cores
 from sooner.models import adapt
 from sooner.tasks.clip import Clip
 
@@ -120,8 +122,12 @@ class ParallelBench(CaptionBench):
         return name in self.pruned or name == "speculative"
 
     def run_ours(self, name: str, index: int) -> TimedRun:
-        with torch_threads(cores() if name == ALL_CORES else None):
+        before = torch.get_num_threads()
+        torch.set_num_threads(cores() if name == ALL_CORES else before)
+        try:
             return super().run_ours(name, index)
+        finally:
+            torch.set_num_threads(before)
 
     def method(self, name: str, clip: Clip) -> Method:
         if name not in self.pruned:

@@ -26,7 +26,7 @@ from sooner.methods.aligned.alignment import Experience
 from sooner.methods.draft_length import Acceptance
 from sooner.methods.parallel.standing import StandingDraft
 from sooner.methods.parallel.worker import place
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.sd_tree import STATIC_TREE
 
 from ..run import Arm, TimedRun
 from .models import DecoderShape, ReplayAdapter, ReplayHead, build

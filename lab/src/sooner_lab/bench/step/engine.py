@@ -26,9 +26,8 @@ from sooner.engine.runner import ModelRunner
 from sooner.engine.sampling import Processing
 from sooner.engine.tree import Tree
 from sooner.methods.aligned.method import follow_threshold
-from sooner.methods.sd_tree import reject_siblings
+from sooner.methods.sd_tree import STATIC_TREE, TreeShape, reject_siblings
 from sooner.methods.speculative import reject
-from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 from sooner.models import adapt
 
 from .operations import BytesOf, touched

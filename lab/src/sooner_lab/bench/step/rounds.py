@@ -25,8 +25,8 @@ from sooner.engine.stats.run import EVENTS
 from sooner.engine.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
-from sooner.methods.eagle import Eagle3Config, Eagle3Head
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.eagle.eagle3 import Eagle3Config, Eagle3Head
+from sooner.methods.sd_tree import STATIC_TREE
 from sooner.models import adapt
 from sooner.tasks.train_draft.blocks import drafter_config
 from sooner.tasks.train_draft.settings import BlockTraining
