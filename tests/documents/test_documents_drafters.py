@@ -14,7 +14,7 @@ import pytest
 
 from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
-from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
+from sooner.documents.drafters import AllOf, FirstOf, GuardedDrafter, TextLayer
 from sooner.documents.regions import PICTURE
 from sooner.errors import SoonerError
 
@@ -95,7 +95,7 @@ class Fails:
 
 
 def test_a_drafter_that_fails_gives_an_empty_draft() -> None:
-    drafter = guarded(Fails(), LONG, processes=0)
+    drafter = GuardedDrafter(Fails(), LONG, processes=0)
     reasons = [drafter(blank(number)).reason for number in (1, 2, 3)]
     assert reasons == ["failed with ValueError: broken inside", "said so",
                        "failed with SystemExit: 3"]  # fmt: skip
@@ -103,9 +103,9 @@ def test_a_drafter_that_fails_gives_an_empty_draft() -> None:
 
 
 def test_the_texts_of_a_guarded_drafter_come_through() -> None:
-    assert guarded(FixedDrafter("a", "x"), LONG, processes=0)(blank()).texts == ["x"]
+    assert GuardedDrafter(FixedDrafter("a", "x"), LONG, processes=0)(blank()).texts == ["x"]
     with pytest.raises(SoonerError, match="must be above 0"):
-        guarded(FixedDrafter("a"), 0)
+        GuardedDrafter(FixedDrafter("a"), 0)
 
 
 class Misbehaves:
@@ -124,7 +124,7 @@ class Misbehaves:
 
 
 def test_a_process_can_be_ended_whatever_it_does() -> None:
-    drafter = guarded(Misbehaves(), 0.2)
+    drafter = GuardedDrafter(Misbehaves(), 0.2)
     drafter.timeout = LONG
     try:
         (first,) = drafter(blank(1)).texts
@@ -144,7 +144,7 @@ def test_a_process_can_be_ended_whatever_it_does() -> None:
 def test_a_drafter_that_cannot_travel_is_reported() -> None:
     local = FixedDrafter("a")
     local.lock = threading.Lock()  # type: ignore[attr-defined]
-    assert "TypeError" in guarded(local, LONG)(blank()).reason
+    assert "TypeError" in GuardedDrafter(local, LONG)(blank()).reason
 
 
 class Slow:
@@ -168,7 +168,7 @@ def is_alive(pid: int) -> bool:
 
 def test_a_page_goes_to_a_process_that_is_free() -> None:
     """One hangs, the other goes on; when they are closed, both are gone and the call is over."""
-    drafter = guarded(Slow(), timeout=LONG, processes=2)
+    drafter = GuardedDrafter(Slow(), timeout=LONG, processes=2)
     stuck: list[PageDraft] = []
     hanging = threading.Thread(target=lambda: stuck.append(drafter(blank(2))))
     hanging.start()
@@ -188,10 +188,10 @@ PARENT = """
 import sys, threading
 from documents.pages import blank
 from documents.test_documents_drafters import Slow
-from sooner.documents.drafters import guarded
+from sooner.documents.drafters import GuardedDrafter
 
 if __name__ == "__main__":
-    drafter = guarded(Slow(), timeout=60)
+    drafter = GuardedDrafter(Slow(), timeout=60)
     print(drafter(blank()).texts[0], flush=True)
     drafter(blank(2))
 """

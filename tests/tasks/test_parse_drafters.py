@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sooner.documents import read_pages
-from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
+from sooner.documents.drafters import AllOf, FirstOf, GuardedDrafter, TextLayer
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import guard, make_drafter, processes_of
 from tasks.drafting import Die, EchoParser, Raise, SayNumber, pdf
@@ -19,14 +19,14 @@ from tasks.parse_jobs import job, records, run
 
 def test_a_drafter_that_raises_leaves_plain_decoding(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run(pdf(tmp_path / "a.pdf", 3), out, guarded(Raise(), timeout=30, processes=0))
+    run(pdf(tmp_path / "a.pdf", 3), out, GuardedDrafter(Raise(), timeout=30, processes=0))
     assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n\nnumber 3\n"
     assert records(out)["a.pdf", 2]["notes"] == ["failed with RuntimeError: out of ink"]
 
 
 @pytest.mark.slow
 def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) -> None:
-    out, drafter = tmp_path / "out", guarded(Die(), timeout=60)
+    out, drafter = tmp_path / "out", GuardedDrafter(Die(), timeout=60)
     try:
         run(pdf(tmp_path / "a.pdf", 3), out, drafter)
     finally:

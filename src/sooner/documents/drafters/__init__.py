@@ -2,7 +2,7 @@
 
 from ..page import BLANK, PageDrafter
 from .combine import AllOf, FirstOf
-from .guard import guarded
+from .guard import GuardedDrafter
 from .ocr import OCR
 from .saved import PlainText, SavedJson
 from .text_layer import TextLayer
@@ -12,9 +12,9 @@ __all__ = [
     "OCR",
     "AllOf",
     "FirstOf",
+    "GuardedDrafter",
     "PageDrafter",
     "PlainText",
     "SavedJson",
     "TextLayer",
-    "guarded",
 ]

@@ -9,11 +9,10 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 
 from ...checks import check_number, check_whole
 from ...errors import SoonerError
@@ -21,17 +20,16 @@ from ..page import Page, PageDrafter
 from ..regions import PageDraft
 
 START = 60.0
-"""Seconds that a process gets to start, and once more for its first page, which loads models."""
+"""Seconds that a process gets more for its first page: it starts, and loads models."""
 
 
-def guarded(drafter: PageDrafter, timeout: float, processes: int = 1) -> GuardedDrafter:
-    """Returns a drafter that answers whatever `drafter` does, and may be called from several
-    threads.
+class GuardedDrafter:
+    """Answers whatever a drafter does, and may be called from several threads.
 
-    One that raises, hangs or dies gives an empty draft with the reason. A process that hangs is
-    killed, and started anew for the next page. The drafter must be picklable, starting takes a
-    second or two and the memory of its models, and pages travel to it. It ends with its parent,
-    however that ends.
+    A drafter that raises, hangs or dies gives an empty draft with the reason. It runs in processes
+    of its own, where a page goes to one that is free. A process that hangs is killed, and started
+    anew for the next page. The drafter must be picklable, starting takes a second or two and the
+    memory of its models, and pages travel to it. It ends with its parent, however that ends.
 
     Args:
         drafter: to be guarded; loads its models itself.
@@ -42,18 +40,12 @@ def guarded(drafter: PageDrafter, timeout: float, processes: int = 1) -> Guarded
     Raises:
         SoonerError: a time that is not above 0, or fewer processes than none.
     """
-    check_number("guarded: timeout", timeout, above=True)
-    check_whole("guarded: processes", processes, 0)
-    return GuardedDrafter(drafter, timeout, processes)
 
-
-class GuardedDrafter:
-    """Runs a drafter in processes of its own, where a page goes to one that is free, or in this
-    one; see `guarded`."""
-
-    def __init__(self, drafter: PageDrafter, timeout: float, count: int) -> None:
+    def __init__(self, drafter: PageDrafter, timeout: float, processes: int = 1) -> None:
+        check_number("GuardedDrafter: timeout", timeout, above=True)
+        check_whole("GuardedDrafter: processes", processes, 0)
         self.drafter, self.name, self.timeout = drafter, drafter.name, timeout
-        self.processes = [_Process(drafter) for _ in range(count)]
+        self.processes = [_Process(drafter) for _ in range(processes)]
         self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         for process in self.processes:
             self._free.put(process)
@@ -83,56 +75,53 @@ class _Process:
     """Runs a drafter in a process, which is started when the first page comes."""
 
     def __init__(self, drafter: PageDrafter) -> None:
-        self.drafter = drafter
-        self.pool: ProcessPoolExecutor | None = None
-        self.pid = 0
+        self.drafter, self.lock = drafter, threading.Lock()
+        self.worker: tuple[BaseProcess, Connection] | None = None
 
     def draft(self, page: Page, timeout: float) -> PageDraft | str:
         """Returns a page's draft, or what went wrong."""
-        limit, pool = timeout, self.pool
-        future: Future[PageDraft | str] | None = None
         try:
-            if pool is None:
-                limit += START
-                pool = self._launch()
-            future = pool.submit(_answer_here, page)
-            return future.result(limit)
-        except BrokenProcessPool:
+            worker = self.worker
+            if worker is None:
+                timeout += START
+                worker = self._start()
+            pipe = worker[1]
+            pipe.send(page)
+            if pipe.poll(timeout):
+                answer: PageDraft | str = pipe.recv()
+                return answer
+            reason = f"no answer within {timeout:g} s"
+        except (EOFError, OSError):  # also where it was closed meanwhile
             reason = "its process died"
-        except TimeoutError:
-            reason = f"no answer within {limit if future else START:g} s"
         except Exception as error:  # a drafter or a page that can't be sent
-            reason = _describe(error) if self.pool else "its process died"  # closed meanwhile
+            reason = _describe(error)
         self.end()
         return reason
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        pool, pid, self.pool, self.pid = self.pool, self.pid, None, 0
-        if pid:
-            with suppress(OSError):  # it is gone
-                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
-        if pool is not None:
-            pool.shutdown(wait=pid > 0, cancel_futures=True)
+        with self.lock:
+            worker, self.worker = self.worker, None
+        if worker is not None:
+            worker[0].kill()
+            worker[0].join()
 
-    def _launch(self) -> ProcessPoolExecutor:
+    def _start(self) -> tuple[BaseProcess, Connection]:
         # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
         context = multiprocessing.get_context("spawn")
-        self.pool = pool = ProcessPoolExecutor(1, context, _begin, (self.drafter,))
-        with _deaf_to_interrupts():
-            started = pool.submit(os.getpid)
-        pid = started.result(START)
-        if self.pool is not pool:  # closed meanwhile
-            raise BrokenProcessPool
-        self.pid = pid
-        return pool
+        pipe, far_end = context.Pipe()
+        process = context.Process(target=_serve, args=(self.drafter, far_end), daemon=True)
+        with self.lock, far_end, _deaf_to_interrupts():
+            process.start()
+            self.worker = process, pipe
+        return self.worker
 
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """Processes that start meanwhile ignore Ctrl-C, which a terminal sends to them, too: it is
     for their parent, which ends them."""
-    if not hasattr(signal, "pthread_sigmask"):
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     resource_tracker.ensure_running()  # which would unblock what is blocked here
@@ -143,27 +132,20 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_HERE: list[PageDrafter] = []
-"""The drafter of a process that was started for one."""
-
-
-def _begin(drafter: PageDrafter) -> None:
-    """Take over a drafter in a process of its own, which ends with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for systems that can't block it from the start
+def _serve(drafter: PageDrafter, pipe: Connection) -> None:
+    """Answer pages in a process of its own, which ends with its parent, even within a page."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: for the parent
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    _HERE.append(drafter)
+    with suppress(EOFError):
+        while True:
+            pipe.send(_answer(drafter, pipe.recv()))
 
 
 def _end_with_parent() -> None:
-    """End this process once its parent is gone, even in the middle of a page."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-def _answer_here(page: Page) -> PageDraft | str:
-    return _answer(_HERE[0], page)
 
 
 def _answer(drafter: PageDrafter, page: Page) -> PageDraft | str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...checks import check_choice, check_whole
 from ...documents.drafters import OCR, AllOf, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
-from ...documents.drafters.guard import GuardedDrafter, guarded
+from ...documents.drafters.guard import GuardedDrafter
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
 
@@ -85,7 +85,7 @@ def _check_ocr(name: str) -> None:
 def guard(
     drafter: PageDrafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
 ) -> Guarded | None:
-    """Returns a drafter whose errors and hangs do not stop a run; see `guarded`.
+    """Returns a drafter whose errors and hangs do not stop a run; see `GuardedDrafter`.
 
     OCR is the one that may hang or die, and takes the CPU: it gets processes of its own. Where it
     is one of several to be tried in turn, they start once a page needs it.
@@ -107,7 +107,7 @@ def guard(
 
 def _guard(drafter: PageDrafter, spec: str, timeout: float, workers: int) -> Guarded:
     is_ocr = any(name.strip() in (AUTO, OCR.name) for name in spec.split(","))
-    return guarded(drafter, timeout, workers if is_ocr else 0)
+    return GuardedDrafter(drafter, timeout, workers if is_ocr else 0)
 
 
 def processes_of(drafter: PageDrafter | None) -> int:

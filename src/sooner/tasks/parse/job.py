@@ -137,7 +137,7 @@ class ParseJob(DocumentJob):
     them begins with its first page, and nothing of them is kept.
 
     Attributes:
-        drafter: `guarded`; `None` decodes plainly.
+        drafter: `GuardedDrafter`; `None` decodes plainly.
         workers: pages that are read and drafted ahead.
         shard: which documents; `None` for all of them.
     """

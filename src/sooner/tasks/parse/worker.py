@@ -108,7 +108,7 @@ class PageWorker:
             with a page and its draft, or that has an async `parse`, `pages_in_flight` and `close`,
             as `ConcurrentParser`.
         drafter: drafts pages; `None` decodes plainly. Its errors fail the page, if it is not
-            `guarded`.
+            `GuardedDrafter`.
         workers: pages that are read and drafted at a time, and ahead; 0 drafts each in its turn.
         output: takes the pages; `None` for a worker whose pages are only `parsed`.
         notes_of: notes for the pages of a document.
