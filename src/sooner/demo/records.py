@@ -37,7 +37,6 @@ from ..tasks.registry import build_method
 from ..tasks.round_records import (
     ORIGINS,
     RoundRecord,
-    TokenPieces,
     Watch,
     Watched,
     lane,
@@ -53,8 +52,6 @@ THUMB, PAGE_SIDE = 144, 1000
 """Longer sides of a frame and of a page in a record, in pixels."""
 MAX_PAGES = 8
 """How many pages of a document the demo reads."""
-LIVE = 0.15
-"""Seconds between two records of a run that goes on."""
 WAYS = (
     ("plain", "One at a time", "Plain: every code takes an iteration."),
     ("sjd", "Guessed, drawn anew", "Uncoupled: each iteration draws its guesses by fresh chance."),
@@ -93,7 +90,7 @@ def record_race(
     clip = prepare(path, pair, settings)
     method = build_method(settings, pair, clip.draft_inputs)
     comparison.warm_up(pair, clip, settings, method)
-    texts, last = TokenPieces(pair.target.tokenizer), [0.0]
+    tokenizer = pair.target.tokenizer
     small = f"miniature {pair.miniature}" if pair.miniature else None
     base = {
         "version": VERSION,
@@ -109,18 +106,15 @@ def record_race(
     }
 
     def show(rounds: list[RoundRecord]) -> None:
-        now = rounds[-1].ended
-        if now - last[0] >= LIVE or len(rounds) == 1:
-            last[0] = now
-            origin = ORIGINS.get(settings.method or "", "draft")
-            fast = lane(rounds, texts, origin)
-            live.show({**base, "live": "The accelerated run, live", "origin": origin, "fast": fast})
+        origin = ORIGINS.get(settings.method or "", "draft")
+        fast = lane(rounds, tokenizer, origin)
+        live.show({**base, "live": "The accelerated run, live", "origin": origin, "fast": fast})
 
     watch, plain_watch = Watch(show, live.is_stopped), Watch(is_stopped=live.is_stopped)
     made, text = run(pair, clip, settings, Watched(method, watch))
     overlaps = watch.draft_overlaps()
     origin = ORIGINS.get(made.stats.method, "draft")
-    base |= {"origin": origin, "fast": lane(watch.rounds, texts, origin)}
+    base |= {"origin": origin, "fast": lane(watch.rounds, tokenizer, origin)}
     live.show({**base, "live": "Now the same request plainly, for the race ..."})
     plain, _ = run(pair, clip, settings, Watched(Autoregressive(), plain_watch))
     parity = None
@@ -135,7 +129,7 @@ def record_race(
         "beside": [[round(time, 5) for time in span] for span in overlaps],
         "text": text,
         "kept": visible_patches(getattr(watch.drafter, "token_indices", None), clip, pair),
-        "plain": lane(plain_watch.rounds, texts, "target"),
+        "plain": lane(plain_watch.rounds, tokenizer, "target"),
         "stats": made.stats.as_dict(),
         "parity": parity,
         "same": plain.tokens[0] == made.tokens[0],

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,12 +19,17 @@ from ..engine.rows import Rows
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
+from .streaming import Detokenizer
 
 ORIGINS = {
     "plain": "target", "prompt-lookup": "lookup", "onsd": "draft", "eagle": "head",
     "dflash": "head", "ddtree": "head", "sparse-to-dense": "short",
 }  # fmt: skip
 """Who proposes the tokens of a method; any other has a draft model."""
+
+
+LIVE = 0.15
+"""Seconds between two reports of a run that goes on."""
 
 
 class StoppedError(SoonerError):
@@ -86,8 +90,8 @@ class Watch:
     """What one run of one row did.
 
     Args:
-        on_round: told the rounds so far, after each.
-        is_stopped: asked after each round; if so, the run ends with `StoppedError`.
+        on_round: receives the rounds so far, `LIVE` seconds apart; the run's clock stops meanwhile.
+        is_stopped: is called after each round; if it is true, the run ends with `StoppedError`.
 
     Attributes:
         rounds: the prefill's first.
@@ -104,8 +108,8 @@ class Watch:
         self._began = time.perf_counter()
         self._drafting: float | None = None
         self._logprobs: Tensor | None = None
-        self._aside = 0.0  # seconds that `on_round` took, which are not the run's
-        self._asides: list[tuple[float, float, float]] = []  # begin, end, `_aside` until its begin
+        self._pauses: list[tuple[float, float]] = []  # when `on_round` began and ended
+        self._next = 0.0
 
     def attach(self, session: Session) -> None:
         """Listen to a session that has not begun."""
@@ -146,37 +150,31 @@ class Watch:
         session.on_logits, session.on_tokens = listen, commit
 
     def start(self) -> None:
-        self._began, self._aside, self._asides = time.perf_counter(), 0.0, []
+        self._began, self._pauses = time.perf_counter(), []
 
     def now(self) -> float:
-        return time.perf_counter() - self._began - self._aside
+        return self._in_run(time.perf_counter())
 
     def draft_overlaps(self) -> list[tuple[float, float]]:
         """Returns when forwards of a draft that works beside the target began and ended, in the
-        run's seconds; none for drafts that take turns with it. A forward within `on_round` takes
-        none."""
+        run's seconds; none for drafts that take turns with it."""
         spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
         return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
 
     def _in_run(self, when: float) -> float:
         """Returns seconds of the run at a time of `time.perf_counter`."""
-        before = bisect_right(self._asides, (when, math.inf, math.inf))
-        if not before:
-            return when - self._began
-        # The run's clock stands still within an aside, so that no span ends before it begins.
-        begin, end, aside = self._asides[before - 1]
-        return when - self._began - aside - (min(when, end) - begin)
+        paused = sum(max(min(end, when) - begin, 0.0) for begin, end in self._pauses)
+        return when - self._began - paused
 
     def _commit(self, new: list[int], drafted: int) -> None:
         record = self.rounds[-1]
         record.ended, record.tokens, record.drafted = self.now(), list(new), drafted
         record.logprobs = self._logprobs
-        began = time.perf_counter()
         stop_if(self.is_stopped)
-        self.on_round(self.rounds)
-        ended = time.perf_counter()
-        self._asides.append((began, ended, self._aside))
-        self._aside += ended - began
+        if record.ended >= self._next:
+            began, self._next = time.perf_counter(), record.ended + LIVE
+            self.on_round(self.rounds)
+            self._pauses.append((began, time.perf_counter()))
 
 
 @dataclass(frozen=True)
@@ -195,55 +193,23 @@ class Watched(Method):
         return session
 
 
-class TokenPieces:
-    """The letters that each token adds to a text, found once.
-
-    Args:
-        tokenizer: of the model.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self._words: dict[int, str] = {}
-
-    def word(self, token: int) -> str:
-        """Returns a token by itself."""
-        if token not in self._words:
-            self._words[token] = self.tokenizer.decode([token]) or "·"
-        return self._words[token]
-
-    def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Returns what each token adds; detokenizers join punctuation and bytes, so a few tokens
-        before it are looked at.
-        """
-        result = []
-        for index in range(len(tokens)):
-            start = max(index - 6, 0)
-            before, whole = self._text(tokens[start:index]), self._text(tokens[start : index + 1])
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(before, whole, strict=False))
-            result.append(whole[len(list(same)) :])
-        return result
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
-
-
-def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict[str, Any]:
+def lane(rounds: Sequence[RoundRecord], tokenizer: Any, origin: str) -> dict[str, Any]:
     """Returns a run as plain data: `tokens`, each with its text, origin, probability, round and
     depth (0: the target's own), and `rounds` with times, draft and accepted path.
     """
+    detokenizer = Detokenizer(tokenizer)
+    word = cache(lambda token: tokenizer.decode([token]) or "·")
     rounds = [item for item in rounds if item.tokens]
-    pieces = iter(texts.pieces([token for item in rounds for token in item.tokens]))
     tokens: list[dict[str, Any]] = []
     entries = []
     for number, item in enumerate(rounds):
         chances = [] if item.logprobs is None else item.logprobs.exp().tolist()
         path = item.path()
-        for index in range(len(item.tokens)):
+        for index, token in enumerate(item.tokens):
             is_drafted = index < item.drafted
             tokens.append(
                 {
-                    "t": next(pieces),
+                    "t": detokenizer.add(token),
                     "o": origin if is_drafted else "target",
                     "p": _rounded(chances[index]) if index < len(chances) else None,
                     "r": number,
@@ -258,7 +224,7 @@ def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict
                 "v": _rounded(item.verifying),
                 "e": _rounded(item.ended),
                 "n": len(item.tokens),
-                "draft": [texts.word(node) for node in nodes],
+                "draft": [word(node) for node in nodes],
                 "parents": parents,
                 "path": path,
             }

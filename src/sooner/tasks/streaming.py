@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import groupby, takewhile
+from functools import partial
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -16,91 +17,97 @@ from .prefill import Prefill, chunk_of
 from .settings import CaptionSettings
 
 OnText = Callable[[str, bool], None]
+"""Called with `(piece of text, whether it was drafted)`."""
 
-"""Told `(piece of text, whether it was drafted)`."""
-
-TAIL_TOKENS = 4
-
-"""Last tokens whose text may still change: tokenizers join punctuation and UTF-8 bytes."""
+OnCount = Callable[[int, int], None]
+"""Called with `(new tokens so far, at most)` after every round."""
 
 INTERVAL = 0.05
+"""Seconds between two reports of text, so that a terminal costs next to nothing at any speed."""
 
-"""Seconds between two decodings, so that streaming costs next to nothing at any speed."""
+MAX_PENDING = 16
+"""Tokens that may wait for the rest of a letter; a letter has four bytes at most."""
+
+
+class Detokenizer:
+    """Returns the text that each token adds to the tokens before it.
+
+    The text of a few tokens is not always the sum of theirs: tokenizers join several byte tokens to
+    one letter, and write a token with or without the space before it. So each token is decoded
+    behind the last one that had text, and bytes that are no letter yet wait for the next token.
+
+    Args:
+        tokenizer: HF's; its special tokens have no text.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._decode: Callable[[list[int]], str] = partial(
+            tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        self._window: list[int] = []  # some tokens whose text was returned, then those that wait
+        self._old = 0  # how many of them are old
+
+    def add(self, token: int) -> str:
+        """Returns the text that is complete with this token, often its own, sometimes none."""
+        self._window.append(token)
+        text = self._decode(self._window)
+        is_stuck = len(self._window) - self._old > MAX_PENDING
+        return "" if text.endswith("\ufffd") and not is_stuck else self._new(text)
+
+    def end(self) -> str:
+        """Returns the text of the tokens that wait."""
+        return self._new(self._decode(self._window))
+
+    def _new(self, text: str) -> str:
+        new = text[len(self._decode(self._window[: self._old])) :]
+        if new:
+            del self._window[: self._old]
+            self._old = len(self._window)
+        return new
 
 
 class TextStream:
-    """Turns committed tokens into text.
-
-    The text of a prefix is not always a prefix of the text: detokenizers join punctuation to words
-    and several byte tokens to one letter. So the newest tokens are held back, and only what the
-    text with and without them has in common is told.
+    """Turns committed tokens into pieces of text, without the space around it all.
 
     Args:
         tokenizer: the target's.
-        on_text: receives the pieces; their sum is `text` after `close`.
+        on_text: receives the pieces, which add up to `text` once the stream is closed.
+        interval: seconds between two calls of `on_text`.
     """
 
     def __init__(self, tokenizer: Any, on_text: OnText, interval: float = INTERVAL) -> None:
-        self.tokenizer = tokenizer
-        self.on_text = on_text
-        self.interval = interval
-        self.tokens: list[int] = []
-        self.drafted: list[bool] = []
-        self.sent = ""
+        self.on_text, self.interval = on_text, interval
+        self.text, self.tokens = "", 0
+        self._detokenizer = Detokenizer(tokenizer)
+        self._pieces: list[tuple[str, bool]] = []
+        self._spaces = ""  # they are part of the text once another piece follows
         self._next = 0.0
-        self._sent_tokens = 0  # tokens whose text was told
 
     def add(self, tokens: list[int], drafted: int) -> None:
         """Take a round's new tokens, of which the first `drafted` come from the draft."""
-        self.tokens += tokens
-        self.drafted += [index < drafted for index in range(len(tokens))]
+        self.tokens += len(tokens)
+        for index, token in enumerate(tokens):
+            self._pieces.append((self._detokenizer.add(token), index < drafted))
         if time.perf_counter() >= self._next:
-            texts = self.decode(self.tokens), self.decode(self.tokens[:-TAIL_TOKENS])
-            shared = takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
-            self._report("".join(letter for letter, _ in shared))
+            self._report()
             self._next = time.perf_counter() + self.interval
 
     def close(self) -> str:
-        """Emit the text that was held back; returns the whole text."""
-        text = self.decode(self.tokens)
-        if not text.startswith(self.sent):  # a detokenizer that looks back farther than assumed
-            self.on_text("\n", False)
-            self.sent = ""
-        self._report(text)
-        return text
+        """Report the text that was held back; returns the whole text."""
+        self._pieces.append((self._detokenizer.end(), False))
+        self._report()
+        return self.text
 
-    def decode(self, tokens: list[int]) -> str:
-        """Returns the text of `tokens` without special tokens and surrounding space."""
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
-
-    def _report(self, text: str) -> None:
-        if len(text) <= len(self.sent) or not text.startswith(self.sent):
-            return
-        for piece, drafted in self._pieces(text):
-            self.on_text(piece, drafted)
-        self.sent = text
-
-    def _pieces(self, text: str) -> list[tuple[str, bool]]:
-        """Returns what of `text` is new, cut where the origin changes, without empty pieces."""
-        pieces: list[tuple[str, bool]] = []
-        start, anchor = len(self.sent), max(self._sent_tokens - TAIL_TOKENS, 0)
-        before = len(self.decode(self.tokens[anchor : self._sent_tokens]))
-        while start < len(text) and self._sent_tokens < len(self.tokens):
-            drafted = self.drafted[self._sent_tokens]
-            self._sent_tokens += 1
-            # A window is enough to measure a token; decoding from the start would be quadratic.
-            length = len(self.decode(self.tokens[anchor : self._sent_tokens]))
-            end = min(start + max(length - before, 0), len(text))
-            pieces.append((text[start:end], drafted))
-            before, start = length, end
-        pieces.append((text[start:], False))
-        parts = groupby(filter(itemgetter(0), pieces), key=itemgetter(1))
-        return [("".join(map(itemgetter(0), part)), drafted) for drafted, part in parts]
-
-
-OnCount = Callable[[int, int], None]
-
-"""Told `(new tokens so far, at most)` after every round."""
+    def _report(self) -> None:
+        for is_drafted, group in groupby(self._pieces, key=itemgetter(1)):
+            piece = self._spaces + "".join(text for text, _ in group)
+            piece = piece if self.text else piece.lstrip()
+            whole = piece.rstrip()
+            self._spaces = piece[len(whole) :]
+            if whole:
+                self.text += whole
+                self.on_text(whole, is_drafted)
+        self._pieces.clear()
 
 
 def run(
@@ -124,9 +131,9 @@ def run(
 
     def report(row: int, tokens: list[int], drafted: int) -> None:
         stream.add(tokens, drafted)
-        on_count(len(stream.tokens), clip.max_new_tokens)
+        on_count(stream.tokens, clip.max_new_tokens)
 
-    made = generate(
+    generation = generate(
         pair.target.model,
         clip.inputs,
         method,
@@ -137,4 +144,4 @@ def run(
         prefill_chunk_size=chunk_of(settings) if prefill is not None else settings.prefill_chunk,
         **settings.generation_options(),
     )
-    return made, stream.close()
+    return generation, stream.close()
