@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import DOTS, PageDraft, Region, Style, draft_texts, page_html, to_markdown
-from sooner.documents.forms import LayoutJson
+from sooner.documents.boxed_forms import LayoutJson
 from sooner.documents.serialise import bare_formula, items, reflowed, written
 from sooner.documents.tables import (
     Cell,

@@ -10,8 +10,7 @@ from typing import Any
 
 from ...documents import PageDraft, Region, texts_of, to_markdown
 from ...documents.drafters.saved import blocks
-from ...documents.forms import PageForm
-from ...documents.forms.base import FENCES
+from ...documents.forms import FENCES, PageForm
 from ...documents.regions import PICTURE, TEXT, Size, around, resized
 from .contexts import offsets_of
 from .decoding import DecodedRow

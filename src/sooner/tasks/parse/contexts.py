@@ -112,7 +112,7 @@ def on_page(
     drafter's is.
     """
     source, target = FORMS[ask.about(region).form], FORMS[ask.form]
-    text = source.content(text)
+    text = source.body(text)
     if source is target and not source.has_boxes:
         return [text]
     if not source.has_boxes and source.style is not None and source.style == target.style:

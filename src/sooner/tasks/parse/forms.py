@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...documents.forms import (
-    Blocks,
-    Chandra,
-    DocTags,
-    FrontMatter,
-    Grounding,
-    LayoutJson,
-    PageForm,
-)
+from ...documents.boxed_forms import Chandra, DocTags, Grounding, LayoutJson
+from ...documents.forms import Blocks, FrontMatter, PageForm
 from ...documents.regions import TEXT, Region
 from ...documents.serialise import DOTS, FENCE, Style
 

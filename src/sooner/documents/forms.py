@@ -1,5 +1,5 @@
-"""What a form of answers has to say: how a region is written, and how an answer is read; and the
-forms without boxes: Markdown, also behind YAML front matter."""
+"""Forms in which models answer: how each writes regions, and how its answers are read; and those
+without boxes, which are Markdown, also behind YAML front matter."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..regions import (
+from .regions import (
     FORMULA,
     FURNITURE,
     LIST_ITEM,
     PICTURE,
     TABLE,
-    Box,
     Region,
     Size,
     clipped,
     numbered,
     scaled,
 )
-from ..serialise import MARKDOWN, Style, bare_formula, written
-from ..tables import is_otsl, read_table, to_html
+from .serialise import MARKDOWN, Style, bare_formula, written
+from .tables import is_otsl, read_table, to_html
 
 FENCES = ("markdown", "md")
 """Names of a code fence around a whole answer, which is taken off."""
@@ -97,6 +96,13 @@ class PageForm:
         """Returns a text of `text_of` with what the form puts around it."""
         return text
 
+    def sides(self, region: Region, size: Size) -> list[int]:
+        """Returns a region's box in whole units of the frame, on the page; empty for none."""
+        if region.bbox is None or self.frame is None or 0 in size:
+            return []
+        place = scaled(region.bbox, self.frame[0] / size[0], self.frame[1] / size[1])
+        return [math.floor(side + 0.5) for side in clipped(place, *self.frame)]
+
     def start(self, first: Region) -> str:
         """Returns what the model writes in front of the first region."""
         return ""
@@ -110,11 +116,7 @@ class PageForm:
         return ""
 
     def body(self, text: str) -> str:
-        """Returns the Markdown or HTML of an answer without boxes."""
-        return text
-
-    def content(self, text: str) -> str:
-        """Returns an answer about one region's crop, without what is not about it."""
+        """Returns the Markdown or HTML of an answer, without what is not of the page."""
         return text
 
     def read(self, text: str) -> FormAnswer:
@@ -127,19 +129,6 @@ class PageForm:
             return self.body(text).strip()
         drafts = [draft for region in self.read(text).regions for draft in region.drafts]
         return "\n\n".join(drafts) or text.strip()
-
-
-def placed(box: Box, size: Size, frame: Size, maximum: int | None = None) -> tuple[int, ...]:
-    """Returns a box in whole units of a frame, on the page.
-
-    Args:
-        size: of the picture that the box is for.
-        maximum: the largest number that the form has, if that is less than the frame's side.
-    """
-    width, height = size
-    x, y = frame[0] / max(width, 1), frame[1] / max(height, 1)
-    sides = (math.floor(side + 0.5) for side in clipped(scaled(box, x, y), *frame))
-    return tuple(side if maximum is None else min(side, maximum) for side in sides)
 
 
 def stripped(text: str) -> str:
@@ -192,9 +181,6 @@ class FrontMatter(Blocks):
             f"---\nprimary_language: en\nis_rotation_valid: True\n"
             f"rotation_correction: 0\nis_table: {is_table}\nis_diagram: False\n---\n"
         )
-
-    def content(self, text: str) -> str:
-        return self.body(text)
 
     def body(self, text: str) -> str:
         matter = MATTER.match(text)

@@ -1,0 +1,556 @@
+"""Forms in which models answer with boxes: dots.ocr's JSON, DeepSeek-OCR's tags, DocTags of
+docling's models, and Chandra's HTML.
+
+Sources: transformers' documentation of `deepseek_ocr2` (prompts, boxes from 0 to 999) and published
+answers (blanks, captions, tables); docling-core's serializer of DocTags (its tokens, their order
+and its line feeds), and Nassar et al., *SmolDocling*, 2025, section 3.1; the prompts, scale and
+reader of datalab's `chandra` (`prompts.py`, `output.py`).
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from itertools import count, pairwise, repeat
+from typing import Any, Literal
+
+from ..errors import SoonerError
+from .forms import FormAnswer, PageForm, stripped
+from .regions import (
+    CAPTION,
+    FORMULA,
+    LABELS,
+    LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    TITLE,
+    Region,
+    Size,
+    around,
+    box,
+    label_of,
+    scaled,
+)
+from .serialise import (
+    BULLET,
+    DOTS,
+    FENCE,
+    NUMBER,
+    Style,
+    bare_formula,
+    html_element,
+    item_texts,
+    reflowed,
+)
+from .tables import is_otsl, read_table, to_html, to_otsl
+
+CELL_START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
+"""How an element of JSON begins; within a text its quotes would be escaped."""
+
+CELL_END = re.compile(r'\}[\s,\]]*(?:\{\s*(?:"\w*"?\s*)?)?\Z')
+"""How an element ends, and what may be there of the next one."""
+
+
+class LayoutJson(PageForm):
+    """The form that writes one list of `{bbox, category, text}`; boxes are pixels of the picture as
+    the model sees it."""
+
+    style: Style = DOTS
+    has_boxes = True
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        cell: dict[str, Any] = {}
+        if region.bbox is not None:
+            across, down = 1.0, 1.0
+            if seen and 0 not in size:
+                across, down = seen[0] / size[0], seen[1] / size[1]
+            x0, y0, x1, y1 = scaled(region.bbox, across, down)
+            cell["bbox"] = [math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)]
+        cell["category"] = region.label
+        if text or region.label != PICTURE:
+            cell["text"] = text
+        return json.dumps(cell, ensure_ascii=False)
+
+    def start(self, first: Region) -> str:
+        return "["
+
+    def between(self, region: Region, following: Region) -> str:
+        return ", "
+
+    def end(self, last: Region) -> str:
+        return "]"
+
+    def read(self, text: str) -> FormAnswer:
+        """Returns the elements of an answer.
+
+        One that was cut off, wrapped in a code block, or has broken elements loses only those.
+        """
+        inner = re.sub(r"^\s*```(?:json)?\s*|\s*```\s*$", "", text)
+        try:
+            cells, is_repaired = json.loads(inner), False
+        except ValueError:
+            from json_repair import loads
+
+            starts = [match.start() for match in CELL_START.finditer(inner)]
+            parts = (inner[a:b] for a, b in pairwise([*starts, len(inner)]))
+            cells = [loads(CELL_END.sub("}", part).rstrip("\\")) for part in parts]
+            is_repaired = True
+        entries = []
+        for region in map(_of_cell, _cells(cells)):
+            draft = region.drafts[0] if region.drafts else ""
+            entries.append((region, json.dumps(draft, ensure_ascii=False)[1:-1]))
+        return FormAnswer.of(entries, is_repaired or not entries)
+
+
+def _cells(data: Any) -> list[dict[str, Any]]:
+    """Returns the elements of an answer; none if it is no list of them."""
+    if isinstance(data, dict):
+        lists = [value for value in data.values() if isinstance(value, list)]
+        data = [data] if "category" in data or "bbox" in data else lists[0] if lists else []
+    return [cell for cell in data if isinstance(cell, dict)] if isinstance(data, list) else []
+
+
+def _of_cell(cell: dict[str, Any]) -> Region:
+    """Returns an element; the box of one that ends behind it may be cut off."""
+    place = None
+    if "category" in cell:
+        with suppress(KeyError, SoonerError):
+            place = box(cell["bbox"])
+    text = cell.get("text")
+    drafts = [text] if isinstance(text, str) and text.strip() else []
+    return Region(place, label_of(str(cell.get("category", TEXT))), drafts=drafts)
+
+
+GROUNDED_NAMES = {
+    **{label: label.lower() for label in LABELS},
+    **{SECTION_HEADER: "sub_title", LIST_ITEM: "text", FORMULA: "equation", PICTURE: "image"},
+    **{PAGE_HEADER: "header", PAGE_FOOTER: "footer"},
+}
+
+OF_A_TABLE = re.compile(r"\s*tab(?:le|\b)|\s*表", re.IGNORECASE)
+
+CENTRE = re.compile(r"</?center>", re.IGNORECASE)
+
+HEADING = re.compile(r"(#{1,6})\s")
+
+NUMBERS = re.compile(r"\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
+
+REF = re.compile(r"<\|ref\|>(.*?)<\|/ref\|>[ ]?<\|det\|>(.*?)<\|/det\|>", re.S)
+CUT_REF = re.compile(r"<\|ref\|>.*|<\|?(?:/?(?:ref|det)\|?)?$|<\|/?(?:ref|det)\|>", re.S)
+"""An element's tag; the beginning of one that was cut off, or a tag that is no element's."""
+
+
+class Grounding(PageForm):
+    """The form whose elements begin with their label and box, and a line feed:
+    `<|ref|>text<|/ref|><|det|>[[x0, y0, x1, y1]]<|/det|>`.
+
+    Args:
+        style: of the texts.
+    """
+
+    style: Style
+    frame = (999, 999)
+    has_boxes = True
+    is_special = True
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        name, sides = GROUNDED_NAMES[region.label], self.sides(region, size)
+        if region.label == CAPTION:
+            name = "table_caption" if OF_A_TABLE.match(text) else "image_caption"
+            text = text if OF_A_TABLE.match(text) else f"<center>{text} </center>"
+        tag = f"<|ref|>{name}<|/ref|><|det|>[{sides or ''}]<|/det|>"
+        return f"{tag}\n" + ("\n" if region.label == TABLE else "") + text
+
+    def between(self, region: Region, following: Region) -> str:
+        if region.label == PICTURE:
+            return "" if following.label == CAPTION else "  \n\n"
+        return "\n\n" if region.label == FORMULA else "  \n\n"
+
+    def read(self, text: str) -> FormAnswer:
+        """Returns elements behind tags; text in front of the first one is an element without a box.
+
+        A caption that stands between the tag of a table and its rows, as DeepSeek-OCR writes it,
+        gives the rows to the table.
+        """
+        head, *rest = REF.split(text)
+        entries, is_broken = [_grounded("text", "", CUT_REF.sub("", head))], bool(head.strip())
+        for name, places, content in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            whole = CUT_REF.sub("", content)
+            region, written = _grounded(name, places, whole)
+            is_broken |= whole != content or (not region.bbox and bool(places.strip("[] ")))
+            before, at = entries[-1][0], written.find("<table")
+            if region.label == CAPTION and at >= 0 and before.label == TABLE and not before.drafts:
+                entries[-1] = (replace(before, drafts=[stripped(written[at:])]), written[at:])
+                region, written = _grounded(name, places, written[:at])
+            entries.append((region, written))
+        return FormAnswer.of(entries, is_broken)
+
+
+def _grounded(name: str, places: str, text: str) -> tuple[Region, str]:
+    """Returns an element and its text as it stands in the answer."""
+    label, draft = label_of(name), stripped(CENTRE.sub("", text))
+    if label == FORMULA:
+        draft = bare_formula(draft)
+    heading = HEADING.match(draft)
+    if heading is not None and label == TEXT:
+        label = SECTION_HEADER
+    level = len(heading[1]) if heading is not None and label in (TITLE, SECTION_HEADER) else 0
+    boxes = [box(match.groups()) for match in NUMBERS.finditer(places)]
+    place = around(boxes) if boxes else None
+    return Region(place, label, drafts=[draft] if draft else [], level=level), text.strip()
+
+
+CHANDRA_NAMES = {
+    **{label: label.title() for label in LABELS},
+    **{TITLE: "Section-Header", LIST_ITEM: "List-Group"},
+    **{FORMULA: "Equation-Block", PICTURE: "Image"},
+}
+
+CHANDRA_LABELS = {
+    **{name: label for label, name in CHANDRA_NAMES.items() if label != TITLE},
+    **{"Figure": PICTURE, "Diagram": PICTURE, "Table-Of-Contents": TABLE},
+}
+
+BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
+"""How a block begins, which never stands in another one."""
+
+ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+
+OPEN_TAG = re.compile(r"<[^<>]*$")
+
+MATH = '<p><math display="block">{}</math></p>'
+
+
+class Chandra(PageForm):
+    """The form that writes a `div` for each block, one after the other.
+
+    Args:
+        side: width and height that boxes are said in: 1024 for Chandra 1, 1000 for 2.
+        boxes: `"list"` for `[x0, y0, x1, y1]` (Chandra 1), `"blanks"` for numbers with blanks
+            between them (2). Both are read.
+    """
+
+    has_boxes = True
+    fences = ("html",)
+
+    def __init__(self, side: int, boxes: Literal["list", "blanks"]) -> None:
+        self.frame, self.boxes = (side, side), boxes
+
+    def text_of(self, region: Region, draft: str) -> str:
+        if region.label == PICTURE:
+            return f'<img alt="{html.escape(reflowed(draft))}"/>'
+        highest = replace(region, level=min(region.level, 5))
+        return html_element(highest, draft, MATH, ordered=True)
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        sides = self.sides(region, size)
+        listed = str(sides) if self.boxes == "list" else " ".join(map(str, sides))
+        attributes = f' data-bbox="{listed}"' if sides else ""
+        return f'<div{attributes} data-label="{CHANDRA_NAMES[region.label]}">{text}</div>'
+
+    def between(self, region: Region, following: Region) -> str:
+        return ""
+
+    def read(self, text: str) -> FormAnswer:
+        """Returns blocks, the last one as far as it goes; text outside of them is a block without a
+        box.
+        """
+        outside, *blocks = BLOCK.split(text)
+        entries, is_broken = [_of_div({}, outside)], bool(outside.strip())
+        for attributes, content in zip(blocks[::2], blocks[1::2], strict=True):
+            is_closed = content.count("</div>") > content.count("<div")
+            inner, _, rest = content.rpartition("</div>")
+            if not is_closed:
+                inner, rest = OPEN_TAG.sub("", content), ""
+            tags = ATTRIBUTES.finditer(attributes)
+            block = {tag[1].lower(): tag[2] or tag[3] or "" for tag in tags}
+            entries += [_of_div(block, inner), _of_div({}, rest)]
+            is_placed = entries[-2][0].bbox is not None or "bbox" not in block
+            is_broken |= not is_closed or bool(rest.strip()) or not is_placed
+        return FormAnswer.of(entries, is_broken)
+
+
+def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
+    """Returns a block and its text as it stands in the answer."""
+    label, place, level = CHANDRA_LABELS.get(block.get("label", ""), TEXT), None, 0
+    with suppress(SoonerError):
+        place = box(re.sub(r"[\[\],]", " ", block.get("bbox", "")).split())
+    text = inner.strip()
+    if label != TABLE or "<table" not in inner.lower():
+        text = _plain(inner)
+    heading = re.search(r"<h([1-6])\b", inner, re.IGNORECASE)
+    if heading and label == SECTION_HEADER:
+        level = int(heading[1])
+        label = TITLE if level == 1 else label
+    if label == FORMULA:
+        text = bare_formula(text)
+    return Region(place, label, 0, [text] if text else [], level), inner.strip()
+
+
+def _plain(inner: str) -> str:
+    """Returns HTML as a drafter's text: paragraphs, items of lists, formulas in dollars, code."""
+    reader = _Words()
+    reader.feed(inner)
+    reader.close()
+    return re.sub(r"\n{3,}", "\n\n", reader.text).strip()
+
+
+class _Words(HTMLParser):
+    """Text of HTML with as much of Markdown as drafts have."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text, self.math, self.is_code = "", "", False
+        self.lists: list[Iterator[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes: dict[str, Any] = dict(attrs)
+        if tag == "math":
+            self.math = "$$" if attributes.get("display") == "block" else "$"
+            self.text += self.math
+        elif tag == "br":
+            self.text += "\n"
+        elif tag == "img":
+            self.text += attributes.get("alt") or ""
+        elif tag in ("ul", "ol"):
+            self.lists.append(f"{n}." if tag == "ol" else "-" for n in count(1))
+        elif tag == "li":
+            begins = "" if not self.text or self.text.endswith("\n") else "\n"
+            self.text += f"{begins}{next(self.lists[-1]) if self.lists else '-'} "
+        elif tag == "pre":
+            self.text += f"{FENCE}\n"
+            self.is_code = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "math":
+            self.text += self.math
+            self.math = ""
+        elif tag == "pre":
+            self.text += f"\n{FENCE}"
+            self.is_code = False
+        elif tag in ("p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "div"):
+            if tag in ("ul", "ol"):
+                del self.lists[-1:]
+            self.text = f"{self.text.rstrip()}\n\n"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.is_code or self.math else re.sub(r"\s+", " ", data)
+
+
+DOCTAGS = {label: label.lower().replace("-", "_") for label in LABELS} | {TABLE: "otsl"}
+
+HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
+
+DOCTAG_LABELS = {
+    **{tag: label for label, tag in DOCTAGS.items()},
+    **{f"{HEADING_TAG}{level}": SECTION_HEADER for level in range(HEADING_LEVELS + 1)},
+    **dict.fromkeys(("code", "paragraph", "reference", "handwritten_text"), TEXT),
+    **dict.fromkeys(("checkbox_selected", "checkbox_unselected"), TEXT),
+    **{"table": TABLE, "document_index": TABLE, "chart": PICTURE},
+}
+
+AROUND = (
+    *("doctag", "ordered_list", "unordered_list", "group", "form", "key_value_region"),
+    *("page_break", "end_of_utterance"),
+)
+"""Tags around others and between them, which have no text of their own."""
+
+INLINE = {"text": "{}", "formula": "${}$", "code": "`{}`"}
+"""Parts of one text, below `inline`, in Markdown."""
+
+HOLDERS = ("otsl", "table", "picture", "chart", "code", "document_index")
+"""Elements that a caption may stand in."""
+
+DOCTAG = re.compile(rf"<(/?)({'|'.join([*DOCTAG_LABELS, *AROUND, 'inline'])}|(?:key|value)_\d+)>")
+"""Tags of elements, keys and values of a form included, which are texts."""
+
+INLINE_PARTS = re.compile(r"<inline>(.*?)(</inline>|\Z)", re.DOTALL)
+
+PART = re.compile(
+    r"<(text|formula|code)>(.*?)(?:</\1>|\Z)|((?:(?!<(?:text|formula|code)>).)+)", re.DOTALL
+)
+
+PLACE = re.compile(r"<loc_(\d+)>")
+
+CLASS = re.compile(r"</?[a-z_]+>")
+
+LANGUAGE = re.compile(r"\s*<_([^<>]*)_>")
+
+DOCTAG_REST = re.compile(r"<link_\d+>|</?\w*\Z")
+"""What binds a key to its value, and a tag that was cut off."""
+
+
+class DocTags(PageForm):
+    """The form that writes elements in tags with their boxes, tables in OTSL, formulas in LaTeX
+    without dollars.
+    """
+
+    frame = (500, 500)
+    has_boxes = True
+    is_special = True
+    fences = ()
+
+    def text_of(self, region: Region, draft: str) -> str:
+        return draft
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        """Returns a draft in its tag; a list with several items becomes as many elements."""
+        tag, sides = DOCTAGS[region.label], self.sides(region, size)
+        place = "".join(f"<loc_{min(side, self.frame[0] - 1)}>" for side in sides)
+        if region.label == SECTION_HEADER:
+            tag = f"{HEADING_TAG}{min(max((region.level or 2) - 1, 1), HEADING_LEVELS)}"
+        elif region.label == TEXT and text.lstrip().startswith(FENCE):
+            tag = "code"
+        elif region.label == PICTURE and text.strip():
+            tag = "chart"
+        return "\n".join(f"<{tag}>{place}{part}</{tag}>" for part in _parts(region, text))
+
+    def start(self, first: Region) -> str:
+        return f"<doctag>{_list_tag('', _list_of(first))}"
+
+    def between(self, region: Region, following: Region) -> str:
+        before, after = _list_of(region), _list_of(following)
+        return "\n" if before == after else f"\n{_list_tag(before, after)}"
+
+    def end(self, last: Region) -> str:
+        return f"\n{_list_tag(_list_of(last), '')}</doctag>"
+
+    def read(self, text: str) -> FormAnswer:
+        """Returns elements, those that were not closed included; text outside of all of them is
+        one, too.
+
+        Captions in a table or picture follow it; items of a list get their bullet or number.
+        """
+        text = INLINE_PARTS.sub(_sentence, DOCTAG_REST.sub("", text))
+        head, *rest = DOCTAG.split(text)
+        elements, is_broken = [_Element("", head)], False
+        stack: list[_Element] = []  # an element that is open, and a caption in it
+        lists: list[Iterator[str]] = []  # marks of items in the lists that are open
+        for closes, tag, words in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            top = stack[-1].tag if stack else ""
+            if tag == "inline" and top not in ("", tag):  # a part of the element
+                stack[-1].text += words
+                continue
+            if closes and tag == top:
+                stack.pop()
+            elif not closes and tag not in AROUND:
+                if not (tag == "caption" and top in HOLDERS):
+                    is_broken |= bool(stack)  # was not closed
+                    stack.clear()
+                stack.append(_Element(tag, marks=lists[-1] if lists else repeat("-")))
+                elements.append(stack[-1])
+            else:
+                is_broken |= top not in ("", "list_item") or bool(closes and top)
+                is_broken |= tag not in (*AROUND, "list_item")
+                stack.clear()
+                if tag.endswith("_list") and closes:
+                    del lists[-1:]
+                elif tag.endswith("_list"):
+                    lists.append(repeat("-") if tag[0] == "u" else map("{}.".format, count(1)))
+            if not stack:
+                elements.append(_Element(""))
+            (stack or elements)[-1].text += words
+        entries = [(item.region(), item.content) for item in elements]
+        is_lost = any(item.content and not item.tag for item in elements)
+        return FormAnswer.of(entries, is_broken or is_lost or bool(stack))
+
+
+def _parts(region: Region, text: str) -> list[str]:
+    """Returns the text as it stands in the tag; of several items, of each."""
+    label = region.label
+    if label == PICTURE:
+        return [to_otsl(read_table(text)) if text.strip() else ""]
+    parts = [text]
+    if label == TABLE:
+        table = read_table(text)
+        parts = [to_otsl(table, "ched")] if table else []
+    elif label == FORMULA:
+        parts = [bare_formula(text)]
+    elif label == LIST_ITEM:
+        marks = [(item, BULLET.match(item) or NUMBER.match(item)) for item in item_texts(text)]
+        parts = [reflowed(item[mark.end() :] if mark else item) for item, mark in marks]
+    elif label == TEXT and text.lstrip().startswith(FENCE):
+        lines = text.strip().splitlines()
+        parts = ["<_unknown_>" + "\n".join(lines[1 : -1 if lines[-1].strip() == FENCE else None])]
+    else:
+        parts = [reflowed(text.lstrip("# ") if label in (TITLE, SECTION_HEADER) else text)]
+    return [part for part in parts if part]
+
+
+def _list_of(region: Region) -> str:
+    """Returns the list that a region's items stand in; empty for none."""
+    if region.label != LIST_ITEM:
+        return ""
+    is_numbered = bool(region.drafts) and NUMBER.match(region.drafts[0].strip()) is not None
+    return "ordered_list" if is_numbered else "unordered_list"
+
+
+def _list_tag(before: str, after: str) -> str:
+    return (f"</{before}>\n" if before else "") + (f"<{after}>" if after else "")
+
+
+@dataclass
+class _Element:
+    """Holds an element of DocTags.
+
+    Attributes:
+        tag: its name; empty for text outside of all elements.
+        text: in it, its places included.
+        marks: of items of the list that it is in.
+    """
+
+    tag: str
+    text: str = ""
+    marks: Iterator[str] = field(default_factory=lambda: repeat("-"))
+
+    @property
+    def content(self) -> str:
+        return PLACE.sub("", self.text).strip()
+
+    def region(self) -> Region:
+        """Returns the element, with the box around all its places: what goes on elsewhere has
+        several."""
+        text, label, place = self.content, DOCTAG_LABELS.get(self.tag, TEXT), None
+        draft, level = text, 1 if label == TITLE else 0
+        if self.tag.startswith(HEADING_TAG):
+            level = int(self.tag.removeprefix(HEADING_TAG)) + 1
+        elif label in (TABLE, PICTURE):
+            is_table = is_otsl(text)
+            draft = to_html(read_table(text)) if is_table else stripped(CLASS.sub("", text))
+        elif self.tag == "code":
+            name = LANGUAGE.match(text)
+            language = name[1].lower().removeprefix("unknown") if name else ""
+            code = text[name.end() if name else 0 :].strip("\n")
+            draft = f"{FENCE}{language}\n{code}\n{FENCE}"
+        elif label == LIST_ITEM and text and not (BULLET.match(text) or NUMBER.match(text)):
+            draft = f"{next(self.marks)} {text}"
+        places = [int(number) for number in PLACE.findall(self.text)]
+        if places and len(places) % 4 == 0 and (text or self.tag not in ("", "list_item")):
+            place = around(box(places[at : at + 4]) for at in range(0, len(places), 4))
+        return Region(place, label, 0, [draft] if draft else [], level)
+
+
+def _sentence(inline: re.Match[str]) -> str:
+    """Returns the parts below `inline` as a sentence has them, behind their places."""
+    whole = ""
+    for tag, inside, plain in PART.findall(PLACE.sub("", inline[1])):
+        text = (plain if plain else LANGUAGE.sub("", inside)).strip()
+        if text:
+            text = INLINE[tag].format(text) if tag else text
+            is_joined = not whole or whole.endswith("(") or text[:1] in tuple(".,;:!?)")
+            whole += text if is_joined else f" {text}"
+    places = "".join(match[0] for match in PLACE.finditer(inline[1]))
+    return f"<inline>{places}{whole}{inline[2]}"
