@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import Line, Region
-from sooner.documents.grouping import regions_of
-from sooner.documents.lines import blocks_of, table_text
+from sooner.documents.grouping import blocks_of, regions_of, table_text
 from sooner.documents.regions import around
 
 
@@ -105,12 +104,3 @@ def test_a_short_last_line_stays_with_its_paragraph() -> None:
     rows = ["words that go from the left edge to the right one"] * 2 + ["a short end"]
     page = [line(text, 10, 50 + 14 * n) for n, text in enumerate([*rows, *rows, *rows])]
     assert len(regions_of(page, (300, 400))) == 1
-
-
-def test_marks_of_lists_are_put_in_front_of_their_items() -> None:
-    page = [line("●", 10, 100), line("one", 35, 100), line("2.", 10, 114), line("two", 35, 114)]
-    regions = regions_of(page, (300, 400))
-    assert [(region.label, region.drafts[0]) for region in regions] == [
-        ("List-item", "● one"),
-        ("List-item", "2. two"),
-    ]

@@ -121,5 +121,5 @@ def test_the_invisible_layer_of_a_scan_is_its_text(tmp_path: Path) -> None:
     (page,) = read_pages(tmp_path / "scan.pdf")
     assert isinstance(page, Page)
     assert page.text is not None
-    assert page.text.good
+    assert not page.text.problem
     assert [line.text for line in page.text.lines] == paper.PROSE

@@ -36,7 +36,7 @@ def test_a_pdf_page_has_picture_size_and_words(tmp_path: Path) -> None:
     assert page.picture.shape == (1684, 1191, 3)
     assert page.dpi == pytest.approx(144)
     assert page.text is not None
-    assert page.text.good
+    assert not page.text.problem
     assert page.text.lines[0].text == "Journal of Fruit"
 
 
@@ -88,7 +88,7 @@ def test_a_scan_has_no_text_layer_and_a_stamp_is_none(tmp_path: Path) -> None:
 def test_garbage_is_no_good_text() -> None:
     lines = [Line("\ufffd\ue001", (0, 0, 9, 9), 9.0)]
     assert "garbage" in PageText(lines, garbled=1.0, coverage=1.0).problem
-    assert PageText(lines, garbled=0.0, coverage=1.0).good
+    assert not PageText(lines, garbled=0.0, coverage=1.0).problem
 
 
 def test_pages_are_chosen_by_number(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_documents_that_cannot_be_opened_are_reported_in_a_line(tmp_path: Path) 
     for name, (data, reason) in files.items():
         (tmp_path / name).write_bytes(data)
         assert reason in broken(tmp_path / name).reason
-    assert "no pages" in broken(paper.without_pages(tmp_path / "zero.pdf")).reason
+    assert "damaged" in broken(paper.without_pages(tmp_path / "zero.pdf")).reason
     assert "not exist" in broken(tmp_path / "nowhere.pdf").reason
 
 

@@ -20,7 +20,7 @@ DATA = Path(__file__).parent / "data"
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.pdf")), ids=lambda path: path.stem)
 def test_a_draft_has_the_words_that_were_typed(path: Path) -> None:
     pages = [page for page in read_pages(path) if isinstance(page, Page)]
-    assert all(page.text is not None and page.text.good for page in pages)
+    assert all(page.text is not None and not page.text.problem for page in pages)
     text = "\n\n".join(map(markdown, pages))
     assert share_in_order(words(text), words(path.with_suffix(".txt").read_text())) >= 0.97
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.documents import PageDraft, Region, merge
-from sooner.documents.order import in_reading_order, reading_order
+from documents.pages import blank
+from sooner.documents import Page, PageDraft, Region
+from sooner.documents.drafters import AllOf
+from sooner.documents.grouping import in_reading_order, reading_order
 from sooner.documents.regions import LABELS, box, iou, label_of
 from sooner.errors import SoonerError
 
@@ -34,7 +37,7 @@ drafts = st.builds(
 
 @given(drafts)
 def test_a_page_draft_survives_json(draft: PageDraft) -> None:
-    assert PageDraft.from_json(json.loads(json.dumps(draft.to_json()))) == draft
+    assert PageDraft.from_json(json.loads(json.dumps(asdict(draft)))) == draft
 
 
 def test_boxes_in_thousandths_hold_the_box() -> None:
@@ -48,12 +51,10 @@ def test_bad_regions_are_refused_in_a_line() -> None:
         Region(None, "Blob")
     with pytest.raises(SoonerError, match="is no box"):
         Region((1, 2, 3))  # type: ignore[arg-type]
-    with pytest.raises(SoonerError, match="unknown key 'box'"):
+    with pytest.raises(TypeError, match="'box'"):
         Region.from_json({"box": [1, 2, 3, 4]})
     with pytest.raises(SoonerError, match="list of texts"):
         Region.from_json({"drafts": "text"})
-    with pytest.raises(SoonerError, match="list of regions"):
-        PageDraft.from_json([])
 
 
 def test_labels_of_other_tools_are_known() -> None:
@@ -105,6 +106,20 @@ def test_headers_come_first_footers_last_and_what_has_no_box_stays() -> None:
     assert [region.order for region in regions] == [0, 1, 2, 3, 4]
 
 
+class FixedDrafter:
+    """Returns one draft of every page."""
+
+    def __init__(self, fixed: PageDraft) -> None:
+        self.fixed, self.name = fixed, fixed.drafter
+
+    def __call__(self, page: Page) -> PageDraft:
+        return self.fixed
+
+
+def merge(*drafts: PageDraft) -> PageDraft:
+    return AllOf(*map(FixedDrafter, drafts))(blank())
+
+
 def draft(name: str, *regions: Region, size: tuple[int, int] = (200, 200)) -> PageDraft:
     return PageDraft(list(regions), 1.0, name, size)
 
@@ -116,7 +131,7 @@ def test_texts_of_the_same_box_become_branches() -> None:
         Region((2, 1, 101, 21), "Text", 0, ["Title", "Tit1e"]),
         Region((0, 120, 100, 190), "Table", 1, ["a\tb"]),
     )
-    merged = merge([first, two])
+    merged = merge(first, two)
     assert [region.drafts for region in merged.regions] == [["Tit1e", "Title"], [], ["a\tb"]]
     assert [region.label for region in merged.regions] == ["Title", "Text", "Table"]
     assert (merged.drafter, merged.seconds) == ("a+b", 2.0)
@@ -125,17 +140,15 @@ def test_texts_of_the_same_box_become_branches() -> None:
 def test_boxes_of_another_size_are_brought_together() -> None:
     first = draft("a", Region((0, 0, 100, 20), drafts=["x"]))
     two = draft("b", Region((0, 0, 50, 10), drafts=["y"]), size=(100, 100))
-    assert merge([first, two]).regions[0].drafts == ["x", "y"]
+    assert merge(first, two).regions[0].drafts == ["x", "y"]
 
 
 def test_an_empty_draft_leads_nothing_and_its_reason_stays() -> None:
     empty = PageDraft([], 0.5, "a", (200, 200), "no text layer")
-    merged = merge([empty, draft("b", Region((0, 0, 9, 9), drafts=["x"]))])
+    merged = merge(empty, draft("b", Region((0, 0, 9, 9), drafts=["x"])))
     assert merged.texts == ["x"]
     assert merged.reason == "a: no text layer"
-    assert merge([empty]).regions == []
-    with pytest.raises(SoonerError, match="one draft or more"):
-        merge([])
+    assert merge(empty).regions == []
 
 
 def test_iou_is_shared_area_over_all_area() -> None:

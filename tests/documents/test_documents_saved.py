@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,14 @@ def test_docling(tmp_path: Path) -> None:
 
 def test_drafts_that_were_saved_here(tmp_path: Path) -> None:
     mine = PageDraft([Region((0, 0, 50, 50), "Title", 0, ["x"])], 1.0, "ocr", (100, 200))
-    save(tmp_path / "paper_1.json", mine.to_json())
+    save(tmp_path / "paper_1.json", asdict(mine))
     draft = SavedJson(tmp_path)(page())
     assert output(draft) == [("Title", (0, 0, 100, 100), ["x"])]
     assert draft.drafter == "saved"
 
 
 def test_files_of_other_documents_do_not_count(tmp_path: Path) -> None:
-    mine = PageDraft([Region(None, drafts=["x"])]).to_json()
+    mine = asdict(PageDraft([Region(None, drafts=["x"])]))
     save(tmp_path / "paper2_1.json", mine)
     save(tmp_path / "paper_appendix.json", mine)
     assert SavedJson(tmp_path)(page()).regions == []

@@ -177,3 +177,17 @@ def test_the_number_of_a_page_is_no_heading(
         region for region in drafted(tmp_path / "page.pdf").regions if number in region.drafts
     ]
     assert [region.label for region in regions] == [label]
+
+
+def test_marks_of_lists_that_stand_far_from_their_items_are_put_in_front(tmp_path: Path) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    canvas.setFont("Helvetica", 10)
+    for mark, text, y in [("\u2022", "one pear of the garden", 700), ("2.", "two plums", 670)]:
+        canvas.drawString(100, y, text)
+        canvas.drawString(72, y, mark)
+    canvas.save()
+    regions = drafted(tmp_path / "a.pdf").regions
+    assert [(region.label, region.drafts[0]) for region in regions] == [
+        ("List-item", "\u2022 one pear of the garden"),
+        ("List-item", "2. two plums"),
+    ]

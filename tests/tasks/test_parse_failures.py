@@ -80,7 +80,7 @@ def test_pages_without_anything_to_read_or_of_silly_size(tmp_path: Path) -> None
     }
     assert reasons == {
         "dot.png": "is 1 x 1 px, too small to hold text (at least 8 px a side)",
-        "zero.pdf": "has no pages",
+        "zero.pdf": "is damaged",
     }
 
 

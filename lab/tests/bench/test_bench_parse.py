@@ -210,7 +210,7 @@ def test_a_page_comes_out_of_its_pdf_pixel_by_pixel(
             assert page.text is None or not page.text.lines
             continue
         assert page.text is not None
-        assert page.text.good, page.text.problem
+        assert not page.text.problem
         text = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
         there = set(sheet.truth.split())
         assert len(there & set(text.split())) > 0.9 * len(there)

@@ -3,7 +3,6 @@
 Needs the extra `ocr` for PDFs and OCR; importing this loads neither.
 """
 
-from .drafters.combine import merge
 from .inputs import Document, PageRange, fetched, find_documents
 from .page import BrokenPage, Line, Page, PageText
 from .pages import read_pages
@@ -27,7 +26,6 @@ __all__ = [
     "draft_texts",
     "fetched",
     "find_documents",
-    "merge",
     "page_html",
     "read_pages",
     "texts_of",

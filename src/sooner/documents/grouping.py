@@ -1,25 +1,13 @@
-"""Groups lines into regions: by a layout model's boxes, and by the lines' own arrangement."""
+"""Groups lines into regions, by a layout model's boxes and by the lines' own arrangement, and puts
+regions into reading order."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from .lines import (
-    NOTE,
-    SAME_SIZE,
-    Block,
-    blocks_of,
-    column_spans,
-    is_item,
-    min_confidence,
-    rows_of,
-    table_text,
-    with_markers,
-)
-from .order import in_reading_order
 from .page import Line
 from .pdf_text import CODE_BLANK
 from .regions import (
@@ -40,10 +28,221 @@ from .regions import (
     area,
     around,
     connected,
+    numbered,
     overlap,
     shared_height,
+    shared_width,
 )
 from .serialise import FENCE
+
+SAME_ROW = 0.5
+"""Share of the lower box in which two words are beside each other."""
+
+SAME_SIZE = 1.35
+"""Ratio of sizes up to which two lines are of one block, if sizes are measured on a picture."""
+
+LINE_GAP, MAX_LINE_GAP = 0.45, 0.95
+"""Heights of a line that may be free between two lines of a block: always, and at most."""
+
+INDENT = 0.8
+"""Heights by which the first line of a paragraph starts further right."""
+
+CODE_GAP, CODE_REACH = 1.6, 8.0
+"""Heights that may be free between lines of code, and font sizes by which one may be set in."""
+
+MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
+"""How an item of a list begins."""
+
+NOTE = re.compile(r"<sup>[^<\s]{1,3}</sup>")
+"""How a footnote begins."""
+
+Block = list[Line]
+"""Lines of a paragraph, a heading or an item, from top to bottom."""
+
+
+def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
+    """Returns lines beside each other, from top to bottom, each row from left to right."""
+    rows: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]):
+        if rows and any(shared_height(other.bbox, line.bbox) > SAME_ROW for other in rows[-1]):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return [sorted(row, key=lambda line: line.bbox[0]) for row in rows]
+
+
+def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[Block]:
+    """Puts lines together to paragraphs, headings and items of lists, in no special order."""
+    usual = _usual_gap(lines)
+    blocks: list[Block] = []
+    for line in sorted(lines, key=lambda line: (line.bbox[1], line.bbox[0])):
+        above = [block for block in blocks if _continues(block, line, usual, same_size)]
+        if above:
+            max(above, key=lambda block: block[-1].bbox[3]).append(line)
+        else:
+            blocks.append([line])
+    return blocks
+
+
+def _usual_gap(lines: Sequence[Line]) -> float:
+    """Returns heights that are free between a line and the next one below it within a paragraph.
+
+    That is the lower quartile, since the larger ones are between paragraphs.
+    """
+    gaps = []
+    for line in lines:
+        below = [
+            other.bbox[1] - line.bbox[3]
+            for other in lines
+            if other.bbox[1] > (line.bbox[1] + line.bbox[3]) / 2
+            and shared_width(line.bbox, other.bbox) > SAME_ROW
+        ]
+        if below:
+            gaps.append(max(min(below), 0.0) / max(line.bbox[3] - line.bbox[1], 1.0))
+    return sorted(gaps)[len(gaps) // 4] if gaps else 0.0
+
+
+def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool:
+    last, first = block[-1], block[0]
+    height = last.bbox[3] - last.bbox[1]
+    limit = min(max(LINE_GAP, 1.5 * usual), MAX_LINE_GAP) * height
+    gap = line.bbox[1] - last.bbox[3]
+    if last.mono and line.mono:
+        is_below = line.bbox[0] < around(other.bbox for other in block)[2] + CODE_REACH * last.size
+        return (
+            -0.5 * height < gap <= CODE_GAP * height and is_below and line.bbox[2] > first.bbox[0]
+        )
+    if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
+        return False
+    if max(last.size, line.size) > same_size * min(last.size, line.size):
+        return False
+    if last.bold != line.bold or is_item(line.text):
+        return False
+    if NOTE.match(line.text) and NOTE.match(first.text):
+        return False
+    if last.mono != line.mono and abs(line.bbox[0] - first.bbox[0]) > INDENT * height:
+        return False  # code, set in from the text around it
+    left = min(other.bbox[0] for other in block)
+    if len(block) == 1 or is_item(first.text):
+        return True
+    is_outside = line.bbox[0] < left - INDENT * height
+    return not is_outside and line.bbox[0] <= left + INDENT * height
+
+
+def is_item(text: str) -> bool:
+    """Returns whether a text begins as an item of a list does."""
+    return MARKER.match(text) is not None
+
+
+def table_text(lines: Sequence[Line]) -> str:
+    """Returns a table as rows of cells with tabs between them; cells keep their columns."""
+    edges = [(edge[1] + other[0]) / 2 for edge, other in pairwise(column_spans(lines))]
+    rows = []
+    for row in rows_of(lines):
+        cells = [""] * (len(edges) + 1)
+        for line in row:
+            place = sum(edge < (line.bbox[0] + line.bbox[2]) / 2 for edge in edges)
+            cells[place] = f"{cells[place]} {line.text}".strip()
+        rows.append("\t".join(cells))
+    return "\n".join(rows)
+
+
+def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:
+    """Returns from where to where columns go, with nothing between them."""
+    spans: list[tuple[float, float]] = []
+    for start, end in sorted((line.bbox[0], line.bbox[2]) for line in lines):
+        if spans and start < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+    return spans
+
+
+RANKS = {PAGE_HEADER: 0, PAGE_FOOTER: 2}
+
+SLACK = 0.15
+"""Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
+
+
+def reading_order(boxes: Sequence[Box]) -> list[int]:
+    """Returns indices of `boxes` in reading order: columns from left to right, each from top to
+    bottom.
+
+    A recursive XY-cut. A gutter between columns that nothing crosses is cut first. Where something
+    does cross it, such as a title or a footer, the page is cut above and below the most boxes that
+    are free of it. What is left is read from top to bottom.
+
+    Args:
+        boxes: in pixels.
+    """
+
+    def ordered(items: list[int]) -> list[int]:
+        parts = _columns(items, boxes) or _split(items, boxes)
+        if parts:
+            return [item for part in parts for item in ordered(part)]
+        return sorted(items, key=lambda item: (boxes[item][1], boxes[item][0]))
+
+    return ordered(list(range(len(boxes))))
+
+
+def in_reading_order(regions: Sequence[Region]) -> list[Region]:
+    """Returns regions sorted and numbered, page headers first and page footers last.
+
+    Those without a box stay behind the one before them.
+    """
+    head: list[Region] = []
+    groups: list[tuple[Box, list[Region]]] = []
+    for region in regions:
+        if region.bbox is not None:
+            groups.append((region.bbox, [region]))
+        else:
+            (groups[-1][1] if groups else head).append(region)
+    order = sorted(
+        reading_order([bbox for bbox, _ in groups]),
+        key=lambda place: RANKS.get(groups[place][1][0].label, 1),
+    )
+    return numbered([*head, *(region for place in order for region in groups[place][1])])
+
+
+def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
+    """Parts to the left and right of gutters, if these really are beside each other."""
+    columns = _cut(items, boxes, 0)
+    if len(columns) < 2:
+        return None
+    frames = [around(boxes[item] for item in column) for column in columns]
+    top = max(frame[1] for frame in frames)
+    bottom = min(frame[3] for frame in frames)
+    return columns if top < bottom else None
+
+
+def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
+    """Returns cuts from left to right, above and below the most boxes that then are in columns."""
+    bands = _cut(items, boxes, 1)
+    if len(bands) == len(items):  # nothing is beside anything
+        return None
+    runs = [(a, b) for a in range(len(bands)) for b in range(a + 1, len(bands) + 1)]
+    for start, end in sorted(runs, key=lambda run: -sum(map(len, bands[slice(*run)]))):
+        run = list(chain(*bands[start:end]))
+        if len(run) < len(items) and _columns(run, boxes):
+            parts = [list(chain(*bands[:start])), run, list(chain(*bands[end:]))]
+            return [part for part in parts if part]
+    return None
+
+
+def _cut(items: list[int], boxes: Sequence[Box], axis: int) -> list[list[int]]:
+    """Returns groups along an axis (0: x, 1: y) with nothing between them."""
+    groups: list[list[int]] = []
+    end = 0.0
+    for item in sorted(items, key=lambda item: boxes[item][axis]):
+        start, stop = boxes[item][axis], boxes[item][axis + 2]
+        slack = SLACK * min(stop - start, boxes[item][3] - boxes[item][1])
+        if not groups or start >= end - slack:
+            groups.append([])
+            end = stop
+        groups[-1].append(item)
+        end = max(end, stop)
+    return groups
+
 
 INSIDE = 0.5
 """Share of a line that must be inside a layout box."""
@@ -110,7 +309,6 @@ def regions_of(
         same_size: ratio of sizes up to which two lines are of one block.
         tables: regions of other lines of the page, and of its pictures.
     """
-    lines = with_markers(lines)
     inside, rest = _assigned(lines, layout)
     body = _body(lines)
     regions = list(tables)
@@ -295,7 +493,7 @@ def _table(lines: Sequence[Line], frame: Box | None = None) -> Region:
 
 def _region(lines: Sequence[Line], label: str) -> Region:
     text = "\n".join(line.text for line in lines)
-    confidence = min_confidence(lines)
+    confidence = min(line.confidence for line in lines)
     return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
 
 
@@ -310,10 +508,10 @@ def _listings(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]]
         for line, beside in pairwise(lines)
         if line.mono and not beside.mono and shared_height(line.bbox, beside.bbox) > INSIDE
     }
+    typed = [block for block in blocks_of(lines, same_size) if all(line.mono for line in block)]
     blocks = {
         around(line.bbox for line in block): block
-        for block in blocks_of(lines, same_size)
-        if all(line.mono for line in block)
+        for block in typed
         if 2 * sum(id(line) in keys for line in block) <= len(block)
     }
     size = max((line.size for block in blocks.values() for line in block), default=0.0)
@@ -336,7 +534,7 @@ def _code_region(lines: Sequence[Line]) -> Region:
         bottom = max(line.bbox[3] for line in row)
         text.append(_typed(row, box[0], CODE_BLANK * size))
     draft = "\n".join([FENCE, *text, FENCE])
-    return Region(box, TEXT, 0, [draft], confidence=min_confidence(lines))
+    return Region(box, TEXT, 0, [draft], confidence=min(line.confidence for line in lines))
 
 
 def _typed(row: Sequence[Line], left: float, blank: float) -> str:

@@ -24,7 +24,7 @@ class Line:
         text: words with single spaces between them, superscripts in `<sup>`.
         bbox: in pixels.
         size: of its letters, in pixels.
-        confidence: of whoever read it that it is right, from 0 to 1; `None` for unknown.
+        confidence: of whoever read it that it is right, from 0 to 1.
         bold: all of its letters are in a bold font, but for a sign or two.
         mono: most of its letters are in a font for typewriters and code; then blanks are as many
             as there is room for.
@@ -34,7 +34,7 @@ class Line:
     text: str
     bbox: Box
     size: float
-    confidence: float | None = None
+    confidence: float = 1.0
     bold: bool = False
     mono: bool = False
     angle: int = 0
@@ -72,10 +72,6 @@ class PageText:
         if self.coverage < MIN_COVERAGE:
             return f"text layer covers {self.coverage:.0%} of what is on the page"
         return ""
-
-    @property
-    def good(self) -> bool:
-        return not self.problem
 
 
 MAX_GARBLED, MIN_COVERAGE = 0.05, 0.5
@@ -128,10 +124,6 @@ class Page:
         """Whether nothing is drawn on it."""
         few = self.picture[::3, ::3]
         return int(few.max()) - int(few.min()) < INK
-
-    @property
-    def is_pdf(self) -> bool:
-        return self.source.suffix.lower() == ".pdf"
 
     def crop(self, bbox: Sequence[float], margin: int = 0) -> Picture:
         """Returns a part of the picture with `margin` pixels around it, cut off at the page's

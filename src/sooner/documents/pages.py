@@ -108,11 +108,10 @@ def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float
     width, height = image.size
     dpi = min(x, y)
     # Fax pages have half the lines; the finer axis is made as coarse as the other one.
-    square = (width * dpi / x, height * dpi / y) if dpi else (float(width), float(height))
-    if dpi and max(x, y) / dpi <= SQUARE:
-        square = (float(width), float(height))
-    factor = resolution.of_picture(round(square[0]), round(square[1]), dpi)
-    size = (max(round(square[0] * factor), 1), max(round(square[1] * factor), 1))
+    if dpi and max(x, y) / dpi > SQUARE:
+        width, height = round(width * dpi / x), round(height * dpi / y)
+    factor = resolution.of_picture(width, height, dpi)
+    size = max(round(width * factor), 1), max(round(height * factor), 1)
     if is_too_large(*size):
         raise SoonerError(size_problem(*size, "; give a smaller size"))
     if is_too_large(*image.size):
@@ -166,10 +165,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return "is too large a picture to be read safely"
     text = " ".join(str(error).split())[:80]
-    cut = (
-        "is truncated" if "truncat" in text.lower() or isinstance(error, EOFError) else "is damaged"
-    )
-    return f"{cut} ({text})" if text else cut
+    is_cut = "truncat" in text.lower() or isinstance(error, EOFError)
+    return ("is truncated" if is_cut else "is damaged") + (f" ({text})" if text else "")
 
 
 def read_pages(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
-import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +21,6 @@ from .resolution import FINEST, POINTS, Resolution, size_problem
 
 PASSWORD = 4
 """PDFium's error code for a wrong password, or for none where there should be one."""
-
-NO_PAGES = re.compile(rb"/Kids\s*\[\s*\]")
-"""An empty list of pages, which PDFium takes for damage."""
 
 TAIL, PADDING, MAX_PADDING = 2048, b"\0 \t\r\n", 1 << 20
 """Bytes in which a PDF's end is looked for, those that may stand behind them, and how many."""
@@ -51,13 +48,11 @@ def count_pdf_pages(path: Path, password: str | None = None) -> int:
     Raises:
         SoonerError: `pypdfium2` or `pdfplumber` is missing.
     """
-    document = _open(path, password)
-    if isinstance(document, BrokenPage):
+    file = _open(path, password)
+    if isinstance(file, BrokenPage):
         return 0
-    with _LOCK:
-        count = len(document)
-        document.close()
-    return count
+    with closing(file):
+        return file.count
 
 
 def _pdfium() -> ModuleType:
@@ -74,36 +69,28 @@ def _pdfium() -> ModuleType:
 def _pages(
     path: Path, page_range: PageRange, resolution: Resolution, password: str | None
 ) -> Iterator[Page | BrokenPage]:
-    document = _open(path, password)
-    if isinstance(document, BrokenPage):
-        yield document
+    file = _open(path, password)
+    if isinstance(file, BrokenPage):
+        yield file
         return
-    texts = PdfTexts(path, password)
-    try:
-        with _LOCK:
-            count = len(document)
-        if not count:
+    with closing(file):
+        if not file.count:
             yield BrokenPage(path, 0, "has no pages")
             return
-        for number in page_range.select(count):
-            yield _page(document, texts, number, count, resolution)
-        if missing := page_range.missing(count):
-            yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
+        file.flatten()
+        for number in page_range.select(file.count):
+            yield file.page(number, resolution)
+        if missing := page_range.missing(file.count):
+            yield BrokenPage(path, 0, f"has {file.count} pages, not page {missing}")
         elif _is_cut_off(path):
-            yield BrokenPage(path, 0, f"is truncated; {count} pages were found, some may be lost")
-    finally:
-        texts.close()
-        with _LOCK:
-            document.close()
+            reason = f"is truncated; {file.count} pages were found, some may be lost"
+            yield BrokenPage(path, 0, reason)
 
 
-def _open(path: Path, password: str | None) -> Any | BrokenPage:
-    pdfium = _pdfium()
+def _open(path: Path, password: str | None) -> PdfFile | BrokenPage:
+    _pdfium()
     try:
-        with _LOCK:
-            document = pdfium.PdfDocument(path, password=password)
-            init_forms(pdfium, document)
-            return document
+        return PdfFile(path, password)
     except FileNotFoundError:
         return BrokenPage(path, 0, "does not exist")
     except Exception as error:  # PDFium's, and what a name that is no Unicode makes
@@ -128,29 +115,93 @@ def quiet(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-class PdfTexts:
-    """Reads the text layers of a file by pdfplumber, which opens it when the first one is read."""
+class PdfFile:
+    """Reads pages of a file: PDFium draws them, and pdfplumber, which opens it for the first one,
+    reads their texts.
+
+    Attributes:
+        count: of its pages.
+    """
 
     def __init__(self, path: Path, password: str | None) -> None:
-        self.path, self.password = path, password
-        self._file: Any = None
+        self.path, self.password, pdfium = path, password, _pdfium()
+        self._content: Path | bytes = path
+        self._texts: Any = None
+        with _LOCK:
+            self._document = pdfium.PdfDocument(path, password=password)
+            init_forms(pdfium, self._document)
+            self.count = len(self._document)
 
-    def read(self, number: int, picture: Picture, turn: int) -> PageText:
+    def close(self) -> None:
+        if self._texts is not None:
+            self._texts.close()
+        with _LOCK:
+            self._document.close()
+
+    def flatten(self) -> None:
+        """Make form fields texts of their pages, as they are shown."""
+        pdfium, content = _pdfium(), io.BytesIO()
+        with _LOCK, suppress(pdfium.PdfiumError):  # then fields are drawn, and no text
+            if not self._document.get_formtype():
+                return
+            for page in self._document:
+                pdfium.raw.FPDFPage_Flatten(page, pdfium.raw.FLAT_NORMALDISPLAY)
+                page.close()
+            self._document.save(content)
+            document = pdfium.PdfDocument(content.getvalue(), password=self.password)
+            self._document.close()
+            self._document, self._content = document, content.getvalue()
+
+    def page(self, number: int, resolution: Resolution) -> Page | BrokenPage:
+        try:
+            with _LOCK:
+                page = self._document[number - 1]
+            try:
+                return self._drawn(page, number, resolution)
+            finally:
+                with _LOCK:
+                    page.close()
+        except Exception as error:  # whatever a damaged page makes of those who read it
+            reason = f"is damaged ({str(error)[:80] or type(error).__name__})"
+            return BrokenPage(self.path, number, reason)
+
+    def _drawn(
+        self, page: Any, number: int, resolution: Resolution, turn: int = 0
+    ) -> Page | BrokenPage:
+        with _LOCK:
+            drawn, native = draw_page(page, resolution), page.get_size()
+        if isinstance(drawn, str):
+            return BrokenPage(self.path, number, drawn)
+        picture, scale = drawn
+        notes = [f"turned by {turn} degrees, as its text runs"] if turn else []
+        try:
+            text = self._text(number, picture, turn)
+        except Exception as error:  # the picture is still good for OCR and for a model
+            text = None
+            notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
+        if not turn and text is not None and (needed := text_turn(text)):
+            with _LOCK:
+                page.set_rotation((page.get_rotation() + needed) % 360)
+            return self._drawn(page, number, resolution, needed)
+        dpi = scale * POINTS
+        if scale < resolution.of_pdf(*native):
+            notes.append(f"drawn at {dpi:.0f} dpi, as it is very large")
+        return Page(self.path, number, picture, dpi, native, self.count, text, tuple(notes))
+
+    def _text(self, number: int, picture: Picture, turn: int) -> PageText:
         """Returns the text of a page on its picture, which may be turned; see `page_text`."""
         import pdfplumber
 
         with quiet("pdfminer"):
-            if self._file is None:
-                self._file = pdfplumber.open(self.path, password=self.password)
-            page = self._file.pages[number - 1]
+            if self._texts is None:
+                content = self._content
+                file = io.BytesIO(content) if isinstance(content, bytes) else content
+                self._texts = pdfplumber.open(file, password=self.password)
+            page = self._texts.pages[number - 1]
             try:
                 return page_text(page, picture, turn)
             finally:
                 page.close()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 def _reason(path: Path, code: int | None, password: str | None) -> str:
@@ -167,9 +218,7 @@ def _reason(path: Path, code: int | None, password: str | None) -> str:
         return "is empty"
     if b"%PDF" not in head:
         return "is no PDF"
-    if _is_cut_off(path):
-        return "is truncated"
-    return "has no pages" if NO_PAGES.search(path.read_bytes()) else "is damaged"
+    return "is truncated" if _is_cut_off(path) else "is damaged"
 
 
 def _is_cut_off(path: Path) -> bool:
@@ -179,46 +228,6 @@ def _is_cut_off(path: Path) -> bool:
     with open(path, "rb") as file:
         file.seek(max(file.seek(0, 2) - MAX_PADDING, 0))
         return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
-
-
-def _page(
-    document: Any, texts: PdfTexts, number: int, count: int, resolution: Resolution
-) -> Page | BrokenPage:
-    try:
-        with _LOCK:
-            page = document[number - 1]
-        try:
-            return _drawn(page, texts, number, count, resolution)
-        finally:
-            with _LOCK:
-                page.close()
-    except Exception as error:  # whatever a damaged page makes of those who read it
-        reason = f"is damaged ({str(error)[:80] or type(error).__name__})"
-        return BrokenPage(texts.path, number, reason)
-
-
-def _drawn(
-    page: Any, texts: PdfTexts, number: int, count: int, resolution: Resolution, turn: int = 0
-) -> Page | BrokenPage:
-    with _LOCK:
-        drawn, native = draw_page(page, resolution), page.get_size()
-    if isinstance(drawn, str):
-        return BrokenPage(texts.path, number, drawn)
-    picture, scale = drawn
-    notes = [f"turned by {turn} degrees, as its text runs"] if turn else []
-    try:
-        text = texts.read(number, picture, turn)
-    except Exception as error:  # the picture is still good for OCR and for a model
-        text = None
-        notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
-    if not turn and text is not None and (needed := text_turn(text)):
-        with _LOCK:
-            page.set_rotation((page.get_rotation() + needed) % 360)
-        return _drawn(page, texts, number, count, resolution, needed)
-    if scale < resolution.of_pdf(*native):
-        notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
-    dpi = scale * POINTS
-    return Page(texts.path, number, picture, dpi, native, count, text, tuple(notes))
 
 
 def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:

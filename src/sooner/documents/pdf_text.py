@@ -8,15 +8,13 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from unicodedata import category, normalize
+from unicodedata import bidirectional, category, normalize
 
 import numpy as np
 
-from .languages import is_right_to_left, logical
 from .page import INK, NO_MEANING, Line, PageText, Picture
-from .pdf_annotations import with_annotations
 from .regions import (
     Box,
     Size,
@@ -50,6 +48,14 @@ MONOSPACED = re.compile(r"cour|mono|typewriter|cmtt|sftt|consol|menlo|monaco|nim
 BOLD = re.compile(r"bold|black|heavy|demi|-medi|cmbx|sfbx|cmssbx|-bd", re.I)
 """Names of monospaced and of bold fonts."""
 
+LONE_MARKER = re.compile(
+    r"[•●▪◦‣∙·*\-–—○□■\ufffd\ue000-\uf8ff]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]"
+)
+"""Such a beginning alone, which stands far from its item."""
+
+MARKER_GAP = 4.0
+"""Font sizes between a mark and its item at most."""
+
 UNMAPPED = re.compile(r"\(cid:(\d+)\)")
 """How pdfminer writes a character that a font does not map to Unicode."""
 
@@ -64,6 +70,13 @@ ACCENTS = dict(zip("`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u0
                    "\u0300\u0301\u0302\u0302\u0303\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c"
                    "\u0327\u0328", strict=True))  # fmt: skip
 """Accents that TeX sets as letters of their own, before the letter that they stand on."""
+
+PRESENTED = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
+"""Forms of Hebrew and Arabic letters by their place in a word, and ligatures."""
+
+LATIN_EDGE = re.compile("(?<=[\u05d0-\u06ff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u05d0-\u06ff])")
+"""Where a word in Latin script meets one that is written from right to left: some programs write
+the blank on its other side."""
 
 ALL_BOLD = 0.9
 """Share of a line's letters that are bold."""
@@ -142,10 +155,6 @@ class Placement:
         self.left, self.top = max(left, page.mediabox[0]), max(top, page.mediabox[1])
         self.unit = self.drawn[1] / max(bottom - self.top, 1e-6)  # pixels a point
 
-    def turned(self, angle: int) -> Placement:
-        """Returns the placement on the picture turned so that text at an angle stands upright."""
-        return Placement(self.page, np.rot90(self.picture, angle // 90), self.turn - angle)
-
     def edges(self, left: float, top: float, right: float, bottom: float) -> Box:
         """Returns a box of the page, in pixels."""
         box = left - self.left, top - self.top, right - self.left, bottom - self.top
@@ -185,14 +194,13 @@ def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
     chars = page.dedupe_chars(tolerance=0.5).chars
     cells = [table.cells for table in _tables(page)]
     lines, hidden = _lines(chars, [cell for table in cells for cell in table], placement)
-    lines, fields = with_annotations(lines, page.annots, placement.box, placement.unit)
     images = [placement.box(image) for image in page.images]
     paths = [placement.box(path) for path in (*page.rects, *page.lines, *page.curves)]
     count = "1 hidden word was" if hidden == 1 else f"{hidden} hidden words were"
     return PageText(
         lines,
         sum(_is_bad(char["text"]) for char in chars) / max(len(chars), 1),
-        _coverage(picture, [*(line.bbox for line in lines), *fields], images, paths),
+        _coverage(picture, [line.bbox for line in lines if not line.angle], images, paths),
         illustrations(images, lines, placement.size),
         [[placement.edges(*cell) for cell in table] for table in cells],
         f"{count} left out" if hidden else "",
@@ -243,28 +251,21 @@ def _lines(
     groups: dict[int, list[Mapping[str, Any]]] = {}
     for char in chars:
         groups.setdefault(placement.angle(char), []).append(char)
-    placements = {angle: placement.turned(0 if angle % 90 else angle) for angle in groups}
-    words = {angle: _words(group, placements[angle], angle) for angle, group in groups.items()}
-    seen = {angle: list(filter(placements[angle].is_seen, group)) for angle, group in words.items()}
-    total, count = (sum(map(len, groups.values())) for groups in (words, seen))
-    if 2 * count < total:
-        count, seen = total, words
-    lines: list[Line] = []
-    for angle, group in seen.items():
-        at = placements[angle]
-        if angle % 90:
-            lines += [Line(word.text, word.box, word.size, 1.0, angle=angle) for word in group]
-        else:
-            for line in lines_of(group, [at.edges(*cell) for cell in cells]):
-                bbox = quarter_turned(line.bbox, angle, at.size)
-                lines.append(replace(line, angle=angle, bbox=bbox))
-    return lines, total - count
+    letters = {angle: _letters(group, placement) for angle, group in groups.items()}
+    words = _words(letters.pop(0, []))
+    seen = list(filter(placement.is_seen, words))
+    hidden = len(words) - len(seen)
+    if 2 * hidden > len(words):
+        hidden, seen = 0, words
+    lines = lines_of(seen, [placement.edges(*cell) for cell in cells])
+    for angle, group in letters.items():  # all that are turned are one
+        word = _word(group)
+        lines += [Line(word.text, word.box, word.size, angle=angle)] * placement.is_seen(word)
+    return lines, hidden
 
 
-def _words(chars: Iterable[Mapping[str, Any]], placement: Placement, angle: int) -> list[Word]:
-    """Returns words of characters that run at the same angle; all that run aslant are one."""
-    from pdfplumber.utils import extract_words
-
+def _letters(chars: Iterable[Mapping[str, Any]], placement: Placement) -> list[dict[str, Any]]:
+    """Returns characters with their places on the picture, between the same heights in a line."""
     letters: list[dict[str, Any]] = []
     drops: dict[str, list[float]] = {}  # of boxes below the baseline, which superscripts leave
     count = 0
@@ -288,8 +289,12 @@ def _words(chars: Iterable[Mapping[str, Any]], placement: Placement, angle: int)
         base = letter["bottom"] - usual[letter["fontname"]] * letter["size"]
         letter["top"] = letter["doctop"] = base - ASCENT * letter["size"]
         letter["bottom"] = base + DESCENT * letter["size"]
-    if angle % 90:
-        return [_word(letters)]
+    return letters
+
+
+def _words(letters: Sequence[Mapping[str, Any]]) -> list[Word]:
+    from pdfplumber.utils import extract_words
+
     attributes = ["fontname", "size"]
     parts = extract_words(letters, True, x_tolerance_ratio=BLANK, y_tolerance=1.0,
                           extra_attrs=attributes)  # fmt: skip
@@ -334,7 +339,7 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
     groups: dict[int | None, list[list[Word]]] = {}
     for word in sorted(words, key=lambda word: word.box[0]):
         rows = groups.setdefault(cell_of(word.box, cells), [])
-        row = next((row for row in reversed(rows) if _goes_on(row[-1], word)), None)
+        row = next((row for row in reversed(rows) if _goes_on(row, word)), None)
         if row is None:
             rows.append([word])
         else:
@@ -344,15 +349,20 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
     return [_line(row) for row in whole]
 
 
-def _goes_on(left: Word, right: Word) -> bool:
-    """Returns whether a word is on the line of another one, to its right."""
+def _goes_on(row: Sequence[Word], right: Word) -> bool:
+    """Returns whether a word is on the line of others, to their right."""
+    left = row[-1]
     small, large = sorted((left, right), key=lambda word: word.size)
     rise, size = large.base - small.base, large.size
+    is_item = len(row) == 1 and LONE_MARKER.fullmatch(left.text) is not None
     is_mark = small.size < SMALLER * size and 0 < rise < MAX_RAISED * size
-    if size > CAP * small.size or not (is_mark or abs(rise) <= LEVEL * size):
+    level = MAX_RAISED if is_item else LEVEL
+    if size > CAP * small.size or not (is_mark or abs(rise) <= level * size):
         return False
     limit = CODE_GAP if left.mono and right.mono else WORD_GAP
-    if right.first != left.last + 1:
+    if is_item:
+        limit = MARKER_GAP
+    elif right.first != left.last + 1:
         limit = PIECE_GAP
     return -0.3 * size < right.box[0] - left.box[2] < limit * size
 
@@ -391,7 +401,7 @@ def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
         if before is not None and not is_glued:
             text += " " * (max(round(gap / blank), 1) if blank else 1)
         is_raised = word.size < SMALLER * size and base - word.base > RAISED * size
-        is_mark = is_raised and not is_turned and not blank
+        is_mark = is_raised and not (is_turned or blank or LONE_MARKER.fullmatch(word.text))
         text += f"<sup>{word.text}</sup>" if is_mark else word.text
     text = logical(text) if is_turned else re.sub("</sup>( ?)<sup>", r"\1", text)
     first, _, rest = text.partition(" ")
@@ -431,6 +441,8 @@ def _coverage(
         window = _window(box)
         if PANEL < area(box) / whole < SCAN and ink[window].any():
             ink[window] = np.abs(grey[window] - np.median(grey[window])) > INK
+            panel = ink[window]  # without its border
+            panel[:2] = panel[-2:] = panel[:, :2] = panel[:, -2:] = False
     for box in paths:
         if min(box[2] - box[0], box[3] - box[1]) <= STEP:
             ink[_window(box)] = False
@@ -448,3 +460,25 @@ def _coverage(
 def _window(box: Box, step: int = STEP) -> tuple[slice, slice]:
     x0, y0, x1, y1 = (round(edge / step) for edge in box)
     return slice(max(y0, 0), max(y1 + 1, 0)), slice(max(x0, 0), max(x1 + 1, 0))
+
+
+def is_right_to_left(text: str) -> bool:
+    """Returns whether a letter of a text is of a script that is written from right to left."""
+    return any(char > "\u0590" and bidirectional(char) in ("R", "AL") for char in text)
+
+
+def logical(visual: str) -> str:
+    """Returns a line's characters in the order in which they are read, presentation forms as
+    letters.
+
+    Args:
+        visual: from left to right as they stand on the page.
+    """
+    from bidi import get_display  # of the extra `ocr`
+
+    kinds = [bidirectional(char) for char in visual]
+    letters = sum(kind in ("R", "AL") for kind in kinds)
+    base = "R" if 2 * letters >= letters + kinds.count("L") else "L"
+    text = str(get_display(visual, base_dir=base))  # the algorithm is its own inverse, nearly
+    text = PRESENTED.sub(lambda match: normalize("NFKC", match[0]), text)
+    return LATIN_EDGE.sub(" ", text)

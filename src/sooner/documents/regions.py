@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import SoonerError
@@ -130,33 +130,16 @@ FURNITURE = (PAGE_HEADER, PAGE_FOOTER)
 """Repeated from page to page, no part of the text."""
 
 _SYNONYMS = {
-    TITLE: "doc_title title document_title",
-    SECTION_HEADER: (
-        "paragraph_title section_header heading section abstract_title reference_title "
-        "content_title sub_paragraph_title sub_title"
-    ),
+    TITLE: "title doc_title",
+    SECTION_HEADER: "section_header heading sub_title paragraph_title",
     LIST_ITEM: "list_item list",
-    CAPTION: (
-        "caption figure_caption table_caption figure_title table_title chart_title image_caption "
-        "code_caption algorithm_caption figure_table_chart_title"
-    ),
-    FOOTNOTE: "footnote page_footnote table_footnote image_footnote vision_footnote",
-    FORMULA: (
-        "formula equation interline_equation display_formula isolate_formula isolated_formula "
-        "equation_interline"
-    ),
-    TABLE: "table table_body otsl document_index",
-    PICTURE: (
-        "picture figure image image_body chart seal photo stamp header_image footer_image "
-        "chart_body"
-    ),
-    PAGE_HEADER: "page_header header aside_text",
-    PAGE_FOOTER: "page_footer footer number page_number",
-    TEXT: (
-        "text paragraph plain_text reference reference_content abstract content code algorithm "
-        "index ref_text inline_formula vertical_text phonetic formula_number marker field_region "
-        "code_body reference_list checkbox_selected checkbox_unselected"
-    ),
+    CAPTION: "caption figure_caption table_caption image_caption",
+    FOOTNOTE: "footnote page_footnote",
+    FORMULA: "formula equation interline_equation",
+    TABLE: "table document_index",
+    PICTURE: "picture figure image chart",
+    PAGE_HEADER: "page_header header",
+    PAGE_FOOTER: "page_footer footer page_number",
 }
 
 _KNOWN = {name: label for label, names in _SYNONYMS.items() for name in names.split()}
@@ -208,33 +191,19 @@ class Region:
         x0, y0, x1, y1 = clipped(place, 1000, 1000)
         return math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain data, which `from_json` reads."""
-        return asdict(self)
-
     @classmethod
-    def from_json(cls, data: Any) -> Region:
-        """Read `to_json`'s data, or `{bbox, label, order, drafts}` written by another program.
+    def from_json(cls, data: Mapping[str, Any]) -> Region:
+        """Read what `dataclasses.asdict` makes of a region, or some of its entries, written by
+        another program.
 
         Raises:
-            SoonerError: it is no such thing.
+            SoonerError: its box is no box, or its drafts are no list of texts.
+            TypeError: an unknown entry.
         """
-        if not isinstance(data, dict):
-            raise SoonerError(f"a region is {str(data)[:40]!r}; it must be an object")
-        unknown = set(data) - {field.name for field in fields(cls)}
-        if unknown:
-            raise SoonerError(f"a region has the unknown key '{min(unknown)}'")
         drafts = data.get("drafts", [])
         if not isinstance(drafts, list) or not all(isinstance(draft, str) for draft in drafts):
             raise SoonerError("a region's drafts must be a list of texts")
-        return cls(
-            bbox=None if data.get("bbox") is None else box(data["bbox"]),
-            label=label_of(str(data.get("label", TEXT))),
-            order=int(data.get("order", 0)),
-            drafts=list(drafts),
-            level=int(data.get("level", 0)),
-            confidence=None if data.get("confidence") is None else float(data["confidence"]),
-        )
+        return cls(**{"bbox": None, **data, "label": label_of(str(data.get("label", TEXT)))})
 
 
 @dataclass(frozen=True)
@@ -260,27 +229,12 @@ class PageDraft:
         """All drafts, in reading order, as they were read."""
         return [draft for region in self.regions for draft in region.drafts]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain data, which `from_json` reads."""
-        return asdict(self)
-
     @classmethod
-    def from_json(cls, data: Any) -> PageDraft:
-        """Read `to_json`'s data.
-
-        Raises:
-            SoonerError: it is no such thing.
-        """
-        if not isinstance(data, dict) or not isinstance(data.get("regions"), list):
-            raise SoonerError("a page draft must be an object with a list of regions")
+    def from_json(cls, data: Mapping[str, Any]) -> PageDraft:
+        """Read what `dataclasses.asdict` makes of a draft; raises as `Region.from_json`."""
+        regions = [Region.from_json(region) for region in data["regions"]]
         width, height = data.get("size", (0, 0))
-        return cls(
-            regions=[Region.from_json(region) for region in data["regions"]],
-            seconds=float(data.get("seconds", 0.0)),
-            drafter=str(data.get("drafter", "")),
-            size=(int(width), int(height)),
-            reason=str(data.get("reason", "")),
-        )
+        return cls(**{**data, "regions": regions, "size": (width, height)})
 
 
 def numbered(regions: Sequence[Region]) -> list[Region]:

@@ -4,64 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from unicodedata import name
 
 import numpy as np
 
-from ...errors import SoonerError
-from ..languages import is_read_by_default
-from ..order import in_reading_order
+from ..grouping import in_reading_order
 from ..page import BLANK, Page, PageDrafter
 from ..regions import PICTURE, PageDraft, Region, area, iou, resized
 
 MIN_PICTURE = 0.05
 """Share of the page that a picture takes in which there may be text that matters."""
 
+READ_BY_DEFAULT = ("CJK", "HIRAGANA", "KATAKANA", "LATIN")
+"""Scripts that OCR reads where no language is named, by the names of their letters."""
+
 SAME = 0.5
 """Intersection over union from which two boxes are the same region."""
 
 
-def merge(drafts: Sequence[PageDraft]) -> PageDraft:
-    """Returns one draft of a page from several; boxes and labels are the first one's.
-
-    Regions are the same if their boxes are (`SAME`). What no other drafter has is kept as a region
-    of its own. Equal texts are kept once. Seconds add up.
-
-    Raises:
-        SoonerError: no draft at all.
-    """
-    if not drafts:
-        raise SoonerError("merge needs one draft or more")
-    useful = [draft for draft in drafts if draft.regions]
-    reasons = "; ".join(f"{draft.drafter}: {draft.reason}" for draft in drafts if draft.reason)
-    first = useful[0] if useful else drafts[0]
-    regions = list(first.regions)
-    for other in useful[1:]:
-        regions = _joined(regions, resized(other.regions, other.size, first.size))
-    return PageDraft(
-        regions=regions,
-        seconds=sum(draft.seconds for draft in drafts),
-        drafter="+".join(draft.drafter for draft in drafts),
-        size=first.size,
-        reason=reasons,
-    )
-
-
-def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
-    merged, rest = list(mine), list[Region]()
-    for other in extra:
-        shares = [iou(a.bbox, other.bbox) if a.bbox and other.bbox else 0.0 for a in mine]
-        best = max(range(len(mine)), key=shares.__getitem__)
-        if shares[best] < SAME:
-            rest.append(other)
-        else:
-            drafts = dict.fromkeys([*merged[best].drafts, *other.drafts])
-            merged[best] = replace(merged[best], drafts=list(drafts))
-    return in_reading_order([*merged, *rest]) if rest else merged
-
-
 class AllOf:
-    """Runs all drafters, whose texts become branches of the same regions; the first one's boxes
-    lead.
+    """Runs all drafters, whose texts become branches of the same regions.
+
+    Boxes and labels are the first one's that has any. Regions are the same if their boxes are
+    (`SAME`). What no other drafter has is kept as a region of its own. Equal texts are kept once.
 
     Args:
         drafters: one or more.
@@ -72,7 +37,27 @@ class AllOf:
         self.name = "+".join(drafter.name for drafter in drafters)
 
     def __call__(self, page: Page) -> PageDraft:
-        return merge([drafter(page) for drafter in self.drafters])
+        drafts = [drafter(page) for drafter in self.drafters]
+        first, *rest = [draft for draft in drafts if draft.regions] or drafts
+        regions = first.regions
+        for other in rest:
+            regions = _joined(regions, resized(other.regions, other.size, first.size))
+        name = "+".join(draft.drafter for draft in drafts)
+        reasons = "; ".join(f"{draft.drafter}: {draft.reason}" for draft in drafts if draft.reason)
+        return PageDraft(regions, sum(draft.seconds for draft in drafts), name, first.size, reasons)
+
+
+def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
+    merged, rest = list(mine), list[Region]()
+    for other in extra:
+        shares = [iou(a.bbox, other.bbox) if a.bbox and other.bbox else 0.0 for a in mine]
+        best = max(range(len(mine)), key=shares.__getitem__, default=0)
+        if not shares or shares[best] < SAME:
+            rest.append(other)
+        else:
+            drafts = dict.fromkeys([*merged[best].drafts, *other.drafts])
+            merged[best] = replace(merged[best], drafts=list(drafts))
+    return in_reading_order([*merged, *rest]) if rest else merged
 
 
 class FirstOf:
@@ -104,10 +89,15 @@ class FirstOf:
         reason = draft.reason if draft.texts else "; ".join(reasons)
         draft = replace(draft, seconds=seconds, reason=reason)
         last = self.drafters[-1]
-        reads = self.pictures and draft.drafter != last.name
-        if reads and (self.any_script or is_read_by_default(draft.texts)):
-            return with_read_pictures(page, draft, last)
+        if self.pictures and draft.drafter != last.name and self._is_read(draft.texts):
+            return _with_read_pictures(page, draft, last)
         return draft
+
+    def _is_read(self, texts: Sequence[str]) -> bool:
+        """Returns whether the reader knows the script of at least half of the letters."""
+        names = [name(letter, "") for text in texts for letter in text if letter.isalpha()]
+        known = sum(letter.startswith(READ_BY_DEFAULT) for letter in names)
+        return self.any_script or 2 * known >= len(names)
 
     def close(self) -> None:
         """End the processes of those that have any."""
@@ -124,24 +114,24 @@ def large_pictures(page: Page, draft: PageDraft) -> list[int]:
     return [
         place
         for place, region in enumerate(draft.regions)
-        if region.label == PICTURE and region.bbox and not region.drafts
-        if area(region.bbox) >= minimum
+        if region.label == PICTURE and not region.drafts
+        if region.bbox and area(region.bbox) >= minimum
     ]
 
 
-def with_read_pictures(page: Page, draft: PageDraft, drafter: PageDrafter) -> PageDraft:
+def _with_read_pictures(page: Page, draft: PageDraft, drafter: PageDrafter) -> PageDraft:
     """Returns a draft with what another drafter reads in its large pictures as their texts."""
-    regions, seconds, reasons = list(draft.regions), draft.seconds, [draft.reason]
     places = large_pictures(page, draft)
+    if not places:
+        return draft
+    regions, seconds, reasons = list(draft.regions), draft.seconds, [draft.reason]
     for place in places:
         picture = np.ascontiguousarray(page.crop(regions[place].bbox or ()))
         read = drafter(replace(page, picture=picture, text=None))
         seconds += read.seconds
-        text = "\n".join(read.texts)
-        if text:
-            regions[place] = replace(regions[place], drafts=[text])
+        if read.texts:
+            regions[place] = replace(regions[place], drafts=["\n".join(read.texts)])
         elif read.reason and read.reason != BLANK:
             reasons.append(f"a picture was not read: {read.reason}")
-    name = f"{draft.drafter}+{drafter.name}" if places else draft.drafter
-    reason = "; ".join(filter(None, reasons))
-    return replace(draft, regions=regions, seconds=seconds, drafter=name, reason=reason)
+    reader, reason = f"{draft.drafter}+{drafter.name}", "; ".join(filter(None, reasons))
+    return PageDraft(regions, seconds, reader, draft.size, reason)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SoonerError, error_line
+from ..grouping import is_item
 from ..inputs import natural
-from ..lines import is_item
 from ..page import Page
 from ..regions import (
     FORMULA,
@@ -151,8 +151,8 @@ def _label(text: str) -> str:
 
 
 class SavedJson(SavedFiles):
-    """Reads regions from files of `PageDraft.to_json` or, by docling-core, of docling; see
-    `SavedFiles`.
+    """Reads regions from files of drafts, as `dataclasses.asdict` makes them, or of docling, by
+    docling-core; see `SavedFiles`.
 
     Raises:
         SoonerError: no such path; when called, a file that is no JSON or of no known form.
