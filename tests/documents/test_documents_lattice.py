@@ -62,11 +62,6 @@ def test_lines_of_a_row_whose_texts_do_not_stand_in_rows_are_no_rows() -> None:
     assert [cell.text for cell in table(high, GRID)[0]] == ["one two", "a b c", ""]
 
 
-def test_a_table_from_right_to_left_begins_on_the_right() -> None:
-    hebrew = [Line("\u05d0" + item.text, item.bbox, item.size) for item in CELLS]
-    assert table(hebrew, GRID)[0][0].text.endswith("02")
-
-
 def test_boxes_on_a_page_are_no_table() -> None:
     assert drawn_tables(CELLS[:2], [GRID]) == ([], CELLS[:2])
     long = [Line("word " * 200, CELLS[0].bbox, 15.0), *CELLS[1:]]

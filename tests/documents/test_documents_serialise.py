@@ -17,7 +17,6 @@ from sooner.documents.tables import (
     read_table,
     to_html,
     to_pipes,
-    to_tabs,
 )
 from sooner.errors import SoonerError
 
@@ -137,7 +136,6 @@ def test_spans_keep_columns_above_each_other() -> None:
     )
     assert table[0] == [Cell("A", rows=2), Cell("B & C", columns=2)]
     assert grid(table) == [["A", "B & C", ""], ["", "x y", "z"]]
-    assert to_tabs(table) == "A\tB & C\t\n\tx y\tz"
     assert 'rowspan="2"' in to_html(table)
 
 

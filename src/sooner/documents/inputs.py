@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,9 +133,18 @@ def _from_url(name: str | Path) -> list[Document]:
         _known(Document(Path(entry.place), Path(entry.place), entry.url))
         for entry in find_files(url, lambda file: Path(file).suffix.lower() in SUFFIXES)
     ]
-    visible = [entry for entry in files if not _is_hidden(entry.place)]
+    return _visible(files, url)
+
+
+def _visible(documents: Iterable[Document], folder: str | Path) -> list[Document]:
+    """Returns documents below a folder in natural order, hidden ones left out."""
+    visible = [
+        document
+        for document in documents
+        if not any(part.startswith(".") for part in document.place.parts)
+    ]
     if not visible:
-        raise SoonerError(f"'{url}' has no documents; known are {', '.join(SUFFIXES)}")
+        raise SoonerError(f"'{folder}' has no documents; known are {', '.join(SUFFIXES)}")
     return sorted(visible, key=lambda document: natural(document.place))
 
 
@@ -179,10 +188,6 @@ def _known(document: Document) -> Document:
     return document
 
 
-def _is_hidden(place: Path) -> bool:
-    return any(part.startswith(".") for part in place.parts)
-
-
 def _meant(path: Path) -> list[Document]:
     if path.is_dir():
         return _inside(path)
@@ -195,19 +200,16 @@ def _meant(path: Path) -> list[Document]:
 
 
 def _inside(folder: Path) -> list[Document]:
-    """Returns documents below a folder, none of them hidden; folders behind links are not searched,
-    nor those of earlier runs' results: pictures of pages there are no documents."""
+    """Returns documents below a folder; folders behind links are not searched, nor those of earlier
+    runs' results: pictures of pages there are no documents."""
     results = {path.parent for path in folder.rglob(STATE_FOLDER)} - {folder}
     paths = (path for path in folder.rglob("*") if _is_document(path))
-    documents = [
+    documents = (
         Document(path, path.relative_to(folder))
         for path in paths
         if results.isdisjoint(path.parents)
-    ]
-    visible = [document for document in documents if not _is_hidden(document.place)]
-    if not visible:
-        raise SoonerError(f"folder '{folder}' has no documents; known are {', '.join(SUFFIXES)}")
-    return sorted(visible, key=lambda document: natural(document.place))
+    )
+    return _visible(documents, folder)
 
 
 def _matching(pattern: str) -> list[Document]:
@@ -217,8 +219,7 @@ def _matching(pattern: str) -> list[Document]:
         raise SoonerError(
             f"pattern '{pattern}' matches no document; quote it, and check the folder"
         )
-    fixed = re.split(r"[*?\[]", pattern)[0]
-    root = Path(os.path.dirname(fixed) or ".")
+    root = Path(os.path.dirname(re.split(r"[*?\[]", pattern)[0]) or ".")
     return [Document(path, path.relative_to(root)) for path in documents]
 
 
@@ -228,19 +229,13 @@ def _is_document(path: Path) -> bool:
 
 def _apart(documents: list[Document]) -> list[Document]:
     """Documents of the same place get the folders that tell them apart."""
-    count = Counter(document.place.as_posix() for document in documents)
-    same = [
-        _whole_place(document) for document in documents if count[document.place.as_posix()] > 1
-    ]
+    counts = Counter(document.place for document in documents)
+    same = {each: _whole_place(each) for each in documents if counts[each.place] > 1}
     if not same:
         return documents
-    root = os.path.commonpath([path.parent for path in same])
-    return [
-        replace(document, place=_whole_place(document).relative_to(root))
-        if count[document.place.as_posix()] > 1
-        else document
-        for document in documents
-    ]
+    root = os.path.commonpath([path.parent for path in same.values()])
+    apart = {each: replace(each, place=path.relative_to(root)) for each, path in same.items()}
+    return [apart.get(document, document) for document in documents]
 
 
 def _whole_place(document: Document) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
-from html.parser import HTMLParser
 
 RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*")
 """The line below the head of a Markdown table."""
@@ -52,52 +51,35 @@ def to_pipes(table: Table) -> str:
     return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
 
 
-def has_spans(table: Table) -> bool:
-    """Returns whether a cell goes over several rows or columns."""
-    return any(cell.rows > 1 or cell.columns > 1 for row in table for cell in row)
-
-
 def to_markdown_table(table: Table) -> str:
     """Returns pipes, or HTML where these can't say which cells go over several rows or columns."""
-    return to_html(table) if has_spans(table) else to_pipes(table)
-
-
-def to_tabs(table: Table) -> str:
-    return "\n".join("\t".join(row) for row in grid(table))
+    is_plain = all(cell.rows == cell.columns == 1 for row in table for cell in row)
+    return to_pipes(table) if is_plain else to_html(table)
 
 
 def grid(table: Table) -> list[list[str]]:
     """Returns texts by row and column, all rows equally long."""
     return [
-        ["" if entry.down or entry.right else entry.cell.text for entry in row]
-        for row in _laid(table)
+        ["" if down or right else cell.text for cell, down, right in row] for row in _squares(table)
     ]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A square of the grid: the cell that covers it, and how far from where that begins."""
-
-    cell: Cell
-    down: int = 0
-    right: int = 0
-
-
-def _laid(table: Table) -> list[list[_Place]]:
-    """Squares by row and column, all rows equally long; what no cell covers is an empty one."""
-    places: dict[tuple[int, int], _Place] = {}
+def _squares(table: Table) -> list[list[tuple[Cell, int, int]]]:
+    """Returns squares by row and column, all rows equally long: the cell that covers it, and how
+    far from where that begins, down and to the right; what no cell covers is an empty one."""
+    squares: dict[tuple[int, int], tuple[Cell, int, int]] = {}
     for row, cells in enumerate(table):
         column = 0
         for cell in cells:
-            while (row, column) in places:
+            while (row, column) in squares:
                 column += 1
             for down in range(max(cell.rows, 1)):
                 for right in range(max(cell.columns, 1)):
-                    places[row + down, column + right] = _Place(cell, down, right)
+                    squares[row + down, column + right] = cell, down, right
             column += max(cell.columns, 1)
-    width = 1 + max((column for _, column in places), default=-1)
-    free = _Place(Cell(""))
-    return [[places.get((row, n), free) for n in range(width)] for row in range(len(table))]
+    width = 1 + max((column for _, column in squares), default=-1)
+    free = Cell(""), 0, 0
+    return [[squares.get((row, n), free) for n in range(width)] for row in range(len(table))]
 
 
 FILLED, EMPTY, LEFT, UP, CROSS, LINE = "fcel", "ecel", "lcel", "ucel", "xcel", "nl"
@@ -106,6 +88,9 @@ OTSL = re.compile(rf"<({FILLED}|{EMPTY}|{LEFT}|{UP}|{CROSS}|{LINE}|{'|'.join(HEA
 """Marks of OTSL (Lysak et al., *Optimized Table Tokenization*, 2023): a cell with text, an empty
 one, one that belongs to the cell on its left, above it, or both; the end of a row. Those of a head
 of a column, of a row and of a section are of docling's DocTags."""
+
+CONTINUED = {LEFT: (0, 1), UP: (1, 0), CROSS: (1, 1)}
+"""How far up and to the left of a mark there is another one of its cell."""
 
 
 def is_otsl(text: str) -> bool:
@@ -119,18 +104,15 @@ def to_otsl(table: Table, head: str = FILLED) -> str:
     Args:
         head: the mark of cells with text in the first row.
     """
-    rows = []
-    for number, places in enumerate(_laid(table)):
-        filled = FILLED if number else head
-        rows.append("".join(_otsl_cell(place, filled) for place in places) + f"<{LINE}>")
-    return "".join(rows)
-
-
-def _otsl_cell(place: _Place, filled: str) -> str:
-    if place.down or place.right:
-        return f"<{CROSS if place.down and place.right else UP if place.down else LEFT}>"
-    text = " ".join(place.cell.text.split())
-    return f"<{filled}>{text}" if text else f"<{EMPTY}>"
+    whole = ""
+    for number, squares in enumerate(_squares(table)):
+        for cell, down, right in squares:
+            text, mark = " ".join(cell.text.split()), FILLED if number else head
+            if down or right:
+                text, mark = "", CROSS if down and right else UP if down else LEFT
+            whole += f"<{mark}>{text}" if text or down or right else f"<{EMPTY}>"
+        whole += f"<{LINE}>"
+    return whole
 
 
 def from_otsl(text: str) -> Table:
@@ -138,46 +120,28 @@ def from_otsl(text: str) -> Table:
 
     Rows may be of different lengths, and what stands in front of the first mark is left out.
     """
-    marks: list[list[tuple[str, str]]] = [[]]
+    rows: list[list[tuple[str, str]]] = [[]]
     parts = OTSL.split(text)
     for kind, words in zip(parts[1::2], parts[2::2], strict=True):
         if kind == LINE:
-            marks.append([])
+            rows.append([])
         else:
-            marks[-1].append((kind, " ".join(words.split())))
-    rows = [row for row in marks if row]
-    used: set[tuple[int, int]] = set()
-    table: Table = []
-    for number, row in enumerate(rows):
-        table.append([])
-        for column, (_, words) in enumerate(row):
-            if (number, column) in used:
-                continue
-            down, across = _extent(rows, used, number, column)
-            used |= {(number + n, column + m) for n in range(down) for m in range(across)}
-            table[-1].append(Cell(words, down, across))
-    return table
-
-
-def _extent(
-    rows: list[list[tuple[str, str]]], used: set[tuple[int, int]], row: int, column: int
-) -> tuple[int, int]:
-    """Returns how many rows and columns the cell at a square has, by the marks beside and
-    below it.
-    """
-
-    def mark(down: int, right: int) -> str:
-        place = row + down, column + right
-        is_there = place[0] < len(rows) and place[1] < len(rows[place[0]]) and place not in used
-        return rows[place[0]][place[1]][0] if is_there else ""
-
-    across = 1
-    while mark(0, across) == LEFT:
-        across += 1
-    down = 1
-    while mark(down, 0) == UP and all(mark(down, n) == CROSS for n in range(1, across)):
-        down += 1
-    return down, across
+            rows[-1].append((kind, " ".join(words.split())))
+    rows = [row for row in rows if row]
+    begins: dict[tuple[int, int], tuple[int, int]] = {}  # where the cell of each square does
+    for row, marks in enumerate(rows):
+        for column, (kind, _) in enumerate(marks):
+            up, left = CONTINUED.get(kind, (0, 0))
+            begins[row, column] = begins.get((row - up, column - left), (row, column))
+    ends = {begin: square for square, begin in begins.items()}
+    return [
+        [
+            Cell(words, ends[row, column][0] - row + 1, ends[row, column][1] - column + 1)
+            for column, (_, words) in enumerate(marks)
+            if begins[row, column] == (row, column)
+        ]
+        for row, marks in enumerate(rows)
+    ]
 
 
 def _pipes(line: str) -> list[Cell]:
@@ -196,52 +160,22 @@ def _html_cell(cell: Cell) -> str:
     return f"<td{spans}>{html.escape(cell.text, quote=False)}</td>"
 
 
+HTML_ROW = re.compile(r"<tr\b[^>]*>", re.IGNORECASE)
+HTML_CELL = re.compile(r"<t[dh]\b([^>]*)>(.*?)(?=</?t[dhr]\b|</table|\Z)", re.I | re.DOTALL)
+SPAN = re.compile(r"""\b(row|col)span\s*=\s*["']?\s*(\d{1,4})""", re.IGNORECASE)
+HTML_TAG = re.compile(r"</?[a-z][^<>]*(?:>|\Z)", re.IGNORECASE)
+
+
 def _from_html(text: str) -> Table:
-    reader = _TableReader()
-    reader.feed(text)
-    reader.close()
-    reader.end_cell()
-    return [row for row in reader.rows if row]
+    """Returns rows and cells; other tags count for nothing, a missing end is forgiven."""
+    rows = (
+        [_from_html_cell(*cell) for cell in HTML_CELL.findall(row)] for row in HTML_ROW.split(text)
+    )
+    return [row for row in rows if row]
 
 
-class _TableReader(HTMLParser):
-    """Reads rows and cells; other tags count for nothing, a missing end is forgiven."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.rows: Table = []
-        self.text: list[str] | None = None
-        self.span = (1, 1)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self.end_cell()
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.end_cell()
-            attributes = dict(attrs)
-            self.span = _span(attributes.get("rowspan")), _span(attributes.get("colspan"))
-            self.text = []
-        elif tag == "br" and self.text is not None:
-            self.text.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th", "tr", "table"):
-            self.end_cell()
-
-    def handle_data(self, data: str) -> None:
-        if self.text is not None:
-            self.text.append(data)
-
-    def end_cell(self) -> None:
-        if self.text is None:
-            return
-        if not self.rows:
-            self.rows.append([])
-        self.rows[-1].append(Cell(" ".join("".join(self.text).split()), *self.span))
-        self.text = None
-
-
-def _span(value: str | None) -> int:
-    """A span as a number from 1 to 1000, whatever is written there."""
-    return min(max(int(value), 1), 1000) if value and value.strip().isdecimal() else 1
+def _from_html_cell(attributes: str, content: str) -> Cell:
+    """Returns a cell, its spans from 1 to 1000, whatever is written there."""
+    plain = html.unescape(HTML_TAG.sub("", re.sub(r"<br\b[^>]*>", " ", content, flags=re.I)))
+    spans = {kind.lower(): min(max(int(n), 1), 1000) for kind, n in SPAN.findall(attributes)}
+    return Cell(" ".join(plain.split()), spans.get("row", 1), spans.get("col", 1))
