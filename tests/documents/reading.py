@@ -45,4 +45,4 @@ def share_in_order(actual: list[str], expected: list[str]) -> float:
 
 def markdown(page: Page) -> str:
     """What the text layer's drafter makes of a page."""
-    return to_markdown(TextLayer(force=True)(page).regions)
+    return to_markdown(TextLayer()(page).regions)

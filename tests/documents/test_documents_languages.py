@@ -70,7 +70,7 @@ def page(*lines: str) -> Page:
 
 def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     """The wheel's model stands for one of another script that somebody saved."""
-    english = OCR(language="en", layout=False)
+    english = OCR(language="en")
     drawn = page("Pears are a sort of fruit which", "grows on trees in the garden")
     (region,) = english(drawn).regions
     assert texts_of(region) == ["Pears are a sort of fruit which grows on trees in the garden"]
@@ -78,7 +78,7 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     shutil.copy(recognition_model("en")[1], saved)
     model = recognition_model("korean", tmp_path)
     assert model == ("korean", saved)
-    korean = pickle.loads(pickle.dumps(OCR(language="korean", models=tmp_path, layout=False)))
+    korean = pickle.loads(pickle.dumps(OCR(language="korean", models=tmp_path)))
     assert korean(drawn).regions[0].drafts == region.drafts
     assert korean._recognition == model
 

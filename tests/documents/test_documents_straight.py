@@ -39,7 +39,7 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 @pytest.fixture(scope="module")
 def ocr() -> OCR:
-    return OCR(threads=1, layout=False)
+    return OCR(threads=1)
 
 
 @pytest.fixture(scope="module")

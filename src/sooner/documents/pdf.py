@@ -238,9 +238,7 @@ def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:
     for pixels in (scale, min(scale, FINEST)):
         if problem := size_problem(native[0] * pixels, native[1] * pixels, way_out):
             return problem
-    bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
+    bitmap = page.render(scale=scale, rev_byteorder=True)
     picture = np.array(bitmap.to_numpy())  # own memory: the bitmap's ends with it
     bitmap.close()
-    if picture.ndim == 2 or picture.shape[2] == 1:
-        picture = np.repeat(picture.reshape(*picture.shape[:2], 1), 3, axis=2)
-    return np.ascontiguousarray(picture[:, :, :3]), scale
+    return picture, scale

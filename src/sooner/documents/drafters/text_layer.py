@@ -31,22 +31,15 @@ OPEN = 3
 
 
 class TextLayer:
-    """Puts the words of the text layer together to lines and regions.
-
-    Args:
-        force: use a bad layer, too.
-    """
+    """Puts the words of a good text layer together to lines and regions."""
 
     name = "text-layer"
-
-    def __init__(self, force: bool = False) -> None:
-        self.force = force
 
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         text = page.text or PageText()
         problem = BLANK if not text.lines and page.is_blank and page.text else text.problem
-        if not text.lines or (problem and not self.force):
+        if problem:
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         upright = [line for line in text.lines if not line.angle]
         tables, lines = drawn_tables(upright, text.tables)
