@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from documents.pages import blank
 from sooner.documents import Page, PageDraft, Region
 from sooner.documents.drafters import AllOf
-from sooner.documents.grouping import in_reading_order, reading_order
-from sooner.documents.regions import LABELS, box, iou, label_of
+from sooner.documents.grouping import in_reading_order
+from sooner.documents.regions import LABELS, Box, box, iou, label_of
 from sooner.errors import SoonerError
 
 edges = st.floats(0, 2000, allow_nan=False)
@@ -64,8 +64,14 @@ def test_labels_of_other_tools_are_known() -> None:
     assert label_of("something new") == "Text"
 
 
+def reading_order(boxes: list[Box]) -> list[int]:
+    """Indices of boxes in reading order."""
+    ordered = in_reading_order([Region(bbox, drafts=[str(n)]) for n, bbox in enumerate(boxes)])
+    return [int(region.drafts[0]) for region in ordered]
+
+
 @given(st.lists(st.tuples(edges, edges, edges, edges).map(box), max_size=12))
-def test_reading_order_leaves_nothing_out(boxes: list[tuple[float, float, float, float]]) -> None:
+def test_reading_order_leaves_nothing_out(boxes: list[Box]) -> None:
     assert sorted(reading_order(boxes)) == list(range(len(boxes)))
 
 

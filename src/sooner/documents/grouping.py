@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from statistics import median_low
 
 from .page import Line
 from .pdf_text import CODE_BLANK
@@ -164,78 +165,66 @@ SLACK = 0.15
 """Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
 
 
-def reading_order(boxes: Sequence[Box]) -> list[int]:
-    """Returns indices of `boxes` in reading order: columns from left to right, each from top to
-    bottom.
-
-    A recursive XY-cut. A gutter between columns that nothing crosses is cut first. Where something
-    does cross it, such as a title or a footer, the page is cut above and below the most boxes that
-    are free of it. What is left is read from top to bottom.
-
-    Args:
-        boxes: in pixels.
-    """
-
-    def ordered(items: list[int]) -> list[int]:
-        parts = _columns(items, boxes) or _split(items, boxes)
-        if parts:
-            return [item for part in parts for item in ordered(part)]
-        return sorted(items, key=lambda item: (boxes[item][1], boxes[item][0]))
-
-    return ordered(list(range(len(boxes))))
+Item = tuple[Box, list[Region]]
+"""A region, with those without a box that follow it."""
 
 
 def in_reading_order(regions: Sequence[Region]) -> list[Region]:
-    """Returns regions sorted and numbered, page headers first and page footers last.
+    """Returns regions in reading order and numbered: columns from left to right, each from top to
+    bottom; page headers first and page footers last.
 
-    Those without a box stay behind the one before them.
+    A recursive XY-cut. A gutter between columns that nothing crosses is cut first. Where something
+    does cross it, such as a title or a footer, the page is cut above and below the most boxes that
+    are free of it. What is left is read from top to bottom. Regions without a box stay behind the
+    one before them.
     """
     head: list[Region] = []
-    groups: list[tuple[Box, list[Region]]] = []
+    items: list[Item] = []
     for region in regions:
         if region.bbox is not None:
-            groups.append((region.bbox, [region]))
+            items.append((region.bbox, [region]))
         else:
-            (groups[-1][1] if groups else head).append(region)
-    order = sorted(
-        reading_order([bbox for bbox, _ in groups]),
-        key=lambda place: RANKS.get(groups[place][1][0].label, 1),
-    )
-    return numbered([*head, *(region for place in order for region in groups[place][1])])
+            (items[-1][1] if items else head).append(region)
+    ordered = sorted(_ordered(items), key=lambda item: RANKS.get(item[1][0].label, 1))
+    return numbered([*head, *(region for _, group in ordered for region in group)])
 
 
-def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
+def _ordered(items: list[Item]) -> list[Item]:
+    parts = (_columns(items) or _split(items)) if items else None
+    if parts:
+        return [item for part in parts for item in _ordered(part)]
+    return sorted(items, key=lambda item: (item[0][1], item[0][0]))
+
+
+def _columns(items: list[Item]) -> list[list[Item]] | None:
     """Parts to the left and right of gutters, if these really are beside each other."""
-    columns = _cut(items, boxes, 0)
-    if len(columns) < 2:
-        return None
-    frames = [around(boxes[item] for item in column) for column in columns]
-    top = max(frame[1] for frame in frames)
-    bottom = min(frame[3] for frame in frames)
-    return columns if top < bottom else None
+    columns = _cut(items, 0)
+    frames = [around(box for box, _ in column) for column in columns]
+    is_beside = max(frame[1] for frame in frames) < min(frame[3] for frame in frames)
+    return columns if len(columns) > 1 and is_beside else None
 
 
-def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
+def _split(items: list[Item]) -> list[list[Item]] | None:
     """Returns cuts from left to right, above and below the most boxes that then are in columns."""
-    bands = _cut(items, boxes, 1)
+    bands = _cut(items, 1)
     if len(bands) == len(items):  # nothing is beside anything
         return None
     runs = [(a, b) for a in range(len(bands)) for b in range(a + 1, len(bands) + 1)]
     for start, end in sorted(runs, key=lambda run: -sum(map(len, bands[slice(*run)]))):
         run = list(chain(*bands[start:end]))
-        if len(run) < len(items) and _columns(run, boxes):
+        if len(run) < len(items) and _columns(run):
             parts = [list(chain(*bands[:start])), run, list(chain(*bands[end:]))]
             return [part for part in parts if part]
     return None
 
 
-def _cut(items: list[int], boxes: Sequence[Box], axis: int) -> list[list[int]]:
+def _cut(items: list[Item], axis: int) -> list[list[Item]]:
     """Returns groups along an axis (0: x, 1: y) with nothing between them."""
-    groups: list[list[int]] = []
+    groups: list[list[Item]] = []
     end = 0.0
-    for item in sorted(items, key=lambda item: boxes[item][axis]):
-        start, stop = boxes[item][axis], boxes[item][axis + 2]
-        slack = SLACK * min(stop - start, boxes[item][3] - boxes[item][1])
+    for item in sorted(items, key=lambda item: item[0][axis]):
+        start, stop = item[0][axis], item[0][axis + 2]
+        slack = SLACK * min(stop - start, item[0][3] - item[0][1])
         if not groups or start >= end - slack:
             groups.append([])
             end = stop
@@ -310,7 +299,7 @@ def regions_of(
         tables: regions of other lines of the page, and of its pictures.
     """
     inside, rest = _assigned(lines, layout)
-    body = _body(lines)
+    body = median_low([line.size for line in lines for _ in line.text] or [0.0])
     regions = list(tables)
     for place, entry in enumerate(layout):
         regions += _of_area(entry, inside[place], body, same_size)
@@ -346,18 +335,6 @@ def _arranged(
     aligned, unaligned = _tables(lines)
     blocks = (_of_block(block, body, page) for block in blocks_of(unaligned, same_size))
     return [*map(_table, aligned), *blocks]
-
-
-def _body(lines: Sequence[Line]) -> float:
-    """Returns font size of a page's body text: the median over its characters."""
-    sizes = sorted((line.size, len(line.text)) for line in lines)
-    half = sum(count for _, count in sizes) / 2
-    seen = 0
-    for size, count in sizes:
-        seen += count
-        if seen >= half:
-            return size
-    return 0.0
 
 
 def _assigned(
@@ -465,14 +442,19 @@ def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
             runs[-1].append(row)
         else:
             runs.append([row])
-    candidates = [(_is_table(run), [line for row in run for line in row]) for run in runs]
-    tables = [cells for is_table, cells in candidates if is_table]
-    return tables, [line for is_table, cells in candidates if not is_table for line in cells]
+    tables: list[list[Line]] = []
+    rest: list[Line] = []
+    for run in runs:
+        cells = [line for row in run for line in row]
+        if _is_table(run):
+            tables.append(cells)
+        else:
+            rest += cells
+    return tables, rest
 
 
 def _follows(above: list[Line], row: list[Line]) -> bool:
-    upper = around(line.bbox for line in above)
-    lower = around(line.bbox for line in row)
+    upper, lower = (around(line.bbox for line in cells) for cells in (above, row))
     return lower[1] - upper[3] <= ROW_GAP * (upper[3] - upper[1])
 
 
