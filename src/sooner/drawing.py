@@ -70,7 +70,7 @@ def draw(
         SoonerError: an option that can't be honoured, or a prompt that is too long.
     """
     values = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
-    explicit = {name: value for name, value in values.items() if value is not DEFAULT}
+    explicit: dict[str, Any] = {key: item for key, item in values.items() if item is not DEFAULT}
     sampling = replace(canvas.sampling, **explicit)
     check_whole("count", count)
     seed = int(torch.randint(1 << 31, (1,))) if seed is None else seed

@@ -77,7 +77,7 @@ class Recorder:
 
         threading.Thread(target=work, daemon=True).start()
         key = uuid.uuid4().hex  # by which the player knows that it is the same recording
-        for update in iter(updates.get, None):
+        while (update := updates.get()) is not None:
             if isinstance(update, SoonerError):
                 raise update
             yield {**update, "key": key}
