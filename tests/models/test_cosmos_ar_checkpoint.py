@@ -234,14 +234,14 @@ def broken(tmp_path: Path, change: dict[str, Tensor | None], config: dict | None
 
 def test_missing_and_left_over_tensors_are_listed(tmp_path: Path) -> None:
     missing = {"model.norm.weight": None, "model.layers.1.ffn_norm.weight": None}
-    with pytest.raises(SoonerError, match=r"lacks norm.weight, layers.1.ffn_norm.weight;"):
+    with pytest.raises(SoonerError, match=r"lacks norm.weight, layers.1.ffn_norm.weight \("):
         load_published(broken(tmp_path, missing))
-    with pytest.raises(SoonerError, match=r"lacks tok_embeddings.weight;"):
+    with pytest.raises(SoonerError, match=r"lacks tok_embeddings.weight \("):
         load_published(broken(tmp_path, {"model.tok_embeddings.weight": None}))
-    with pytest.raises(SoonerError, match=r"has unknown mm_projector.weight;"):
+    with pytest.raises(SoonerError, match=r"has unknown mm_projector.weight \("):
         load_published(broken(tmp_path, {"mm_projector.weight": torch.zeros(1)}))
     beyond = {"model.layers.4.ffn_norm.weight": torch.zeros(1)}
-    with pytest.raises(SoonerError, match=r"lacks layers.2.* and \d+ more; give a whole"):
+    with pytest.raises(SoonerError, match=r"lacks layers.2.* and \d+ more .*give a whole"):
         load_published(broken(tmp_path, beyond))
 
 

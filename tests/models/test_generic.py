@@ -29,9 +29,9 @@ from same_drafts import SameDrafts
 from sooner.engine.interface import cache_of
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
-from sooner.models import FAMILIES, adapt, self_check
-from sooner.models.generic import GenericText
-from sooner.models.generic_axes import generic
+from sooner.models import FAMILIES, adapt
+from sooner.models.generic import GenericText, generic
+from sooner.models.generic_check import self_check
 from zoo.species import model_of
 from zoo.zoo import ZOO
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
+from sooner.models.openvla.config import read_object
 from sooner.models.openvla.statistics import (
     ActionStatistics,
     ActionTokens,
     decode_actions,
-    read_statistics,
 )
 
 VOCAB = 32_000
@@ -76,13 +76,13 @@ def test_statistics_are_read_from_a_checkpoint(tmp_path: Path) -> None:
     named = {**ACTION, "names": ["dx", "dy", "dz", "gripper"]}
     file = tmp_path / "dataset_statistics.json"
     file.write_text(json.dumps({"mine": {"action": named}}))
-    statistics = read_statistics(tmp_path)
+    statistics = read_object(file)
     assert statistics == {"mine": {"action": named}}
     assert ActionStatistics.choose(statistics).names == ("dx", "dy", "dz", "gripper")
-    assert read_statistics(tmp_path / "elsewhere") is None
+    assert read_object(tmp_path / "elsewhere.json") is None
     file.write_text("[1]")
     with pytest.raises(SoonerError, match="holds no object"):
-        read_statistics(tmp_path)
+        read_object(file)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_other_inputs_are_refused(
          "'letterbox' is not built in"),
         (lambda: PictureForm.published({"interpolations": ["bicubic", "bilinear"]}, 28),
          "'bilinear' is not built in"),
-        (lambda: PictureForm.read({"side": 0}), "side 0 is no number of pixels"),
+        (lambda: PictureForm.read({"side": 0}), "side is 0; it must be a whole number"),
         (lambda: PictureForm.read({"means": [[0.5] * 3]}),
          "not three numbers for each of two towers"),
         (lambda: PictureForm.read({"stds": [[0.5] * 3, [0.5, 0.5, 0]]}), "not all above 0"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import transformers
 from torch import nn
@@ -20,9 +20,6 @@ from .janus import Janus, JanusCanvas
 from .openvla.adapter import OpenVLA
 from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
 from .video import LlavaOnevision, Qwen3VL, Qwen25VL
-
-if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
-    from .generic_check import self_check
 
 _ADAPTERS = (
     Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, GlmOCR, HunYuanVL, Janus, LlavaOnevision,
@@ -44,7 +41,7 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
     An adapter is returned as it is, so a method may be handed one in the place of a model.
 
     A model that no family handles is compared with its own `generate` when it is first seen
-    (`self_check`); the log tells.
+    (`generic_check.self_check`); the log tells.
 
     Raises:
         SoonerError: no family handles the model's `model_type`, and the generic adapter can't.
@@ -83,7 +80,7 @@ def unproved(model: Any) -> Any:
         from .recurrent import recurrent
 
         return recurrent(model)
-    from .generic_axes import generic  # most models have an adapter of their own
+    from .generic import generic  # most models have an adapter of their own
 
     return generic(model)
 
@@ -117,17 +114,9 @@ def canvas(model: nn.Module, **options: Any) -> Canvas:
     return family(model, **values)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "self_check":  # of models without an adapter of their own
-        from .generic_check import self_check
-
-        return self_check
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def _model_type(model: nn.Module) -> str:
     config = getattr(model, "config", None)
     return getattr(config, "model_type", type(model).__name__)
 
 
-__all__ = ["CANVASES", "FAMILIES", "Adapter", "Canvas", "Sampling", "adapt", "canvas", "self_check"]
+__all__ = ["CANVASES", "FAMILIES", "Adapter", "Canvas", "Sampling", "adapt", "canvas"]

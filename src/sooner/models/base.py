@@ -7,7 +7,7 @@ is stopped where it calls its decoder; the arguments of that call are the prompt
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -401,6 +401,12 @@ class Adapter:
         """Maps `[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token
         ids."""
         return self.head(hidden).to(self.device)
+
+
+def list_some(names: Sequence[str], most: int = 4) -> str:
+    """Returns the first names of a checkpoint's tensors, and how many there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more} ({len(names)} in all)"
 
 
 def _isin(ids: Tensor, values: tuple[int, ...]) -> Tensor:

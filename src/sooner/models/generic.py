@@ -1,4 +1,4 @@
-"""The adapter of causal models without one of their own, checked against `generate`."""
+"""The adapters of causal models without one of their own, checked against `generate`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from torch import Tensor
+from transformers import GenerationMixin, PreTrainedModel
 
 from ..engine.interface import CACHE_NAMES, Prompt, cache_of, rope_parameters
 from ..errors import UnsupportedError
@@ -17,7 +18,6 @@ from .base import PROMPT_MASK, Adapter, Packing, TextModel, keeps_states
 from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
 from .prompt_masks import handed, masks_of, packed_masks, refuse_parts, sees_ahead
-from .scores import scores_of
 from .video import FEATURES, PLACES, DeepStack
 
 DECODER = ("inputs_embeds", "position_ids", "attention_mask")
@@ -120,6 +120,9 @@ CARRIED = {
     "logits_to_keep", *TOKENWISE, PLACES, FEATURES,
 }  # fmt: skip
 """Arguments of a decoder that say nothing of a prompt but its embeddings."""
+
+AXES = 3
+"""Of M-RoPE: time, height and width, where the config lists no `mrope_section`."""
 
 WORDS = {"token_type_ids", "mm_token_type_ids"}
 """What processors say of words, too."""
@@ -378,3 +381,100 @@ def has_pixels(model: Any) -> bool:
     return getattr(model.config, "vision_config", None) is not None or hasattr(
         model.config, "image_token_id"
     )
+
+
+def scores_of(model: Any) -> Callable[[Tensor], Tensor]:
+    """Returns what maps the head's outputs to the model's logits, by what its own forward names.
+
+    A config may hold a cap that its class does not apply, and the other way round, so the names
+    are looked for in the source of the forward; `self_check` finds out where that is not enough.
+    """
+    text = model.config.get_text_config(decoder=True)
+    try:
+        source = inspect.getsource(type(model).forward)
+    except (OSError, TypeError):
+        return lambda logits: logits
+
+    def named(name: str) -> float | None:
+        value = getattr(text, name, getattr(model.config, name, None))
+        return value if name in source and isinstance(value, int | float) else None
+
+    times, over = named("output_multiplier") or named("logit_scale"), named("logits_scaling")
+    cap = named("final_logit_softcapping")
+    if times is over is cap is None:
+        return lambda logits: logits
+
+    def scores(logits: Tensor) -> Tensor:
+        if times is not None:
+            logits = logits * times
+        if over is not None:
+            logits = logits / over
+        return logits if cap is None else (logits / cap).tanh() * cap
+
+    return scores
+
+
+class GenericAxes(Generic):
+    """A model that no family here describes, with M-RoPE.
+
+    Its own forward places a prompt, on as many axes as its `mrope_section` has. Behind the prompt
+    every axis goes on by one a token from the prompt's last, as `generate` does; `self_check` finds
+    it out where a model does otherwise.
+
+    Raises:
+        UnsupportedError: as for `Generic`.
+    """
+
+    mrope = True
+
+    @property
+    def axes(self) -> int:
+        return len(rope_parameters(self.text_config).get("mrope_section") or ()) or AXES
+
+    def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the inputs without positions: the model's own forward computes them."""
+        return {name: value for name, value in inputs.items() if name != "position_ids"}
+
+    def _knows(self, places: Tensor, arguments: Mapping[str, Any]) -> bool:
+        # Some versions put the text positions in front.
+        fits = places.ndim == 3 and places.shape[0] in (self.axes, 1 + self.axes)
+        return fits and places.shape[1:] == arguments["input_ids"].shape
+
+    def _positions(self, position_ids: Tensor | None, packed: Packing) -> Tensor:
+        positions = Adapter._positions(self, position_ids, packed)  # Generic's are of one axis
+        if not positions.is_floating_point():
+            return positions
+        whole = positions.long()
+        if bool(((positions != whole) & packed.inside).any()):
+            raise UnsupportedError(
+                f"{type(self.model).__name__} places this video between whole positions, which "
+                "can't be carried on; sample its frames so that they lie whole positions apart"
+            )
+        return whole
+
+
+def generic(model: Any) -> Generic:
+    """Returns the generic adapter of a model, unchecked.
+
+    Raises:
+        UnsupportedError: its config or its signatures rule it out.
+    """
+    check_causal(model)
+    if not has_pixels(model):
+        return GenericText(model)
+    if has_axes(model):
+        return GenericAxes(model)
+    return Generic(model)
+
+
+def check_causal(model: Any) -> None:
+    """Require a causal model of transformers.
+
+    Raises:
+        UnsupportedError: it is none.
+    """
+    if not isinstance(model, PreTrainedModel) or not isinstance(model, GenerationMixin):
+        raise UnsupportedError(
+            f"{type(model).__name__} is no causal model of transformers; "
+            "it would take a decoding loop of its own"
+        )

@@ -11,8 +11,7 @@ from torch import Tensor
 from ..engine.interface import NEW, Prompt
 from ..errors import UnsupportedError
 from .base import FULL, SLIDING, STATES
-from .generic import Generic, GenericText, has_axes, has_pixels
-from .generic_axes import GenericAxes, check_causal
+from .generic import Generic, GenericAxes, GenericText, check_causal, has_axes, has_pixels
 from .states import StateCache, in_order
 
 

@@ -7,7 +7,6 @@ where it stands there, and from the published inference code where it doesn't.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ...errors import SoonerError, UnsupportedError, unknown
+from ...checks import check_keys
+from ...errors import SoonerError, UnsupportedError
+from ..base import list_some
 from .config import CosmosARConfig
 from .model import CosmosARForCausalLM
 
@@ -56,7 +57,6 @@ YARN = ("yarn_scale", "yarn_beta_fast", "yarn_beta_slow", "original_latent_shape
 # Layers and width of the one published base model that is stretched, as its inference code has it.
 STRETCHED = {(40, 5120): {"yarn_scale": 2.0, "yarn_beta_fast": 4.0, "yarn_beta_slow": 1.0,
                           "original_latent_shape": (3, 40, 64)}}  # fmt: skip
-MAX_NAMES = 4
 
 
 def load_published(
@@ -79,7 +79,8 @@ def load_published(
     state = _read(file)
     raw = _read_config(file.parent / "config.json")
     _refuse_what_is_not_built(file, state, raw)
-    chosen = _sizes(file, state, raw) | _checked(overrides)
+    check_keys("CosmosARConfig field", overrides, CosmosARConfig)
+    chosen = _sizes(file, state, raw) | overrides
     if raw.get("apply_yarn") and "yarn_scale" not in chosen:
         raise SoonerError(f"{file.parent}/config.json has no yarn_scale; pass yarn_scale=")
     config = CosmosARConfig(**chosen)
@@ -196,14 +197,6 @@ def _head_dim(file: Path, norm: Tensor | None, width: int, config: dict[str, Any
     raise SoonerError(f"{file} has no head_dim; put a config.json with 'n_heads' beside it")
 
 
-def _checked(overrides: dict[str, Any]) -> dict[str, Any]:
-    known = {field.name for field in fields(CosmosARConfig)}
-    for key in overrides:
-        if key not in known:
-            raise unknown("CosmosARConfig field", key, known)
-    return overrides
-
-
 def _check(
     file: Path, state: dict[str, Tensor], names: dict[str, str], ours: dict[str, Tensor]
 ) -> None:
@@ -218,10 +211,7 @@ def _check(
 
 
 def _complain(file: Path, fault: str, keys: list[str]) -> None:
-    if not keys:
-        return
-    more = f" and {len(keys) - MAX_NAMES} more" if len(keys) > MAX_NAMES else ""
-    raise SoonerError(
-        f"{file} {fault} {', '.join(keys[:MAX_NAMES])}{more}; give a whole Cosmos autoregressive "
-        "checkpoint"
-    )
+    if keys:
+        raise SoonerError(
+            f"{file} {fault} {list_some(keys)}; give a whole Cosmos autoregressive checkpoint"
+        )

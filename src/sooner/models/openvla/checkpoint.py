@@ -6,7 +6,7 @@ Sizes of the towers come from the tensors, their heads from the timm ids, the de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from torch import Tensor
 from transformers import Dinov2WithRegistersConfig, LlamaConfig, SiglipVisionConfig
 
 from ...errors import SoonerError, UnsupportedError
+from ..base import list_some
 from .config import OpenVLAConfig, read_object
 from .model import OpenVLAForActionPrediction
 from .processing import OpenVLAProcessor
 from .published import DINO, HEADS, SIGLIP, current, depth, is_unused, moves
-from .statistics import read_statistics
+from .statistics import FILE
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MEASURED = (
@@ -35,7 +36,6 @@ MEASURED = (
     SIGLIP + "blocks.0.mlp.fc1.weight",
 )
 CONFIG_NAMES = ("pad_to_multiple_of", "n_action_bins", "norm_stats", "pad_token_id")
-MAX_NAMES = 4
 FETCHED = ("*.json", "*.safetensors", "tokenizer.model", "*.jinja")
 WAY_OUT = "give a whole OpenVLA checkpoint (dinosiglip towers)"
 
@@ -60,14 +60,27 @@ def load_policy(
         UnsupportedError: an OpenVLA of other parts than those built in.
     """
     folder = fetched(name)
-    config = read_object(folder / "config.json")
-    if config is None:
-        raise SoonerError(f"'{folder}' has no config.json; give an OpenVLA checkpoint")
-    if is_published(config):
-        model = load_published(folder, dtype, device, device_map)
-    else:
-        model = _load_trained(folder, device, dtype, device_map)
+    model = load_model(folder, device, dtype, device_map)
     return model, OpenVLAProcessor.from_pretrained(folder, model.config)
+
+
+def load_model(
+    folder: Path,
+    device: torch.device | str | None = None,
+    dtype: Any = None,
+    device_map: Any = None,
+) -> OpenVLAForActionPrediction:
+    """Returns the model of a folder, see `load_policy`. A `dataset_statistics.json`, which
+    fine-tuned checkpoints have, replaces the config's `norm_stats`.
+    """
+    raw = read_object(folder / "config.json")
+    if raw is None:
+        raise SoonerError(f"'{folder}' has no config.json; {WAY_OUT}")
+    options = {"attn_implementation": "sdpa"}
+    options |= {} if device_map is None else {"device_map": device_map}
+    load = _load_trained if "dino_config" in raw else _load_published  # OpenVLA writes none
+    model = load(folder, raw, None if dtype == "auto" else dtype, options)
+    return (model if device is None or device_map is not None else model.to(device)).eval()
 
 
 def fetched(name: str) -> Path:
@@ -79,67 +92,26 @@ def fetched(name: str) -> Path:
     return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
 
 
-def _load_trained(
-    folder: Path, device: torch.device | str | None, dtype: Any, device_map: Any
-) -> OpenVLAForActionPrediction:
+def _load_trained(folder: Path, raw: Mapping[str, Any], dtype: Any, options: Any) -> Any:
     config = OpenVLAConfig.from_pretrained(folder)
-    statistics = read_statistics(folder)
-    if statistics is not None:
-        config.norm_stats = statistics
-    options = {} if device_map is None else {"device_map": device_map}
+    config.norm_stats = read_object(folder / FILE) or config.norm_stats
     model, report = OpenVLAForActionPrediction.from_pretrained(
-        folder, config=config, dtype=dtype or "auto", attn_implementation="sdpa",
-        output_loading_info=True, **options,
-    )  # fmt: skip
+        folder, config=config, dtype=dtype or "auto", output_loading_info=True, **options
+    )
     for fault, key in (("lacks", "missing_keys"), ("has unknown", "unexpected_keys")):
-        if report.get(key):
-            raise SoonerError(
-                f"'{folder}' {fault} {list_some(sorted(report[key]))}; save the policy again"
-            )
-    return (model if device is None or options else model.to(device)).eval()
+        _complain(folder, fault, sorted(report.get(key) or ()))
+    return model
 
 
-def is_published(config: Mapping[str, Any]) -> bool:
-    """Returns whether a `config.json` of type `openvla` is OpenVLA's own, and not one that we
-    saved.
-    """
-    return "dino_config" not in config
-
-
-def load_published(
-    folder: str | Path,
-    dtype: torch.dtype | str | None = None,
-    device: torch.device | str | None = None,
-    device_map: Any = None,
-) -> OpenVLAForActionPrediction:
-    """Load a checkpoint as it was published, in eval mode, attention by SDPA.
-
-    Args:
-        folder: with `config.json` and safetensors, in shards or not. A
-            `dataset_statistics.json`, which fine-tuned checkpoints have, replaces the config's
-            `norm_stats`.
-        dtype: of the weights; `None` or `"auto"` leaves them as they are (bf16 as published).
-        device: where the model goes; the CPU when left out.
-        device_map: instead of `device`: passed to transformers, which may shard the model.
-
-    Raises:
-        SoonerError: no such files; tensors missing, left over or of another size (lists them).
-        UnsupportedError: other towers or another decoder; says which.
-    """
-    folder = Path(folder)
-    raw = read_object(folder / "config.json")
-    if raw is None:
-        raise SoonerError(f"'{folder}' has no config.json; {WAY_OUT}")
+def _load_published(folder: Path, raw: Mapping[str, Any], dtype: Any, options: Any) -> Any:
     _refuse_what_is_not_built(folder, raw)
     state = Published(folder)
     config = _config(folder, raw, state)
-    ours = _renamed(folder, state, config, None if dtype == "auto" else dtype)
-    options = {} if device_map is None else {"device_map": device_map}
+    ours = _renamed(folder, state, config, dtype)
     kind = next(iter(ours.values())).dtype
-    model = OpenVLAForActionPrediction.from_pretrained(
-        None, config=config, state_dict=ours, dtype=kind, attn_implementation="sdpa", **options
+    return OpenVLAForActionPrediction.from_pretrained(
+        None, config=config, state_dict=ours, dtype=kind, **options
     )
-    return (model if device is None or options else model.to(device)).eval()
 
 
 class Published(Mapping[str, Tensor]):
@@ -185,11 +157,6 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _refuse_what_is_not_built(folder: Path, config: Mapping[str, Any]) -> None:
-    if not is_published(config):
-        raise SoonerError(
-            f"'{folder}' was saved by transformers; load it with "
-            "OpenVLAForActionPrediction.from_pretrained"
-        )
     ids = config.get("timm_model_ids") or []
     names = [str(name).split(".")[0] for name in ids]
     is_known = len(names) == 2 and "dinov2" in names[0] and "siglip" in names[1]
@@ -214,9 +181,7 @@ def _config(folder: Path, raw: Mapping[str, Any], state: Published) -> OpenVLACo
     ratio = _ratio(folder, dino.pop("intermediate_size"), dino["hidden_size"])
     registers = state.shape(DINO + "reg_token")[1]
     fields: dict[str, Any] = {name: raw[name] for name in CONFIG_NAMES if raw.get(name) is not None}
-    statistics = read_statistics(folder)
-    if statistics is not None:
-        fields["norm_stats"] = statistics
+    fields["norm_stats"] = read_object(folder / FILE) or fields.get("norm_stats")
     return OpenVLAConfig(
         dino_config=Dinov2WithRegistersConfig(
             **dino, mlp_ratio=ratio, num_register_tokens=registers, layer_norm_eps=1e-6,
@@ -283,9 +248,3 @@ def _renamed(
 def _complain(folder: Path, fault: str, names: list[str]) -> None:
     if names:
         raise SoonerError(f"'{folder}' {fault} {list_some(names)}; {WAY_OUT}")
-
-
-def list_some(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"{', '.join(names[:MAX_NAMES])}{more} ({len(names)} in all)"

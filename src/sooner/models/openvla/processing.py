@@ -19,7 +19,8 @@ from PIL import Image
 from torch import Tensor
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
-from ...errors import SoonerError, UnsupportedError, unknown
+from ...checks import check_keys, check_whole
+from ...errors import SoonerError, UnsupportedError
 from .config import OpenVLAConfig, read_object
 
 FILE = "openvla_processor.json"
@@ -51,8 +52,7 @@ class PictureForm:
     stds: tuple[Triple, Triple] = ((0.229, 0.224, 0.225), (0.5, 0.5, 0.5))
 
     def __post_init__(self) -> None:
-        if isinstance(self.side, bool) or not isinstance(self.side, int) or self.side < 1:
-            raise SoonerError(f"side {self.side!r} is no number of pixels; give one above 0")
+        check_whole("side", self.side)
         for name in ("means", "stds"):
             object.__setattr__(self, name, _pair(name, getattr(self, name)))
         if min(value for triple in self.stds for value in triple) <= 0:
@@ -78,19 +78,13 @@ class PictureForm:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> PictureForm:
-        """Reads the form from what `plain` gave.
+        """Reads the form from what `save_pretrained` wrote.
 
         Raises:
             SoonerError: an unknown key.
         """
-        known = tuple(cls.__dataclass_fields__)
-        for key in data:
-            if key not in known:
-                raise unknown("key of a picture form", key, known)
+        check_keys("key of a picture form", data, cls)
         return cls(**data)
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __call__(self, picture: Any) -> Tensor:
         """A picture to `[6, side, side]`, float32: DINOv2's channels, then SigLIP's.
@@ -239,7 +233,7 @@ class OpenVLAProcessor:
                 of one as of the other.
         """
         if isinstance(instructions, str):
-            pictures, instructions = _only(pictures), [instructions]
+            instructions = [instructions]
         pictures = _listed(pictures)
         if len(pictures) != len(instructions) or not instructions:
             raise SoonerError(
@@ -300,7 +294,7 @@ class OpenVLAProcessor:
             "image_token_id": self.image_token_id,
             "trailing_token_id": self.trailing_token_id,
             "prompt": self.prompt,
-            "pictures": self.form.plain(),
+            "pictures": asdict(self.form),
         }
         (Path(folder) / FILE).write_text(json.dumps(data, indent=2) + "\n")
 
@@ -343,9 +337,7 @@ def read_tokenizer(folder: Path) -> Any:
 
 def _checked(raw: Mapping[str, Any]) -> dict[str, Any]:
     known = ("patches", "image_token_id", "trailing_token_id", "prompt", "pictures")
-    for key in raw:
-        if key not in known:
-            raise unknown(f"key in {FILE}", key, known)
+    check_keys(f"key in {FILE}", raw, known)
     for key in ("patches", "pictures"):
         if key not in raw:
             raise SoonerError(f"{FILE} has no '{key}'; save the processor again")
@@ -353,14 +345,7 @@ def _checked(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {"form": form, **{key: value for key, value in raw.items() if key != "pictures"}}
 
 
-def _only(pictures: Any) -> list[Any]:
-    """Returns one picture as a list; a list of one stays."""
-    return list(pictures) if isinstance(pictures, (list, tuple)) else [pictures]
-
-
 def _listed(pictures: Any) -> list[Any]:
-    if isinstance(pictures, (list, tuple)):
-        return list(pictures)
-    if getattr(pictures, "ndim", 0) == 4:  # [rows, height, width, 3]
-        return list(pictures)
-    return [pictures]
+    """Returns pictures as a list: one, several, or the rows of `[rows, height, width, 3]`."""
+    is_many = isinstance(pictures, (list, tuple)) or getattr(pictures, "ndim", 0) == 4
+    return list(pictures) if is_many else [pictures]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError, unknown
-from .config import OpenVLAConfig, read_object
+from .config import OpenVLAConfig
 
 
 @dataclass(frozen=True)
@@ -172,15 +171,6 @@ class ActionStatistics:
                 f"{self.dims} dimensions; choose the unnorm_key of this robot"
             )
         return values
-
-
-def read_statistics(folder: str | Path) -> dict[str, Any] | None:
-    """Returns the content of a checkpoint's `dataset_statistics.json`; `None` if it has none.
-
-    Raises:
-        SoonerError: the file is no JSON object.
-    """
-    return read_object(Path(folder) / FILE)
 
 
 def decode_actions(
