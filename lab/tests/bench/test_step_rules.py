@@ -72,7 +72,7 @@ def _judged(parents: list[int]) -> Step:
     def step(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
         radii = torch.arange(3) % 2 + 1
         verified = ACTIONS.verify(tree(parents), scores.argmax(-1), noise.places, radii)
-        return *_parts(verified.verdict), verified.committed(noise.places + 2)
+        return *_parts(verified.verdict), verified.dims, verified.distance
 
     return step
 
