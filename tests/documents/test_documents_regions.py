@@ -13,14 +13,14 @@ from documents.pages import blank
 from sooner.documents import Page, PageDraft, Region
 from sooner.documents.drafters import AllOf
 from sooner.documents.grouping import in_reading_order
-from sooner.documents.regions import LABELS, Box, box, iou, label_of
+from sooner.documents.regions import Box, Label, box, iou, label_of
 from sooner.errors import SoonerError
 
 edges = st.floats(0, 2000, allow_nan=False)
 regions = st.builds(
     Region,
     bbox=st.none() | st.tuples(edges, edges, edges, edges),
-    label=st.sampled_from(LABELS),
+    label=st.sampled_from(list(Label)),
     order=st.integers(0, 99),
     drafts=st.lists(st.text(max_size=20), max_size=3),
     level=st.integers(0, 6),
@@ -47,7 +47,7 @@ def test_boxes_in_thousandths_hold_the_box() -> None:
 
 
 def test_bad_regions_are_refused_in_a_line() -> None:
-    with pytest.raises(SoonerError, match="label 'Blob' is unknown"):
+    with pytest.raises(SoonerError, match="unknown region label 'Blob'"):
         Region(None, "Blob")
     with pytest.raises(SoonerError, match="is no box"):
         Region((1, 2, 3))  # type: ignore[arg-type]

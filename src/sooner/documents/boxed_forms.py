@@ -22,25 +22,7 @@ from typing import Any, Literal
 
 from ..errors import SoonerError
 from .forms import FormAnswer, PageForm, stripped
-from .regions import (
-    CAPTION,
-    FORMULA,
-    LABELS,
-    LIST_ITEM,
-    PAGE_FOOTER,
-    PAGE_HEADER,
-    PICTURE,
-    SECTION_HEADER,
-    TABLE,
-    TEXT,
-    TITLE,
-    Region,
-    Size,
-    around,
-    box,
-    label_of,
-    scaled,
-)
+from .regions import Label, Region, Size, around, box, label_of, scaled
 from .serialise import (
     BULLET,
     DOTS,
@@ -77,7 +59,7 @@ class LayoutJson(PageForm):
             x0, y0, x1, y1 = scaled(region.bbox, across, down)
             cell["bbox"] = [math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)]
         cell["category"] = region.label
-        if text or region.label != PICTURE:
+        if text or region.label != Label.PICTURE:
             cell["text"] = text
         return json.dumps(cell, ensure_ascii=False)
 
@@ -128,13 +110,18 @@ def _of_cell(cell: dict[str, Any]) -> Region:
             place = box(cell["bbox"])
     text = cell.get("text")
     drafts = [text] if isinstance(text, str) and text.strip() else []
-    return Region(place, label_of(str(cell.get("category", TEXT))), drafts=drafts)
+    return Region(place, label_of(str(cell.get("category", Label.TEXT))), drafts=drafts)
 
 
 GROUNDED_NAMES = {
-    **{label: label.lower() for label in LABELS},
-    **{SECTION_HEADER: "sub_title", LIST_ITEM: "text", FORMULA: "equation", PICTURE: "image"},
-    **{PAGE_HEADER: "header", PAGE_FOOTER: "footer"},
+    **{label: label.lower() for label in Label},
+    **{
+        Label.SECTION_HEADER: "sub_title",
+        Label.LIST_ITEM: "text",
+        Label.FORMULA: "equation",
+        Label.PICTURE: "image",
+    },
+    **{Label.PAGE_HEADER: "header", Label.PAGE_FOOTER: "footer"},
 }
 
 OF_A_TABLE = re.compile(r"\s*tab(?:le|\b)|\s*表", re.IGNORECASE)
@@ -168,16 +155,16 @@ class Grounding(PageForm):
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         name, sides = GROUNDED_NAMES[region.label], self.sides(region, size)
-        if region.label == CAPTION:
+        if region.label == Label.CAPTION:
             name = "table_caption" if OF_A_TABLE.match(text) else "image_caption"
             text = text if OF_A_TABLE.match(text) else f"<center>{text} </center>"
         tag = f"<|ref|>{name}<|/ref|><|det|>[{sides or ''}]<|/det|>"
-        return f"{tag}\n" + ("\n" if region.label == TABLE else "") + text
+        return f"{tag}\n" + ("\n" if region.label == Label.TABLE else "") + text
 
     def between(self, region: Region, following: Region) -> str:
-        if region.label == PICTURE:
-            return "" if following.label == CAPTION else "  \n\n"
-        return "\n\n" if region.label == FORMULA else "  \n\n"
+        if region.label == Label.PICTURE:
+            return "" if following.label == Label.CAPTION else "  \n\n"
+        return "\n\n" if region.label == Label.FORMULA else "  \n\n"
 
     def read(self, text: str) -> FormAnswer:
         """Returns elements behind tags; text in front of the first one is an element without a box.
@@ -192,7 +179,12 @@ class Grounding(PageForm):
             region, written = _grounded(name, places, whole)
             is_broken |= whole != content or (not region.bbox and bool(places.strip("[] ")))
             before, at = entries[-1][0], written.find("<table")
-            if region.label == CAPTION and at >= 0 and before.label == TABLE and not before.drafts:
+            if (
+                region.label == Label.CAPTION
+                and at >= 0
+                and before.label == Label.TABLE
+                and not before.drafts
+            ):
                 entries[-1] = (replace(before, drafts=[stripped(written[at:])]), written[at:])
                 region, written = _grounded(name, places, written[:at])
             entries.append((region, written))
@@ -202,26 +194,30 @@ class Grounding(PageForm):
 def _grounded(name: str, places: str, text: str) -> tuple[Region, str]:
     """Returns an element and its text as it stands in the answer."""
     label, draft = label_of(name), stripped(CENTRE.sub("", text))
-    if label == FORMULA:
+    if label == Label.FORMULA:
         draft = bare_formula(draft)
     heading = HEADING.match(draft)
-    if heading is not None and label == TEXT:
-        label = SECTION_HEADER
-    level = len(heading[1]) if heading is not None and label in (TITLE, SECTION_HEADER) else 0
+    if heading is not None and label == Label.TEXT:
+        label = Label.SECTION_HEADER
+    level = (
+        len(heading[1])
+        if heading is not None and label in (Label.TITLE, Label.SECTION_HEADER)
+        else 0
+    )
     boxes = [box(match.groups()) for match in NUMBERS.finditer(places)]
     place = around(boxes) if boxes else None
     return Region(place, label, drafts=[draft] if draft else [], level=level), text.strip()
 
 
 CHANDRA_NAMES = {
-    **{label: label.title() for label in LABELS},
-    **{TITLE: "Section-Header", LIST_ITEM: "List-Group"},
-    **{FORMULA: "Equation-Block", PICTURE: "Image"},
+    **{label: label.title() for label in Label},
+    **{Label.TITLE: "Section-Header", Label.LIST_ITEM: "List-Group"},
+    **{Label.FORMULA: "Equation-Block", Label.PICTURE: "Image"},
 }
 
 CHANDRA_LABELS = {
-    **{name: label for label, name in CHANDRA_NAMES.items() if label != TITLE},
-    **{"Figure": PICTURE, "Diagram": PICTURE, "Table-Of-Contents": TABLE},
+    **{name: label for label, name in CHANDRA_NAMES.items() if label != Label.TITLE},
+    **{"Figure": Label.PICTURE, "Diagram": Label.PICTURE, "Table-Of-Contents": Label.TABLE},
 }
 
 BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
@@ -250,7 +246,7 @@ class Chandra(PageForm):
         self.frame, self.boxes = (side, side), boxes
 
     def text_of(self, region: Region, draft: str) -> str:
-        if region.label == PICTURE:
+        if region.label == Label.PICTURE:
             return f'<img alt="{html.escape(reflowed(draft))}"/>'
         highest = replace(region, level=min(region.level, 5))
         return html_element(highest, draft, MATH, ordered=True)
@@ -285,17 +281,17 @@ class Chandra(PageForm):
 
 def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
     """Returns a block and its text as it stands in the answer."""
-    label, place, level = CHANDRA_LABELS.get(block.get("label", ""), TEXT), None, 0
+    label, place, level = CHANDRA_LABELS.get(block.get("label", ""), Label.TEXT), None, 0
     with suppress(SoonerError):
         place = box(re.sub(r"[\[\],]", " ", block.get("bbox", "")).split())
     text = inner.strip()
-    if label != TABLE or "<table" not in inner.lower():
+    if label != Label.TABLE or "<table" not in inner.lower():
         text = _plain(inner)
     heading = re.search(r"<h([1-6])\b", inner, re.IGNORECASE)
-    if heading and label == SECTION_HEADER:
+    if heading and label == Label.SECTION_HEADER:
         level = int(heading[1])
-        label = TITLE if level == 1 else label
-    if label == FORMULA:
+        label = Label.TITLE if level == 1 else label
+    if label == Label.FORMULA:
         text = bare_formula(text)
     return Region(place, label, 0, [text] if text else [], level), inner.strip()
 
@@ -350,16 +346,16 @@ class _Words(HTMLParser):
         self.text += data if self.is_code or self.math else re.sub(r"\s+", " ", data)
 
 
-DOCTAGS = {label: label.lower().replace("-", "_") for label in LABELS} | {TABLE: "otsl"}
+DOCTAGS = {label: label.lower().replace("-", "_") for label in Label} | {Label.TABLE: "otsl"}
 
 HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
 
 DOCTAG_LABELS = {
     **{tag: label for label, tag in DOCTAGS.items()},
-    **{f"{HEADING_TAG}{level}": SECTION_HEADER for level in range(HEADING_LEVELS + 1)},
-    **dict.fromkeys(("code", "paragraph", "reference", "handwritten_text"), TEXT),
-    **dict.fromkeys(("checkbox_selected", "checkbox_unselected"), TEXT),
-    **{"table": TABLE, "document_index": TABLE, "chart": PICTURE},
+    **{f"{HEADING_TAG}{level}": Label.SECTION_HEADER for level in range(HEADING_LEVELS + 1)},
+    **dict.fromkeys(("code", "paragraph", "reference", "handwritten_text"), Label.TEXT),
+    **dict.fromkeys(("checkbox_selected", "checkbox_unselected"), Label.TEXT),
+    **{"table": Label.TABLE, "document_index": Label.TABLE, "chart": Label.PICTURE},
 }
 
 AROUND = (
@@ -410,11 +406,11 @@ class DocTags(PageForm):
         """Returns a draft in its tag; a list with several items becomes as many elements."""
         tag, sides = DOCTAGS[region.label], self.sides(region, size)
         place = "".join(f"<loc_{min(side, self.frame[0] - 1)}>" for side in sides)
-        if region.label == SECTION_HEADER:
+        if region.label == Label.SECTION_HEADER:
             tag = f"{HEADING_TAG}{min(max((region.level or 2) - 1, 1), HEADING_LEVELS)}"
-        elif region.label == TEXT and text.lstrip().startswith(FENCE):
+        elif region.label == Label.TEXT and text.lstrip().startswith(FENCE):
             tag = "code"
-        elif region.label == PICTURE and text.strip():
+        elif region.label == Label.PICTURE and text.strip():
             tag = "chart"
         return "\n".join(f"<{tag}>{place}{part}</{tag}>" for part in _parts(region, text))
 
@@ -471,28 +467,30 @@ class DocTags(PageForm):
 def _parts(region: Region, text: str) -> list[str]:
     """Returns the text as it stands in the tag; of several items, of each."""
     label = region.label
-    if label == PICTURE:
+    if label == Label.PICTURE:
         return [to_otsl(read_table(text)) if text.strip() else ""]
     parts = [text]
-    if label == TABLE:
+    if label == Label.TABLE:
         table = read_table(text)
         parts = [to_otsl(table, "ched")] if table else []
-    elif label == FORMULA:
+    elif label == Label.FORMULA:
         parts = [bare_formula(text)]
-    elif label == LIST_ITEM:
+    elif label == Label.LIST_ITEM:
         marks = [(item, BULLET.match(item) or NUMBER.match(item)) for item in item_texts(text)]
         parts = [reflowed(item[mark.end() :] if mark else item) for item, mark in marks]
-    elif label == TEXT and text.lstrip().startswith(FENCE):
+    elif label == Label.TEXT and text.lstrip().startswith(FENCE):
         lines = text.strip().splitlines()
         parts = ["<_unknown_>" + "\n".join(lines[1 : -1 if lines[-1].strip() == FENCE else None])]
     else:
-        parts = [reflowed(text.lstrip("# ") if label in (TITLE, SECTION_HEADER) else text)]
+        parts = [
+            reflowed(text.lstrip("# ") if label in (Label.TITLE, Label.SECTION_HEADER) else text)
+        ]
     return [part for part in parts if part]
 
 
 def _list_of(region: Region) -> str:
     """Returns the list that a region's items stand in; empty for none."""
-    if region.label != LIST_ITEM:
+    if region.label != Label.LIST_ITEM:
         return ""
     is_numbered = bool(region.drafts) and NUMBER.match(region.drafts[0].strip()) is not None
     return "ordered_list" if is_numbered else "unordered_list"
@@ -523,11 +521,11 @@ class _Element:
     def region(self) -> Region:
         """Returns the element, with the box around all its places: what goes on elsewhere has
         several."""
-        text, label, place = self.content, DOCTAG_LABELS.get(self.tag, TEXT), None
-        draft, level = text, 1 if label == TITLE else 0
+        text, label, place = self.content, DOCTAG_LABELS.get(self.tag, Label.TEXT), None
+        draft, level = text, 1 if label == Label.TITLE else 0
         if self.tag.startswith(HEADING_TAG):
             level = int(self.tag.removeprefix(HEADING_TAG)) + 1
-        elif label in (TABLE, PICTURE):
+        elif label in (Label.TABLE, Label.PICTURE):
             is_table = is_otsl(text)
             draft = to_html(read_table(text)) if is_table else stripped(CLASS.sub("", text))
         elif self.tag == "code":
@@ -535,7 +533,7 @@ class _Element:
             language = name[1].lower().removeprefix("unknown") if name else ""
             code = text[name.end() if name else 0 :].strip("\n")
             draft = f"{FENCE}{language}\n{code}\n{FENCE}"
-        elif label == LIST_ITEM and text and not (BULLET.match(text) or NUMBER.match(text)):
+        elif label == Label.LIST_ITEM and text and not (BULLET.match(text) or NUMBER.match(text)):
             draft = f"{next(self.marks)} {text}"
         places = [int(number) for number in PLACE.findall(self.text)]
         if places and len(places) % 4 == 0 and (text or self.tag not in ("", "list_item")):

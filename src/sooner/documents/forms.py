@@ -8,18 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .regions import (
-    FORMULA,
-    FURNITURE,
-    LIST_ITEM,
-    PICTURE,
-    TABLE,
-    Region,
-    Size,
-    clipped,
-    numbered,
-    scaled,
-)
+from .regions import FURNITURE, Label, Region, Size, clipped, numbered, scaled
 from .serialise import MARKDOWN, Style, bare_formula, written
 from .tables import is_otsl, read_table, to_html
 
@@ -82,7 +71,7 @@ class PageForm:
         """
         if region.label in FURNITURE and self.style is not None and not self.style.furniture:
             return []
-        is_picture = region.label == PICTURE
+        is_picture = region.label == Label.PICTURE
         drafts = region.drafts or [""] * (self.has_boxes and is_picture)
         texts = dict.fromkeys(self.text_of(region, draft) for draft in drafts)
         elements = (self.element(region, text, size, seen) for text in texts if text or is_picture)
@@ -151,13 +140,13 @@ class Blocks(PageForm):
         self.is_special = style.tables == "otsl"
 
     def between(self, region: Region, following: Region) -> str:
-        return "\n" if region.label == following.label == LIST_ITEM else "\n\n"
+        return "\n" if region.label == following.label == Label.LIST_ITEM else "\n\n"
 
     def draft(self, text: str, label: str) -> str:
         text = super().draft(text, label)
-        if label == TABLE and is_otsl(text):
+        if label == Label.TABLE and is_otsl(text):
             return to_html(read_table(text))
-        return bare_formula(text) if label == FORMULA else text
+        return bare_formula(text) if label == Label.FORMULA else text
 
 
 MATTER = re.compile(r"\s*---[ \t]*\n(?P<matter>(?:[ \t]*[\w-]+[ \t]*:[^\n]*\n)*?)---[ \t]*(?:\n|$)")
@@ -176,7 +165,7 @@ class FrontMatter(Blocks):
     is_plain = False
 
     def start(self, first: Region) -> str:
-        is_table = first.label == TABLE
+        is_table = first.label == Label.TABLE
         return (
             f"---\nprimary_language: en\nis_rotation_valid: True\n"
             f"rotation_correction: 0\nis_table: {is_table}\nis_diagram: False\n---\n"

@@ -12,18 +12,8 @@ from statistics import median_low
 from .page import Line
 from .pdf_text import CODE_BLANK
 from .regions import (
-    CAPTION,
-    FOOTNOTE,
-    FORMULA,
-    LIST_ITEM,
-    PAGE_FOOTER,
-    PAGE_HEADER,
-    PICTURE,
-    SECTION_HEADER,
-    TABLE,
-    TEXT,
-    TITLE,
     Box,
+    Label,
     Region,
     Size,
     area,
@@ -159,7 +149,7 @@ def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:
     return spans
 
 
-RANKS = {PAGE_HEADER: 0, PAGE_FOOTER: 2}
+RANKS = {Label.PAGE_HEADER: 0, Label.PAGE_FOOTER: 2}
 
 SLACK = 0.15
 """Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
@@ -317,9 +307,9 @@ def _nested(regions: list[Region], size: float) -> list[Region]:
     nested: list[Region] = []
     for region in regions:
         box, before = region.bbox, nested[-1].bbox if nested else None
-        if region.label != LIST_ITEM or box is None or before is None or box[1] < before[1]:
+        if region.label != Label.LIST_ITEM or box is None or before is None or box[1] < before[1]:
             edges = []
-        if region.label == LIST_ITEM and box is not None:
+        if region.label == Label.LIST_ITEM and box is not None:
             while edges and box[0] < edges[-1] - SET_IN * size:
                 edges.pop()
             if not edges or box[0] > edges[-1] + SET_IN * size:
@@ -351,20 +341,20 @@ def _assigned(
         ]
         share, _, place = max(shares, default=(0.0, 0.0, -1))
         is_inside = share >= INSIDE * max(area(line.bbox), 1.0)
-        (inside[place] if is_inside and layout[place].label != PICTURE else rest).append(line)
+        (inside[place] if is_inside and layout[place].label != Label.PICTURE else rest).append(line)
     return inside, rest
 
 
 def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float) -> list[Region]:
-    if area.label == PICTURE:
-        return [Region(area.bbox, PICTURE)]
+    if area.label == Label.PICTURE:
+        return [Region(area.bbox, Label.PICTURE)]
     if not lines:
         return []
     rows = rows_of(lines)
     is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
-    if area.label == TABLE or (area.label == FORMULA and is_grid):
+    if area.label == Label.TABLE or (area.label == Label.FORMULA and is_grid):
         return [_table(lines, area.bbox)]
-    if area.label == TEXT:
+    if area.label == Label.TEXT:
         return _arranged(lines, body, same_size)
     return [_region([line for row in rows for line in row], area.label)]
 
@@ -384,14 +374,14 @@ def _of_block(block: Block, body: float, page: Size | None) -> Region:
         pass
     elif _is_heading(block, body, HEADING_SIZE):
         is_title = page and top < page[1] / 2 and _is_heading(block, body, TITLE_SIZE)
-        label = TITLE if is_title else SECTION_HEADER
+        label = Label.TITLE if is_title else Label.SECTION_HEADER
     elif is_item(block[0].text):
-        label = LIST_ITEM
+        label = Label.LIST_ITEM
     elif page is not None and _words(block) <= FOOTER_WORDS and top > (1 - EDGE) * page[1]:
-        label = PAGE_FOOTER
+        label = Label.PAGE_FOOTER
     elif page is not None and _is_bold_heading(block, body):
-        label, level = SECTION_HEADER, BOLD_LEVEL
-    return replace(_region(block, label or TEXT), level=level)
+        label, level = Label.SECTION_HEADER, BOLD_LEVEL
+    return replace(_region(block, label or Label.TEXT), level=level)
 
 
 def _aside(block: Block, body: float, size: Size) -> str:
@@ -399,15 +389,15 @@ def _aside(block: Block, body: float, size: Size) -> str:
     top, bottom = around(line.bbox for line in block)[1::2]
     is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(block[0].text) is not None
     if CAPTIONED.match(block[0].text):
-        return CAPTION
+        return Label.CAPTION
     if NOTE.match(block[0].text) and max(line.size for line in block) < body:
-        return FOOTNOTE
+        return Label.FOOTNOTE
     if is_number and top > (1 - NUMBER_EDGE) * size[1]:
-        return PAGE_FOOTER
+        return Label.PAGE_FOOTER
     is_head = bottom < EDGE * size[1] and len(block) == 1
     if is_head and not _is_heading(block, body, TITLE_SIZE):
-        return PAGE_HEADER
-    return PAGE_HEADER if is_number and top < NUMBER_EDGE * size[1] else ""
+        return Label.PAGE_HEADER
+    return Label.PAGE_HEADER if is_number and top < NUMBER_EDGE * size[1] else ""
 
 
 def _words(lines: Sequence[Line]) -> int:
@@ -470,7 +460,7 @@ def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
 
 def _table(lines: Sequence[Line], frame: Box | None = None) -> Region:
     boxes = [line.bbox for line in lines] + ([] if frame is None else [frame])
-    return Region(around(boxes), TABLE, 0, [table_text(lines)])
+    return Region(around(boxes), Label.TABLE, 0, [table_text(lines)])
 
 
 def _region(lines: Sequence[Line], label: str) -> Region:
@@ -516,7 +506,7 @@ def _code_region(lines: Sequence[Line]) -> Region:
         bottom = max(line.bbox[3] for line in row)
         text.append(_typed(row, box[0], CODE_BLANK * size))
     draft = "\n".join([FENCE, *text, FENCE])
-    return Region(box, TEXT, 0, [draft], confidence=min(line.confidence for line in lines))
+    return Region(box, Label.TEXT, 0, [draft], confidence=min(line.confidence for line in lines))
 
 
 def _typed(row: Sequence[Line], left: float, blank: float) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
-from ..errors import SoonerError
+from ..errors import SoonerError, unknown
 
 Box = tuple[float, float, float, float]
 
@@ -115,41 +116,47 @@ def quarter_turned(a: Box, turn: int, size: Size) -> Box:
     return x0, y0, x1, y1
 
 
-CAPTION, FOOTNOTE, FORMULA, LIST_ITEM = "Caption", "Footnote", "Formula", "List-item"
+class Label(StrEnum):
+    """What a region is: the categories of DocLayNet."""
 
-PAGE_FOOTER, PAGE_HEADER, PICTURE = "Page-footer", "Page-header", "Picture"
+    CAPTION = "Caption"
+    FOOTNOTE = "Footnote"
+    FORMULA = "Formula"
+    LIST_ITEM = "List-item"
+    PAGE_FOOTER = "Page-footer"
+    PAGE_HEADER = "Page-header"
+    PICTURE = "Picture"
+    SECTION_HEADER = "Section-header"
+    TABLE = "Table"
+    TEXT = "Text"
+    TITLE = "Title"
 
-SECTION_HEADER, TABLE, TEXT, TITLE = "Section-header", "Table", "Text", "Title"
 
-LABELS = (
-    *(CAPTION, FOOTNOTE, FORMULA, LIST_ITEM, PAGE_FOOTER, PAGE_HEADER, PICTURE, SECTION_HEADER),
-    *(TABLE, TEXT, TITLE),
-)
+CAPTION, FOOTNOTE, FORMULA, LIST_ITEM, PAGE_FOOTER, PAGE_HEADER, *_REST = Label
+PICTURE, SECTION_HEADER, TABLE, TEXT, TITLE = _REST
 
-FURNITURE = (PAGE_HEADER, PAGE_FOOTER)
+FURNITURE = (Label.PAGE_HEADER, Label.PAGE_FOOTER)
 """Repeated from page to page, no part of the text."""
 
 _SYNONYMS = {
-    TITLE: "title doc_title",
-    SECTION_HEADER: "section_header heading sub_title paragraph_title",
-    LIST_ITEM: "list_item list",
-    CAPTION: "caption figure_caption table_caption image_caption",
-    FOOTNOTE: "footnote page_footnote",
-    FORMULA: "formula equation interline_equation",
-    TABLE: "table document_index",
-    PICTURE: "picture figure image chart",
-    PAGE_HEADER: "page_header header",
-    PAGE_FOOTER: "page_footer footer page_number",
+    Label.TITLE: "title doc_title",
+    Label.SECTION_HEADER: "section_header heading sub_title paragraph_title",
+    Label.LIST_ITEM: "list_item list",
+    Label.CAPTION: "caption figure_caption table_caption image_caption",
+    Label.FOOTNOTE: "footnote page_footnote",
+    Label.FORMULA: "formula equation interline_equation",
+    Label.TABLE: "table document_index",
+    Label.PICTURE: "picture figure image chart",
+    Label.PAGE_HEADER: "page_header header",
+    Label.PAGE_FOOTER: "page_footer footer page_number",
 }
 
 _KNOWN = {name: label for label, names in _SYNONYMS.items() for name in names.split()}
 
 
-def label_of(name: str) -> str:
+def label_of(name: str) -> Label:
     """Returns the category that another tool calls `name`; unknown ones are text."""
-    if name in LABELS:
-        return name
-    return _KNOWN.get(name.strip().lower().replace("-", "_").replace(" ", "_"), TEXT)
+    return _KNOWN.get(name.strip().lower().replace("-", "_").replace(" ", "_"), Label.TEXT)
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class Region:
 
     Attributes:
         bbox: in pixels of the page's picture; `None` if nobody knows where the text is.
-        label: one of `labels.LABELS`.
+        label: what it is; a name of `Label` will do.
         order: place in reading order, from 0.
         drafts: texts, the best first. None if the region has no text, such as a picture.
         level: of a heading, 1 for the highest; of an item of a list within lists, from 2; 0 for
@@ -170,15 +177,17 @@ class Region:
     """
 
     bbox: Box | None
-    label: str = TEXT
+    label: str = Label.TEXT
     order: int = 0
     drafts: list[str] = field(default_factory=list)
     level: int = 0
     confidence: float | None = None
 
     def __post_init__(self) -> None:
-        if self.label not in LABELS:
-            raise SoonerError(f"region label '{self.label}' is unknown; known: {', '.join(LABELS)}")
+        try:
+            object.__setattr__(self, "label", Label(self.label))
+        except ValueError:
+            raise unknown("region label", self.label, Label) from None
         if self.bbox is not None:
             object.__setattr__(self, "bbox", box(self.bbox))
 
@@ -203,7 +212,7 @@ class Region:
         drafts = data.get("drafts", [])
         if not isinstance(drafts, list) or not all(isinstance(draft, str) for draft in drafts):
             raise SoonerError("a region's drafts must be a list of texts")
-        return cls(**{"bbox": None, **data, "label": label_of(str(data.get("label", TEXT)))})
+        return cls(**{"bbox": None, **data, "label": label_of(str(data.get("label", Label.TEXT)))})
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..checks import check_choice
-from .regions import (
-    CAPTION,
-    FOOTNOTE,
-    FORMULA,
-    FURNITURE,
-    LIST_ITEM,
-    PAGE_HEADER,
-    SECTION_HEADER,
-    TABLE,
-    TEXT,
-    TITLE,
-    PageDraft,
-    Region,
-)
+from .regions import FURNITURE, Label, PageDraft, Region
 from .tables import read_table, to_html, to_markdown_table, to_otsl, to_pipes
 
 LINE_END = re.compile(r"[ \t]*\n[ \t]*")
@@ -160,17 +147,17 @@ DOTS = Style(tables="html", formulas="dollars")
 
 def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
     """One draft of a region as a target would write it; empty for a picture."""
-    if region.label == TABLE:
+    if region.label == Label.TABLE:
         table = read_table(draft)
         return TABLES[style.tables](table) if table else ""
-    if region.label == FORMULA:
+    if region.label == Label.FORMULA:
         formula = bare_formula(draft)
         return FORMULAS[style.formulas].format(formula) if formula else ""
-    if region.label == LIST_ITEM:
+    if region.label == Label.LIST_ITEM:
         indent = NESTED * (region.level - 1)
         return "\n".join(indent + line for line in items(draft).split("\n"))
-    if region.label in (TITLE, SECTION_HEADER) and style.headings:
-        return heading(draft, region.level or (1 if region.label == TITLE else 2))
+    if region.label in (Label.TITLE, Label.SECTION_HEADER) and style.headings:
+        return heading(draft, region.level or (1 if region.label == Label.TITLE else 2))
     return reflowed(draft)
 
 
@@ -204,7 +191,7 @@ def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
     before = None
     for region, group in blocks:
         if group:
-            together = before == region.label == LIST_ITEM
+            together = before == region.label == Label.LIST_ITEM
             text += ("\n" if together else "\n\n" if text else "") + group[0]
             before = region.label
     return text + "\n" if text else ""
@@ -218,7 +205,7 @@ def page_html(regions: Sequence[Region]) -> str:
     for region in regions:
         element = html_element(region, region.drafts[0]) if region.drafts else ""
         if region.label in FURNITURE:
-            tag = "header" if region.label == PAGE_HEADER else "footer"
+            tag = "header" if region.label == Label.PAGE_HEADER else "footer"
             element = element.replace("<p>", f"<{tag}>").replace("</p>", f"</{tag}>")
         page += RAISED.sub(r"<\1>", element) + "\n" * bool(element)
     return page
@@ -235,25 +222,25 @@ def html_element(
         formula: how LaTeX is written.
         ordered: write numbered items without their numbers, in an ordered list.
     """
-    if region.label == TABLE:
+    if region.label == Label.TABLE:
         table = read_table(text)
         return to_html(table) if table else ""
-    if region.label == FORMULA:
+    if region.label == Label.FORMULA:
         latex = bare_formula(text)
         return formula.format(_quoted(latex)) if latex else ""
-    if region.label == LIST_ITEM:
+    if region.label == Label.LIST_ITEM:
         lines = items(text).splitlines()
         is_ordered = ordered and bool(lines) and all(ORDERED.match(line) for line in lines)
         texts = (ORDERED.sub("", line, 1) if is_ordered else line for line in lines)
         listed = "".join(f"<li>{_quoted(line.removeprefix('- '))}</li>" for line in texts)
         tag = "ol" if is_ordered else "ul"
         return f"<{tag}>{listed}</{tag}>" if listed else ""
-    if region.label == TEXT and text.strip().startswith(FENCE) and text.count(FENCE) == 2:
+    if region.label == Label.TEXT and text.strip().startswith(FENCE) and text.count(FENCE) == 2:
         code = text.strip().removesuffix(FENCE).partition("\n")[2].strip("\n")
         return f"<pre><code>{_quoted(code)}</code></pre>"
     tag = "p"
-    if region.label in (TITLE, SECTION_HEADER):
-        tag = f"h{min(region.level or (1 if region.label == TITLE else 2), 6)}"
+    if region.label in (Label.TITLE, Label.SECTION_HEADER):
+        tag = f"h{min(region.level or (1 if region.label == Label.TITLE else 2), 6)}"
         text = text.lstrip("# ")
     paragraphs = reflowed(text).split("\n\n")
     return "".join(f"<{tag}>{_quoted(part)}</{tag}>" for part in paragraphs if part)
@@ -263,7 +250,7 @@ def _quoted(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-PROSE = (TEXT, CAPTION, FOOTNOTE, *FURNITURE)
+PROSE = (Label.TEXT, Label.CAPTION, Label.FOOTNOTE, *FURNITURE)
 """Labels of regions whose text has no marks of its own."""
 
 BLOCK_MARK = re.compile(

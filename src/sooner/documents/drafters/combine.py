@@ -10,7 +10,7 @@ import numpy as np
 
 from ..grouping import in_reading_order
 from ..page import BLANK, Page, PageDrafter
-from ..regions import PICTURE, PageDraft, Region, area, iou, resized
+from ..regions import Label, PageDraft, Region, area, iou, resized
 
 MIN_PICTURE = 0.05
 """Share of the page that a picture takes in which there may be text that matters."""
@@ -114,7 +114,7 @@ def large_pictures(page: Page, draft: PageDraft) -> list[int]:
     return [
         place
         for place, region in enumerate(draft.regions)
-        if region.label == PICTURE and not region.drafts
+        if region.label == Label.PICTURE and not region.drafts
         if region.bbox and area(region.bbox) >= minimum
     ]
 

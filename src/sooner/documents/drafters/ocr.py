@@ -23,8 +23,8 @@ from ...errors import SoonerError, unknown
 from ..grouping import regions_of
 from ..page import BLANK, Line, Page, Picture
 from ..regions import (
-    FORMULA,
     Box,
+    Label,
     PageDraft,
     Region,
     Size,
@@ -213,7 +213,7 @@ class OCR:
         done = [f"turned by {turn} degrees"] if turn else []
         done += [f"straightened by {abs(skew):.1f} degrees"] if skew else []
         notes = [f"{' and '.join(done)} to be read"] if done else []
-        notes += [AS_TEXT] if any(region.label == FORMULA for region in regions) else []
+        notes += [AS_TEXT] if any(region.label == Label.FORMULA for region in regions) else []
         reason = "; ".join(notes) if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 

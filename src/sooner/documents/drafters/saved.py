@@ -15,22 +15,7 @@ from ...errors import SoonerError, error_line
 from ..grouping import is_item
 from ..inputs import natural
 from ..page import Page
-from ..regions import (
-    FORMULA,
-    LIST_ITEM,
-    PICTURE,
-    SECTION_HEADER,
-    TABLE,
-    TEXT,
-    TITLE,
-    PageDraft,
-    Region,
-    box,
-    clipped,
-    label_of,
-    numbered,
-    resized,
-)
+from ..regions import Label, PageDraft, Region, box, clipped, label_of, numbered, resized
 from ..serialise import FENCE
 from ..tables import Cell, Table, to_html
 
@@ -133,21 +118,21 @@ def _parts(block: str) -> Iterator[Region]:
         block = block.partition("\n")[2]
         level = len(match[1])
         title = match[2].strip().rstrip("#").strip()
-        yield Region(None, TITLE if level == 1 else SECTION_HEADER, 0, [title], level)
+        yield Region(None, Label.TITLE if level == 1 else Label.SECTION_HEADER, 0, [title], level)
     text = IMAGE.sub("", block).strip()
     if text:
         yield Region(None, _label(text), 0, [text])
     elif block.strip():
-        yield Region(None, PICTURE)
+        yield Region(None, Label.PICTURE)
 
 
 def _label(text: str) -> str:
     lines = text.splitlines()
     if "<table" in text.lower() or (len(lines) > 1 and all("|" in line for line in lines)):
-        return TABLE
+        return Label.TABLE
     if text.startswith(("$$", "\\[", "\\begin{")):
-        return FORMULA
-    return LIST_ITEM if is_item(text) else TEXT
+        return Label.FORMULA
+    return Label.LIST_ITEM if is_item(text) else Label.TEXT
 
 
 class SavedJson(SavedFiles):
@@ -218,23 +203,23 @@ def _docling_regions(document: Any, page: Page) -> tuple[list[Region], tuple[flo
 def _docling_parts(item: Any, number: int, height: float) -> Iterator[Region]:
     """Yields an item's part on a page; one that goes over several has a share on each."""
     label = label_of(item.label.value)
-    level = {TITLE: 1, SECTION_HEADER: getattr(item, "level", 0) + 1}.get(label, 0)
+    level = {Label.TITLE: 1, Label.SECTION_HEADER: getattr(item, "level", 0) + 1}.get(label, 0)
     for place in item.prov:
         if place.page_no == number:
             start, end = place.charspan
             share = slice(start, end) if len(item.prov) > 1 and end > start else slice(None)
             bbox = box(place.bbox.to_top_left_origin(height).as_tuple())
             text = _docling_text(item, label, share)
-            yield Region(bbox, label, 0, [text] if text and label != PICTURE else [], level)
+            yield Region(bbox, label, 0, [text] if text and label != Label.PICTURE else [], level)
 
 
 def _docling_text(item: Any, label: str, share: slice) -> str:
-    if label == TABLE:
+    if label == Label.TABLE:
         rows: Table = [[] for _ in range(item.data.num_rows)]
         for cell in sorted(item.data.table_cells, key=lambda cell: cell.start_col_offset_idx):
             rows[cell.start_row_offset_idx].append(Cell(cell.text, cell.row_span, cell.col_span))
         return to_html(rows)
     text: str = (getattr(item, "text", "") or getattr(item, "orig", ""))[share].strip()
-    if label == LIST_ITEM and text:
+    if label == Label.LIST_ITEM and text:
         return f"{item.marker.strip() if item.enumerated else '-'} {text}"
     return f"{FENCE}\n{text}\n{FENCE}" if item.label.value == "code" and text else text

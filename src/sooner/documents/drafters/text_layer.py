@@ -7,17 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..grouping import regions_of, rows_of
 from ..page import BLANK, Line, Page, PageText
-from ..regions import (
-    PAGE_FOOTER,
-    PICTURE,
-    TABLE,
-    Box,
-    PageDraft,
-    Region,
-    around,
-    cell_of,
-    numbered,
-)
+from ..regions import Box, Label, PageDraft, Region, around, cell_of, numbered
 from ..tables import Cell, Table, to_html
 
 MIN_CELLS, MAX_WORDS = 3, 150
@@ -43,11 +33,11 @@ class TextLayer:
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         upright = [line for line in text.lines if not line.angle]
         tables, lines = drawn_tables(upright, text.tables)
-        tables += [Region(box, PICTURE) for box in text.illustrations]
+        tables += [Region(box, Label.PICTURE) for box in text.illustrations]
         regions = regions_of(lines, page.size, (), SAME_SIZE, tables)
         # Stamps in the margin, watermarks, names of axes.
         regions += [
-            Region(line.bbox, PAGE_FOOTER, 0, [line.text], confidence=line.confidence)
+            Region(line.bbox, Label.PAGE_FOOTER, 0, [line.text], confidence=line.confidence)
             for line in text.lines
             if line.angle
         ]
@@ -74,7 +64,7 @@ def drawn_tables(
             (outside if number is None else inside[number]).append(line)
         if _is_table(cells, inside):
             text = to_html(_table(cells, inside))
-            regions.append(Region(around(cells), TABLE, 0, [text], confidence=1.0))
+            regions.append(Region(around(cells), Label.TABLE, 0, [text], confidence=1.0))
             rest = outside
     return regions, rest
 

@@ -80,7 +80,7 @@ class ParsedRegion:
 
     Attributes:
         order: place in reading order, from 0.
-        label: one of `sooner.documents.regions.LABELS`.
+        label: one of `sooner.documents.regions.Label`.
         text: in the target's own form.
         bbox: in pixels of the page's picture; `None` if nobody said where the text is.
         bbox_1000: the same in thousandths of the page's width and height.
