@@ -17,8 +17,7 @@ from sooner.tasks.train_draft.blocks import (
     denoise_blocks,
     drafter_config,
 )
-from sooner.tasks.train_draft.dataset import DataSet
-from sooner.tasks.train_draft.recording import record
+from sooner.tasks.train_draft.recording import DataSet, record
 from sooner.tasks.train_draft.settings import BlockTraining, make_recipe
 from sooner.tasks.train_draft.training import train
 
@@ -39,7 +38,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
 def test_a_block_sees_nothing_after_its_anchor(recording: DataSet) -> None:
     """Changed states and tokens from the anchor on change no marginal."""
     model, adapter = tiny.block_drafter("llama", 5), adapt(tiny.model("llama"))
-    batch = BlockTask(model, adapter, replace(RECIPE, anchors=1)).batch([recording[0]], 0, 2)
+    batch = BlockTask(model, adapter, replace(RECIPE, anchors=1)).batch([recording[0]], 2)
     width = model.fc.in_features
     batch.states.resize_(1, batch.states.shape[1], width).normal_()
     anchor = int(batch.anchors[0, 0])

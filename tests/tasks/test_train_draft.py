@@ -18,10 +18,9 @@ from sooner.cli.main import app
 from sooner.methods.eagle.method import HeadRunner
 from sooner.methods.trained import load_for
 from sooner.models import adapt
-from sooner.tasks.train_draft.dataset import DataSet, TrainingSample
 from sooner.tasks.train_draft.heads import HeadTask, unroll
-from sooner.tasks.train_draft.recording import read_questions, record
-from sooner.tasks.train_draft.settings import HeadTraining
+from sooner.tasks.train_draft.recording import DataSet, TrainingSample, read_questions, record
+from sooner.tasks.train_draft.settings import HeadTraining, make_recipe
 from sooner.tasks.train_draft.training import train
 
 NEW = 7
@@ -121,7 +120,7 @@ def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> N
     data, head = recording(tmp_path, "qwen2", 1), tiny.head("qwen2")
     adapter = adapt(tiny.model("qwen2"))
     samples = list(data)
-    batch = HeadTask(head, adapter, SHORT).batch(samples, SHORT.steps, 0)
+    batch = HeadTask(head, adapter, SHORT).batch(samples, SHORT.steps)
     with torch.no_grad():
         steps = list(unroll(head, batch, 3))
         for row, sample in enumerate(samples):
@@ -154,7 +153,7 @@ def test_the_loss_is_that_of_the_paper(tmp_path: Path) -> None:
     task = HeadTask(head, adapter, settings)
     far, unlike, places = 0.0, 0.0, 0
     with torch.no_grad():
-        got = task(task.batch(list(data), settings.steps, 0))
+        got = task(task.batch(list(data), settings.steps))
         for sample in data:
             embeds, states = adapter.embed_tokens(sample.tokens[1:-1]), sample.states.float()
             made = run_head(head, embeds[None], states[None, :-1])[0]
@@ -205,7 +204,7 @@ def test_training_teaches_the_output_of_the_target_and_leaves_it_alone(tmp_path:
         steps=80, warmup=4, batch=8, lr=4e-3, noise=0.0, token_weight=1.0, holdout=0.1
     )
     head = train(
-        model, [data], tmp_path, settings, progress=False,
+        model, data, tmp_path, settings, progress=False,
         on_step=lambda entry: losses.append(entry["states"]),
     )  # fmt: skip
     assert losses[-1] < 0.3 * losses[0]
@@ -257,7 +256,7 @@ def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
 )
 def test_settings_out_of_range_are_refused(values: dict[str, Any], error: str) -> None:
     with pytest.raises(sooner.SoonerError, match=error):
-        HeadTraining.of(values)
+        make_recipe("eagle", values)
 
 
 # --- the command line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from published_heads import PublishedEagle3, write_eagle3
 from sooner.methods.eagle.eagle3 import Eagle3Head
 from sooner.methods.trained import load_for
 from sooner.models import adapt
-from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.heads import HeadTask, unroll
-from sooner.tasks.train_draft.recording import record
+from sooner.tasks.train_draft.recording import DataSet, record
 from sooner.tasks.train_draft.settings import HeadTraining
 from sooner.tasks.train_draft.training import train
 
@@ -48,7 +48,7 @@ def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_pa
     reference, adapter = PublishedEagle3(tmp_path), adapt(model)
     samples = [data[0], data[4]]
     with torch.no_grad():
-        batch = HeadTask(head, adapter, SHORT).batch(samples, SHORT.steps, 0)
+        batch = HeadTask(head, adapter, SHORT).batch(samples, SHORT.steps)
         steps = [estimate for estimate, _ in unroll(head, batch, 3)]
         for row in range(2):
             base = reference.start(batch.states[row, :, 48:])
@@ -108,7 +108,7 @@ def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -
 )
 def test_recipes_out_of_range_are_refused(options: dict[str, Any], error: str) -> None:
     with pytest.raises(sooner.SoonerError, match=error):
-        HeadTraining.of({**SHORT.as_dict(), **options})
+        HeadTraining(**{**asdict(SHORT), **options})
 
 
 def test_a_recording_of_other_states_is_refused(data: DataSet, tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_recording_of_other_states_is_refused(data: DataSet, tmp_path: Path) -
     plain = HeadTraining(steps=12, warmup=3, batch=4)
     with pytest.raises(sooner.SoonerError, match=r"keeps hidden_states \(3, 0, 1, 2\)"):
         train(model, data, tmp_path, plain, progress=False)
-    other = HeadTraining.of({**SHORT.as_dict(), "layers": (1, 1, 2)})
+    other = HeadTraining(**{**asdict(SHORT), "layers": (1, 1, 2)})
     with pytest.raises(sooner.SoonerError, match=r"learns from \(3, 1, 1, 2\)"):
         train(model, data, tmp_path, other, progress=False)
     with pytest.raises(sooner.SoonerError, match="layers is not set, and the target has 3"):
-        HeadTraining.of({**SHORT.as_dict(), "layers": None}).recorded_layers(3)
+        HeadTraining(**{**asdict(SHORT), "layers": None}).recorded_layers(3)

@@ -9,8 +9,7 @@ from safetensors.torch import load_file
 
 import tiny
 from sooner.methods.eagle.mtp import MtpHead
-from sooner.tasks.train_draft.dataset import DataSet
-from sooner.tasks.train_draft.recording import record
+from sooner.tasks.train_draft.recording import DataSet, record
 from sooner.tasks.train_draft.settings import HeadTraining
 from tasks.test_train_eagle3 import train_and_read
 

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
 from ...methods.dflash.model import DFlashConfig, DFlashModel
-from .dataset import Place, TrainingSample
+from .recording import TrainingSample
 from .settings import BlockTraining
 
 IGNORED = -100
@@ -106,22 +106,21 @@ class BlockTask(nn.Module):
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
     @staticmethod
-    def first_head(adapter: Any, settings: BlockTraining, samples: Sequence[Place]) -> DFlashModel:
+    def first_head(adapter: Any, settings: BlockTraining, samples: object) -> DFlashModel:
         """Returns a drafter with random weights."""
         return DFlashModel(drafter_config(settings, adapter))
 
-    def batch(self, samples: Sequence[TrainingSample], step: int, draw: int) -> BlockBatch:
+    def batch(self, samples: Sequence[TrainingSample], step: int) -> BlockBatch:
         """Returns samples side by side, with blocks at random anchors of their answers.
 
         A block begins where one may begin in drafting: at any token of the answer but the last.
 
         Args:
             samples: at least one.
-            step: of the training.
-            draw: what anchors follow from, beside the seed.
+            step: of the training, from which the anchors follow.
         """
         settings, device = self.settings, self._adapter[0].device
-        drawn, rng = [], np.random.default_rng((settings.seed, draw))
+        drawn, rng = [], np.random.default_rng((settings.seed, step))
         for sample in samples:
             begin = np.arange(sample.prompt, len(sample.tokens) - 1)
             if len(begin) > settings.anchors:

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ...methods.eagle.eagle3 import Eagle3Config, Eagle3Head
 from ...methods.eagle.head import DraftHead, EagleHead
 from ...methods.eagle.mtp import MtpHead
-from .dataset import Place, TrainingSample
+from .recording import TrainingSample
 from .settings import HeadTraining
 
 TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
@@ -129,7 +129,9 @@ class HeadTask(nn.Module):
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
     @staticmethod
-    def first_head(adapter: Any, settings: HeadTraining, samples: Sequence[Place]) -> DraftHead:
+    def first_head(
+        adapter: Any, settings: HeadTraining, samples: Iterable[TrainingSample]
+    ) -> DraftHead:
         """Returns a head with random weights."""
         if settings.format == "eagle":
             return EagleHead.for_target(adapter)
@@ -140,19 +142,17 @@ class HeadTask(nn.Module):
         drafted = settings.draft_vocab_size or vocab
         head = Eagle3Head(Eagle3Config.like(adapter, layer_ids=layers, draft_vocab_size=drafted))
         counts = torch.zeros(vocab, dtype=torch.long)
-        for data, index in samples:
-            sample = data[index]
+        for sample in samples:
             counts += sample.tokens[sample.prompt :].bincount(minlength=vocab)
         # The tokens that recorded answers hold most often, ascending.
         head.token_ids.copy_(counts.argsort(descending=True, stable=True)[:drafted].sort()[0])
         return head
 
-    def batch(self, samples: Sequence[TrainingSample], step: int, draw: int) -> PaddedBatch:
+    def batch(self, samples: Sequence[TrainingSample], step: int) -> PaddedBatch:
         """Returns samples side by side, with noise on their states in training.
 
         Args:
-            step: of the training; its last one and more are of measurements.
-            draw: what the noise follows from, beside the seed.
+            step: of the training, from which the noise follows; behind the last there is none.
         """
         settings, (adapter,) = self.settings, self._adapter
         device, padded = adapter.device, partial(pad_sequence, batch_first=True)
@@ -173,7 +173,7 @@ class HeadTask(nn.Module):
         targets, states = _at(states, places + 1), states[:, :-1]
         if settings.noise and settings.format == "eagle" and step < settings.steps:
             # EAGLE's: uniform, `noise * 512 / length` from end to end.
-            rng = np.random.default_rng((settings.seed, draw))
+            rng = np.random.default_rng((settings.seed, step))
             drawn = rng.random(tuple(states.shape), dtype=np.float32) - 0.5
             scale = (settings.noise * 512 / lengths.float())[:, None, None]
             states = states + torch.from_numpy(drawn).to(device) * scale

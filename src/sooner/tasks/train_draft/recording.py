@@ -3,6 +3,7 @@ to a miniature's world."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from typing import Any
 
 import torch
 from PIL import Image, UnidentifiedImageError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ... import miniatures
@@ -20,6 +23,7 @@ from ...engine.interface import AdapterLike, Prompt
 from ...engine.runner import ModelRunner
 from ...errors import SoonerError, reason_of
 from ...generation import generate
+from ...io import replacing, write_json
 from ...methods.context import to_device
 from ...methods.target_layers import LayerStates, layer_states
 from ...methods.target_print import differences, fingerprint
@@ -29,11 +33,10 @@ from ...models.openvla.config import OpenVLAConfig
 from ...models.openvla.processing import OpenVLAProcessor
 from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
-from ..identity import find
+from ..identity import find, sha256
 from ..loading import ModelPair
 from ..prompting import GENERAL_PROMPT, chat
 from ..settings import CaptionSettings
-from .dataset import FORMAT, INDEX, DataSet, TrainingSample
 from .settings import PromptSource, Recipe
 
 SHARD_SAMPLES = 512
@@ -45,6 +48,138 @@ LONGEST = 256
 
 OnBatch = Callable[[dict[str, Any]], None]
 """Told the recording's index after every batch; what is not written yet is not counted."""
+
+INDEX, FORMAT = "index.json", 2
+PARTS = ("tokens", "states", "stored", "embeds")
+"""Tensors of a sample; a shard holds each as `NUMBER.NAME`, and `prompts [samples]`."""
+
+
+@dataclass(frozen=True)
+class TrainingSample:
+    """One prompt that has its answer.
+
+    Attributes:
+        tokens: ids of prompt and answer, `[length]`, int64; placeholders are 0.
+        prompt: tokens of the prompt.
+        states: the target's states of every token but the last, `[length - 1, hidden]`, fp16.
+        stored: tokens whose embedding can't be looked up by their id, `[length]` bool.
+        embeds: the embeddings of those, `[stored, hidden]`, fp16.
+    """
+
+    tokens: Tensor
+    prompt: int
+    states: Tensor
+    stored: Tensor
+    embeds: Tensor
+
+    @property
+    def entries(self) -> int:
+        """Pairs of a state and the next token whose successor is known too."""
+        return len(self.tokens) - 2
+
+
+class DataSet:
+    """A folder of shards (safetensors) and their index; a sample is read when it is indexed.
+
+    Args:
+        folder: where `record` writes.
+        index: content of its `index.json`.
+    """
+
+    def __init__(self, folder: Path, index: dict[str, Any]) -> None:
+        self.folder = folder
+        self.index = index
+        self._shards: dict[str, Any] = {}
+
+    @staticmethod
+    def open(folder: Path | str) -> DataSet:
+        """Returns the recording in `folder`.
+
+        Raises:
+            SoonerError: there is none, it can't be read, or it is of another version.
+        """
+        home = Path(folder)
+        path = home / INDEX
+        if not path.is_file():
+            raise SoonerError(
+                f"folder '{home}' has no recording ({INDEX}); make one with `sooner train draft "
+                "--data ...` or sooner.tasks.train_draft.record"
+            )
+        try:
+            index = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise SoonerError(
+                f"'{path}' can't be read ({reason_of(error)}); record the data anew"
+            ) from error
+        if index.get("format") != FORMAT:
+            raise SoonerError(
+                f"'{path}' is of format {index.get('format')!r}, this version reads {FORMAT}; "
+                "record the data anew"
+            )
+        return DataSet(home, index)
+
+    def append(self, samples: Sequence[TrainingSample], batches: int) -> None:
+        """Write a shard of the samples of so many batches; a resumed run goes on behind them."""
+        if samples:
+            name = f"shard-{len(self.index['shards']):05d}.safetensors"
+            parts = {
+                f"{number}.{part}": getattr(sample, part)
+                for number, sample in enumerate(samples)
+                for part in PARTS
+            }
+            prompts = torch.tensor([sample.prompt for sample in samples])
+            with replacing(self.folder / name) as path:
+                save_file({**parts, "prompts": prompts}, path)
+                entry = {"file": name, "samples": len(samples), "sha256": sha256(path)}
+            self.index["shards"].append(entry)
+            self.index["samples"] += len(samples)
+        self.index["batches"] += batches
+        self.save_index()
+
+    def save_index(self) -> None:
+        """Write the index.
+
+        Raises:
+            SoonerError: the folder can't be written.
+        """
+        try:
+            write_json(self.index, self.folder / INDEX)
+        except OSError as error:
+            reason = reason_of(error)
+            raise SoonerError(f"folder '{self.folder}' can't be written: {reason}") from error
+
+    def __len__(self) -> int:
+        return int(self.index["samples"])
+
+    def __getitem__(self, index: int) -> TrainingSample:
+        """Returns a sample.
+
+        Raises:
+            SoonerError: its shard can't be read.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        for entry in self.index["shards"]:
+            if index < entry["samples"]:
+                break
+            index -= entry["samples"]
+        path = self.folder / entry["file"]
+        try:
+            if entry["file"] not in self._shards:
+                self._shards[entry["file"]] = safe_open(str(path), framework="pt")
+            shard = self._shards[entry["file"]]
+            parts = {part: shard.get_tensor(f"{index}.{part}") for part in PARTS}
+            return TrainingSample(**parts, prompt=int(shard.get_tensor("prompts")[index]))
+        except (OSError, SafetensorError) as error:
+            raise SoonerError(
+                f"shard '{path}' can't be read ({reason_of(error)}); record the data anew"
+            ) from error
+
+    @property
+    def digest(self) -> str:
+        """Returns the hash of all samples, as their shards' hashes tell."""
+        hashes = "".join(shard["sha256"] for shard in self.index["shards"])
+        return hashlib.sha256(hashes.encode()).hexdigest()
 
 
 def record(
@@ -140,9 +275,7 @@ def _answer(
     """
     tokens = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
-    copies = len(tokens) // prompt.rows
-    prompt = prompt if copies == 1 else target.repeat_prompt(prompt, copies)
-    ids = Packing.of(inputs)(inputs["input_ids"]).repeat_interleave(copies, 0)
+    ids = Packing.of(inputs)(inputs["input_ids"])
     known = ids.clamp(0, target.vocab_size - 1)  # a placeholder may lie behind the vocabulary
     stored = (target.embed_tokens(known) != prompt.embeds).any(-1)  # [rows, width]
     read, outputs = _states(target, prompt, tokens, layers)
@@ -280,7 +413,11 @@ def record_answers(
     """
     if source.data is not None and (source.data / INDEX).is_file():
         return DataSet.open(source.data)
-    longest = source.max_new_tokens or _answer_length(pair.target.model)
+    longest, model = source.max_new_tokens or LONGEST, pair.target.model
+    if source.max_new_tokens is None and isinstance(model.config, OpenVLAConfig):
+        known = model.config.norm_stats or {}  # no token ends an action
+        dims = max(ActionStatistics.choose(known, key).dims for key in known)
+        longest = int(model.config.action_horizon) * dims
     settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
     if source.data is not None:
         batches = (_inputs(each, pair, settings) for each in read_questions(source.data))
@@ -291,15 +428,5 @@ def record_answers(
             f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "
             "{video|image, prompt}"
         )
-    target = adapt(pair.target.model)
-    layers = recipe.recorded_layers(target.layers)
-    return record(target.model, batches, folder, longest, layers=layers, on_batch=on_batch)
-
-
-def _answer_length(model: Any) -> int:
-    """Returns tokens of an answer: a policy's are counted, since no token ends them."""
-    if not isinstance(model.config, OpenVLAConfig):
-        return LONGEST
-    known = model.config.norm_stats or {}
-    dims = {ActionStatistics.choose(known, key).dims for key in known}
-    return int(model.config.action_horizon * max(dims))
+    layers = recipe.recorded_layers(adapt(model).layers)
+    return record(model, batches, folder, longest, layers=layers, on_batch=on_batch)

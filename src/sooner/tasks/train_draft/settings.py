@@ -5,9 +5,9 @@ torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from ...checks import check_choice, check_fields, check_keys, option
 from ...errors import SoonerError
@@ -72,19 +72,6 @@ class Recipe:
         if self.holdout == 1:
             raise SoonerError(f"{name}: holdout is 1.0; leave samples to train on")
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """Reads a recipe from a mapping, such as a JSON file's.
-
-        Raises:
-            SoonerError: an unknown key, or a value out of range or of another type.
-        """
-        check_keys("training setting", data, cls)
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise SoonerError(f"{cls.__name__}: {error}") from error
-
     def rate(self, step: int) -> float:
         """Returns the learning rate of step `step`, from 0."""
         assert self.warmup is not None
@@ -100,10 +87,6 @@ class Recipe:
             SoonerError: a target with so few layers that there is no choice for it.
         """
         return ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -226,12 +209,13 @@ def make_recipe(kind: str, values: Mapping[str, Any]) -> Recipe:
         SoonerError: an unknown format, a value out of range, or of another format.
     """
     check_choice("format", kind, FORMATS)
+    check_keys("training setting", values, BlockTraining if kind == "dflash" else HeadTraining)
     if kind != "dflash":
-        return HeadTraining.of({"format": kind, **values})
+        return HeadTraining(**{**values, "format": kind})
     layers = values.get("layers", (BlockTraining.layers,))
     if len(layers) != 1:
         raise SoonerError("--layers of dflash is how many the drafter has; give one number")
-    return BlockTraining.of({**values, "layers": layers[0]})
+    return BlockTraining(**{**values, "layers": layers[0]})
 
 
 @dataclass(frozen=True, kw_only=True)

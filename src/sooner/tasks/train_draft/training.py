@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -12,30 +13,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from rich.progress import Progress
 from torch import nn
 
 from ... import __version__
-from ...errors import SoonerError, reason_of
-from ...io import replacing
+from ...errors import SoonerError
+from ...io import check_writable, replacing
 from ...methods.target_print import check_target
 from ...models import adapt
 from ...provenance import revision
 from .blocks import BlockTask
-from .dataset import DataSet, Place
 from .heads import HeadTask
+from .recording import DataSet
 from .settings import BlockTraining, HeadTraining, Recipe
 
+LOG = "log.jsonl"
 EVERY = 20
-"""Steps between two lines of `log.jsonl`."""
+"""Steps between two lines of the log."""
 
 OnStep = Callable[[dict[str, Any]], None]
 
 
 def train(
     model: Any,
-    data: DataSet | Path | str | Sequence[DataSet],
+    data: DataSet,
     out: Path | str,
     settings: Recipe | None = None,
     *,
@@ -48,7 +49,7 @@ def train(
 
     Args:
         model: the target, a loaded HF model.
-        data: its recording, or several.
+        data: its recording.
         out: gets `state.pt`, `log.jsonl` and the folder `head`.
         settings: the recipe, of a head (`HeadTraining`) or of a DFlash drafter (`BlockTraining`).
         resume: go on from `state.pt`; the steps are then the same as without the interruption.
@@ -64,10 +65,7 @@ def train(
         SoonerError: a recording of another target, or too small; a state of another recipe; a
             folder that can't be written.
     """
-    if isinstance(data, Path | str):
-        data = DataSet.open(data)
-    recordings = [data] if isinstance(data, DataSet) else list(data)
-    trainer = Trainer(model, recordings, Path(out), settings or HeadTraining())
+    trainer = Trainer(model, data, Path(out), settings or HeadTraining())
     if resume:
         trainer.resume()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
@@ -86,48 +84,44 @@ def train(
 class Trainer:
     """Runs one training. All that changes is in `state.pt`; order and noise follow from the step.
 
-    Where `accelerate launch` has begun several processes, one for each GPU, they share each batch.
-
     Args:
-        model: the target.
-        data: its recordings.
-        out: gets `state.pt`, `log.jsonl` and the folder `head`.
-        settings: the recipe.
+        model, data, out, settings: as of `train`.
 
     Attributes:
         task: what learns, on the target's device.
-        samples, holdout: what is learnt, and what is kept for measuring: recordings and places.
+        samples, holdout: numbers of what is learnt, and of what is kept for measuring.
         step, seconds: taken so far.
         acceptance: of the last measurement.
 
     Raises:
-        SoonerError: a recording of another target or of other states, or too small; a batch that
-            the processes can't share.
+        SoonerError: a recording of another target or of other states, or too small.
     """
 
-    def __init__(self, model: Any, data: Sequence[DataSet], out: Path, settings: Any) -> None:
+    def __init__(self, model: Any, data: DataSet, out: Path, settings: Any) -> None:
         adapter = self.adapter = adapt(model)
         self.data, self.settings, self.out = data, settings, out
         layers = settings.recorded_layers(adapter.layers)
-        for dataset in data:
-            check_target(dataset.index["target"], adapter)
-            if (have := dataset.index["options"].get("layers", "()")) != repr(layers):
-                raise SoonerError(
-                    f"recording '{dataset.folder}' keeps hidden_states {have}, format "
-                    f"'{settings.format}' learns from {layers}; record the data anew, into "
-                    "another folder"
-                )
-        self.accelerator = Accelerator(cpu=adapter.device.type == "cpu")
-        if settings.batch % self.accelerator.num_processes:
+        check_target(data.index["target"], adapter)
+        if (have := data.index["options"].get("layers", "()")) != repr(layers):
             raise SoonerError(
-                f"{type(settings).__name__}: batch is {settings.batch}, which "
-                f"{self.accelerator.num_processes} devices can't share; make it a multiple"
+                f"recording '{data.folder}' keeps hidden_states {have}, format "
+                f"'{settings.format}' learns from {layers}; record the data anew, into another "
+                "folder"
             )
         kind: Any = BlockTask if isinstance(settings, BlockTraining) else HeadTask
-        self.samples, self.holdout = self._split(kind.measured)
+        cut = len(data) - max(round(settings.holdout * len(data)), 1)
+        if cut < 1:
+            raise SoonerError(
+                f"{len(data)} recorded samples are too few to train on and to hold some out; "
+                "record more"
+            )
+        # The last ones are held out, since neighbours may be alike.
+        step = max(-(-(len(data) - cut) // kind.measured), 1)
+        self.samples, self.holdout = range(cut), range(cut, len(data), step)
         with torch.random.fork_rng():  # modules draw first weights from the global generator
             torch.manual_seed(settings.seed)
-            self.head = kind.first_head(adapter, settings, self.samples).to(adapter.device)
+            learnt = (data[number] for number in self.samples)
+            self.head = kind.first_head(adapter, settings, learnt).to(adapter.device)
         self.task: HeadTask | BlockTask = kind(self.head, adapter, settings)
         self.optimizer = torch.optim.AdamW(
             self.head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay,
@@ -136,35 +130,8 @@ class Trainer:
         self.step, self.seconds = 0, 0.0
         self.acceptance: dict[str, Any] = {}
 
-    def _split(self, measured: int) -> tuple[list[Place], list[Place]]:
-        """Returns what is learnt, and `measured` samples at most that are held out: the last ones
-        of each recording, since neighbours may be alike.
-        """
-        learnt, holdout = list[Place](), list[Place]()
-        for dataset in self.data:
-            cut = len(dataset) - max(round(self.settings.holdout * len(dataset)), 1)
-            learnt += [(dataset, index) for index in range(cut)]
-            holdout += [(dataset, index) for index in range(max(cut, 0), len(dataset))]
-        if not learnt:
-            raise SoonerError(
-                f"{len(holdout)} recorded samples are too few to train on and to hold some out; "
-                "record more"
-            )
-        return learnt, holdout[:: max(-(-len(holdout) // measured), 1)]
-
-    def _places(self, step: int) -> list[Place]:
-        """Returns the samples of a step on this device: each once before any comes again.
-
-        They follow from the seed and the step alone, so that a resumed run sees the same.
-        """
-        settings, worker, count = self.settings, self.accelerator, len(self.samples)
-        first, end = step * settings.batch + worker.process_index, (step + 1) * settings.batch
-        numbers = [divmod(n, count) for n in range(first, end, worker.num_processes)]
-        return [self.samples[_order(settings.seed, epoch, count)[at]] for epoch, at in numbers]
-
-    def _batch(self, places: Sequence[Place], step: int) -> Any:
-        worker = step * self.accelerator.num_processes + self.accelerator.process_index
-        return self.task.batch([data[index] for data, index in places], step, worker)
+    def _batch(self, numbers: Iterable[int], step: int) -> Any:
+        return self.task.batch([self.data[number] for number in numbers], step)
 
     def holdout_batches(self) -> Iterator[Any]:
         """Yields samples that are kept for measuring."""
@@ -181,40 +148,48 @@ class Trainer:
         """
         last = self.settings.steps
         last = last if stop_after is None else min(last, self.step + stop_after)
-        loss, optimizer = self.accelerator.prepare(self.task, self.optimizer)
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = reason_of(error)
-            raise SoonerError(f"folder '{self.out}' can't be written: {reason}") from error
-        is_main = self.accelerator.is_main_process
-        with Progress(disable=not (progress and is_main)) as bar:
+        check_writable(self.out / LOG, "folder")
+        with Progress(disable=not progress) as bar:
             task = bar.add_task("", total=self.settings.steps)
             while self.step < last:
-                entry = self._train_step(loss, optimizer)
+                entry = self._train_step()
                 text = f"loss {entry['loss']:.3g}"
                 bar.update(task, completed=self.step, description=text)
-                self._report(entry, on_step if is_main else None)
+                if self.step % self.settings.check_every == 0:
+                    entry["check"] = self.acceptance = self.measure()
+                if on_step is not None:
+                    on_step(entry)
+                if self.step % EVERY == 0 or "check" in entry:
+                    with (self.out / LOG).open("a") as file:
+                        file.write(json.dumps(entry) + "\n")
+                if self.step % self.settings.save_every == 0:
+                    self.save()
         self.acceptance = self.measure()
         self.task.calibrate(self.holdout_batches())
         self.save()
         return self.head.eval()
 
-    def _train_step(self, loss: nn.Module, optimizer: Any) -> dict[str, Any]:
-        """Returns what is logged of one optimiser step."""
-        begun, rate = time.perf_counter(), self.settings.rate(self.step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+    def _train_step(self) -> dict[str, Any]:
+        """Returns what is logged of one optimiser step.
+
+        Each sample is seen once before any comes again, in an order that follows from the seed
+        alone, so that a resumed run sees the same.
+        """
+        begun, settings, count = time.perf_counter(), self.settings, len(self.samples)
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.rate(self.step)
+        places = range(self.step * settings.batch, (self.step + 1) * settings.batch)
+        numbers = [_order(settings.seed, place // count, count)[place % count] for place in places]
         self.head.train()
-        parts = loss(self._batch(self._places(self.step), self.step))
-        optimizer.zero_grad(set_to_none=True)
-        self.accelerator.backward(parts["loss"])
-        nn.utils.clip_grad_norm_(self.head.parameters(), self.settings.clip)
-        optimizer.step()
-        self.step += 1
-        values = {name: float(value.detach()) for name, value in parts.items()}
+        parts = self.task(self._batch(numbers, self.step))
+        self.optimizer.zero_grad(set_to_none=True)
+        parts["loss"].backward()
+        nn.utils.clip_grad_norm_(self.head.parameters(), settings.clip)
+        self.optimizer.step()
+        entry = {name: float(value.detach()) for name, value in parts.items()}
+        rate, self.step = settings.rate(self.step), self.step + 1
         self.seconds += time.perf_counter() - begun
-        return {"step": self.step, "seconds": round(self.seconds, 1), **values, "lr": rate}
+        return {"step": self.step, "seconds": round(self.seconds, 1), **entry, "lr": rate}
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
@@ -229,28 +204,13 @@ class Trainer:
         begun, holding = torch.stack(counts).sum(0)
         return {"chain": [round(share, 4) for share in (holding / begun.clamp(min=1)).tolist()]}
 
-    def _report(self, entry: dict[str, Any], on_step: OnStep | None) -> None:
-        """Measure and save where it is time to, and pass on what a step gave."""
-        if self.step % self.settings.check_every == 0:
-            entry["check"] = self.acceptance = self.measure()
-        if on_step is not None:
-            on_step(entry)
-        if self.accelerator.is_main_process and (self.step % EVERY == 0 or "check" in entry):
-            with (self.out / "log.jsonl").open("a") as file:
-                file.write(json.dumps(entry) + "\n")
-        if self.step % self.settings.save_every == 0:
-            self.save()
-
     def save(self) -> None:
         """Write the state and the head, each whole or not at all."""
-        self.accelerator.wait_for_everyone()
-        if not self.accelerator.is_main_process:
-            return
         tree = revision()
         versions = {name: str(metadata.version(name)) for name in ("torch", "transformers")}
         record = {
-            "settings": self.settings.as_dict(),
-            "data": [{"samples": len(data), "sha256": data.digest} for data in self.data],
+            "settings": asdict(self.settings),
+            "data": [{"samples": len(self.data), "sha256": self.data.digest}],
             "seconds": round(self.seconds, 1),
             "acceptance": self.acceptance,
             "git": tree.commit and tree.commit[:8] + "+" * tree.is_dirty,
@@ -271,8 +231,7 @@ class Trainer:
 
     def _origin(self) -> dict[str, Any]:
         """Returns what a state was made from."""
-        digests = [dataset.digest for dataset in self.data]
-        return {"settings": self.settings.as_dict(), "data": digests}
+        return {"settings": asdict(self.settings), "data": [self.data.digest]}
 
     def resume(self) -> None:
         """Load `state.pt`, if there is one.
