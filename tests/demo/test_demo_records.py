@@ -24,8 +24,7 @@ from sooner.demo.records import Live, record_race, record_robot
 from sooner.demo.site import create_app, record_between
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
-from sooner.tasks.act.allowance import Allowance
-from sooner.tasks.act.policy import Policy
+from sooner.tasks.act.policy import Allowance, Policy
 from sooner.tasks.caption import caption
 from sooner.tasks.imagine import load_drawing_model
 from sooner.tasks.loading import ModelPair, load_pair

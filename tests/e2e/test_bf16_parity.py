@@ -27,7 +27,7 @@ import tiny_policy
 from fakes import ERROR
 from sooner.parity import Parity, compare, reference_run
 from sooner.tasks.act import Observation, Policy
-from sooner.tasks.imagine.comparison import RecordedPlain
+from sooner.tasks.imagine.batch import RecordedPlain
 
 pytestmark = pytest.mark.slow
 

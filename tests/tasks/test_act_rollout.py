@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sooner.robots.table import HALF, PIXELS
+from sooner.robots import HALF, PIXELS
 from sooner.tasks.act.observation import Observation
 from sooner.tasks.act.rollout import run_rollouts
 

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from sooner.errors import SoonerError
 from sooner.tasks.identity import checkpoint, fingerprint
 from sooner.tasks.loading import load_pair
-from sooner.tasks.model_types import config_type
+from sooner.tasks.model_types import config_dict
 
 gguf = pytest.importorskip("gguf")
 
@@ -64,7 +64,7 @@ def write_gguf(path: Path, architecture: str = "llama") -> LlamaForCausalLM:
 def test_a_gguf_file_is_the_model_that_it_holds(named: str, tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "tiny.gguf")
     name = str(tmp_path / "tiny.gguf" if named == "file" else tmp_path)
-    assert config_type(name) == "llama"
+    assert config_dict(name)["model_type"] == "llama"
     pair = load_pair(name, sees=False)
     ids = torch.arange(3, 19)[None]  # [1, 16]
     with torch.inference_mode():
@@ -92,8 +92,8 @@ def test_what_is_no_model_is_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match=r"several GGUF files \(broken\.gguf, odd\.gguf\)"):
         checkpoint(str(tmp_path))
     with pytest.raises(SoonerError, match=r"odd\.gguf' can't be read: .*no-such-architecture"):
-        config_type(str(tmp_path / "odd.gguf"))
+        config_dict(str(tmp_path / "odd.gguf"))
     cut = (tmp_path / "odd.gguf").read_bytes()[:200]
     (tmp_path / "cut.gguf").write_bytes(cut)
     with pytest.raises(SoonerError, match=r"cut\.gguf' can't be read"):
-        config_type(str(tmp_path / "cut.gguf"))
+        config_dict(str(tmp_path / "cut.gguf"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from sooner.tasks.imagine import (
     imagine,
 )
 from sooner.tasks.imagine.batch import DrawingProgress
-from sooner.tasks.imagine.drawing_model import build_prompt
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.imagine.settings import parse_size
@@ -242,7 +242,9 @@ class Scribe:
 def test_prompts_are_written_as_each_family_reads_them(
     family: str, size: tuple[int, int] | None, layout: str | None, expected: dict
 ) -> None:
-    made = build_prompt(family, Scribe(), ["a fox"], size, layout)
+    model = SimpleNamespace(config=SimpleNamespace(model_type=family))
+    drawing_model = DrawingModel("m", "image", model, Scribe(), options={"layout": layout})
+    made = drawing_model.prompt_inputs(["a fox"], size)
     assert made["padding"] is True
     assert {name: made[name] for name in expected} == expected
 

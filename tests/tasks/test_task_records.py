@@ -10,7 +10,7 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.tasks import identity
-from sooner.tasks.records import Records
+from sooner.tasks.identity import Records
 from sooner.tasks.settings import CaptionSettings
 
 

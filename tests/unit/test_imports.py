@@ -64,7 +64,7 @@ MAY_USE: dict[str, set[str]] = {
     },
     "demo": {
         "documents", "engine", "engine.stats", "methods", "miniatures", "models", "parity",
-        "serve", "sparse", "tasks",
+        "robots", "serve", "sparse", "tasks",
     },
     "ray": {"documents", "methods", "serve", "storage", "tasks"},
 }  # fmt: skip

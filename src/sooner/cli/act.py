@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..checks import REQUIRED, check_choice, option
+from ..checks import REQUIRED, check_choice, check_fields, option
 from ..errors import SoonerError
 from ..io import check_writable, write_json
 from ..serve.settings import ServeSettings
@@ -67,8 +67,7 @@ class PolicyOptions(options.SingleModel):
             SoonerError: as `Policy.load`, or an unknown method.
         """
         from ..methods.threads import Threads
-        from ..tasks.act.allowance import Allowance
-        from ..tasks.act.policy import METHODS, Policy
+        from ..tasks.act.policy import METHODS, Allowance, Policy
 
         if self.method is not None:
             check_choice("method", self.method, METHODS)  # models load slowly
@@ -169,6 +168,9 @@ class RolloutOptions:
     film_limit: int = option(4, 0)
     json: Path | None = option(None, metavar="FILE")
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @commands.command()
 @from_settings
@@ -183,7 +185,7 @@ def rollout(
     Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
     """
     from ..provenance import versions
-    from ..tasks.act.rollout import rollout_record, run_rollouts
+    from ..tasks.act.rollout import run_rollouts
 
     if request.json is not None:
         check_writable(request.json)
@@ -206,7 +208,7 @@ def rollout(
             on_episode=lambda episode: display.advance(next(done), total),
             on_call=actions.extend,
         )
-    result, notes = rollout_record(rollouts, actions), policy_options.foreign(*names)
+    result, notes = rollouts.as_dict(actions), policy_options.foreign(*names)
     display.notes(notes)
     display.lines(rollout_lines(result))
     if request.json is not None:

@@ -70,7 +70,7 @@ class _Job:
     """
 
     def __init__(self, request: CaptionJob, display: Display, is_rank_zero: bool) -> None:
-        from ..tasks.records import Records
+        from ..tasks.identity import Records
 
         self.settings, self.models = request.settings, request.models
         self.display = display

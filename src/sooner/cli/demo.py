@@ -55,15 +55,15 @@ class DemoJob:
         """
         from ..models.openvla.adapter import OpenVLA
         from ..tasks.act.policy import Policy
-        from ..tasks.imagine.loading import LOADERS, load_drawing_model
-        from ..tasks.model_types import config_type
+        from ..tasks.imagine.loading import DRAWS, load_drawing_model
+        from ..tasks.model_types import config_dict
 
         models = self.models
-        kind = config_type(models.model or "")
+        kind = config_dict(models.model or "")["model_type"]
         fields: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
         if kind in OpenVLA.model_types:
             return Policy.load(models.model, models.draft, **fields)
-        if kind in LOADERS:
+        if kind in DRAWS:
             return load_drawing_model(models.model, threads=models.threads, **fields)
         return models.load()
 

@@ -110,7 +110,7 @@ class ImagineJob:
         Raises:
             SoonerError: it could not be written, or is there already.
         """
-        from ..tasks.imagine.writing import check_target
+        from ..tasks.imagine.files import check_target
 
         path = self.output or Path(f"imagine-{seed}{SUFFIX[kind]}")
         for candidate in {path, *numbered(path, self.settings.count)}:
@@ -180,8 +180,8 @@ class ImagineTask(NamedTuple):
 
 
 def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
+    from ..tasks.imagine.files import load_prompts
     from ..tasks.imagine.job import imagine as draw
-    from ..tasks.imagine.prompts import load_prompts
 
     for prompt in load_prompts(request.prompts or "", request.source, request.limit):
         hashed = hashlib.sha256(prompt.text.encode()).hexdigest()
@@ -190,8 +190,8 @@ def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
 
 def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
     from ..tasks.identity import sha256
+    from ..tasks.imagine.files import load_clips
     from ..tasks.imagine.job import continue_clip
-    from ..tasks.imagine.prompts import load_clips
     from ..tasks.video import probe
 
     for clip in load_clips(request.clip or "", request.limit, apart=request.output):
@@ -250,16 +250,16 @@ class Studio:
 
     def save(self, made: ImagineResult, path: Path) -> list[Path]:
         """Write what was made, print where, and sum it up; returns the files."""
-        from ..tasks.imagine import writing
+        from ..tasks.imagine.files import write_mp4, write_png
 
         files = numbered(path, len(made.pixels))
         begin = made.prefix_frames if self.request.only_new else 0
         for index, (name, frames) in enumerate(zip(files, made.pixels, strict=True), start=1):
             record = {**made.record, "picture": index}
             if made.fps is None:
-                writing.write_png(name, frames[0], record)
+                write_png(name, frames[0], record)
             else:
-                writing.write_mp4(name, frames[begin:], made.fps, record)
+                write_mp4(name, frames[begin:], made.fps, record)
             typer.echo(str(name))
         self.display.notes(made.record.get("notes", []))
         self.display.lines(summary(made.record))
@@ -273,9 +273,9 @@ class Studio:
             SoonerError: no folder to write to; or the model can't be loaded, since no other task
                 would fare better.
         """
+        from ..tasks.identity import Records
         from ..tasks.imagine.job import settings_hash
         from ..tasks.imagine.loading import find_model
-        from ..tasks.records import Records
 
         folder, models = self.request.output, self.request.models
         if folder is None:

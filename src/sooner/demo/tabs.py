@@ -14,9 +14,8 @@ import gradio as gr
 from .. import miniatures
 from ..errors import SoonerError
 from ..registry import choices
-from ..tasks.act.allowance import Allowance
-from ..tasks.act.policy import Policy
-from ..tasks.act.rollout import environment_names
+from ..robots import names as environment_names
+from ..tasks.act.policy import Allowance, Policy
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair

@@ -1,10 +1,9 @@
-"""Input files, and whether a record is of this content, these models, these settings."""
+"""Input files, and records of them on disk, known by their content, models and settings."""
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
-import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import miniatures
 from ..errors import SoonerError
+from ..io import JsonLines, read_line, to_line
 from ..plugins import plugins
 from .settings import CaptionSettings
 
@@ -37,6 +37,8 @@ def find(paths: Sequence[Path | str]) -> list[Path]:
     result: dict[Path, None] = {}
     for path in map(Path, paths):
         if path.is_dir():
+            from ..documents.inputs import natural  # for folders alone
+
             names = (name for name in path.rglob("*") if name.suffix.lower() in VIDEOS)
             videos = sorted(filter(Path.is_file, names), key=natural)
             if not videos:
@@ -46,7 +48,7 @@ def find(paths: Sequence[Path | str]) -> list[Path]:
         if not path.exists():
             raise SoonerError(f"file '{path}' does not exist; check the path")
         kind = mimetypes.guess_type(path.name)[0] or ""
-        if path.suffix.lower() not in VIDEOS and (kind.startswith("image/") or kind == PDF):
+        if path.suffix.lower() not in VIDEOS and kind.startswith(("image/", "application/pdf")):
             raise SoonerError(
                 f"'{path}' is a document, no video; parse it: sooner parse {path} -o out"
             )
@@ -54,13 +56,6 @@ def find(paths: Sequence[Path | str]) -> list[Path]:
     return list(result)
 
 
-def natural(path: Path) -> list[tuple[int, int | str]]:
-    """Sort key in which digits count as numbers."""
-    parts = re.split(r"(\d+)", str(path).lower())
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
-
-
-PDF = "application/pdf"
 RECORDS = "0.1.0"
 """Part of every record's hash, raised when the same settings give another result. It is not the
 package's version: an upgrade redoes nothing that was finished."""
@@ -102,19 +97,16 @@ def fingerprint(model: str) -> str:
 
 
 def sha256(path: Path | str) -> str:
-    """Returns the hash of a file's content, read in pieces.
+    """Returns the hash of a file's content.
 
     Raises:
         SoonerError: the file can't be read.
     """
-    digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SoonerError(f"'{path}' can't be read: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 class Checkpoint(NamedTuple):
@@ -175,3 +167,53 @@ def _gguf(path: Path) -> Checkpoint:
     if magic != GGUF_MAGIC:
         raise SoonerError(f"'{path}' is no GGUF file: it begins with {magic!r}, not {GGUF_MAGIC!r}")
     return Checkpoint(str(path.parent), path.name)
+
+
+Key = tuple[str, str]
+
+
+class Records:
+    """A `.jsonl` file to which finished records are added.
+
+    It is read and written as `JsonLines`.
+
+    Args:
+        path: the file; its folder must exist.
+        overwrite: redo what is done; a new record then replaces the old one of the same key.
+
+    Raises:
+        SoonerError: the file can't be written.
+    """
+
+    def __init__(self, path: Path, overwrite: bool = False) -> None:
+        self.path = path
+        self.overwrite = overwrite
+        try:
+            self._file = JsonLines(path)
+        except OSError as error:
+            raise SoonerError(
+                f"output '{path}' can't be written: {error.strerror}; choose another with -o"
+            ) from error
+        pairs = ((_key(record), record) for record in self._file.records)
+        self._done = {key: record for key, record in pairs if key is not None}
+
+    def done(self, input_hash: str, settings_hash: str) -> dict[str, Any] | None:
+        """Returns the record of an earlier run with the same content and settings."""
+        return None if self.overwrite else self._done.get((input_hash, settings_hash))
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Put a record on disk."""
+        key = _key(record)
+        if self.overwrite and key in self._done:
+            lines = self.path.read_bytes().split(b"\n")
+            rest = [line for line in lines if line and _key(read_line(line) or {}) != key]
+            self._file.rewrite([*(line + b"\n" for line in rest), to_line(record)])
+        else:
+            self._file.add(record)
+        if key is not None:
+            self._done[key] = record
+
+
+def _key(record: dict[str, Any]) -> Key | None:
+    hashes = record.get("input_hash"), record.get("settings_hash")
+    return hashes if all(isinstance(part, str) for part in hashes) else None  # type: ignore[return-value]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import av
 import numpy as np
 from av.stream import Disposition
-from av.video.stream import VideoStream
 
 from ..errors import SoonerError
-from ..io import part_of
+from ..io import replacing
 
 TEXT_AS_FILM = "tty"
 """The demuxer with which FFmpeg renders any text as a film of a terminal; that is no video."""
@@ -103,29 +102,52 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
         SoonerError: not there, not a video, audio only, or no frame that decodes.
     """
     path = Path(path) if isinstance(path, str) else path
+    times, damage = list[float](), None
     with open_video(path) as (container, stream):
-        times, broken = _packet_times(container, stream)
         declared, promised = stream.frames, _promised_seconds(stream)
-        rate = float(stream.average_rate or 0)
+        try:
+            for packet in container.demux(stream):
+                if packet.size and not packet.is_discard:
+                    stamp = packet.pts if packet.pts is not None else packet.dts
+                    times.append(len(times) if stamp is None else float(stamp * stream.time_base))
+        except (av.error.FFmpegError, OSError):
+            damage = "cut off"
+        rate = float(stream.average_rate or 25)
     if not times:
         raise SoonerError(f"'{path}' has a video track without frames; it may be cut off")
-    seconds = _duration(times, rate)
-    width, height, rotation = _first_frame(path)
-    short = declared > len(times) or bool(promised and seconds < 0.9 * promised - 0.5)
-    damage = "cut off" if broken else None
-    if short:
-        whole = max(declared, round(len(times) * (promised or 0) / seconds))
+    times.sort()
+    gaps = [after - before for before, after in pairwise(times)]
+    last = median_high(gaps) if gaps else 0.0
+    seconds = times[-1] - times[0] + (last or 1 / rate)
+    if declared > len(times) or seconds < 0.9 * promised - 0.5:
+        whole = max(declared, round(len(times) * promised / seconds))
         damage = f"the file ends after {len(times)} of about {whole} frames"
-    return VideoInfo(
-        path=path,
-        frames=len(times),
-        fps=len(times) / seconds,
-        seconds=seconds,
-        width=width,
-        height=height,
-        rotation=rotation,
-        damage=damage,
-    )
+    with open_video(path) as (container, stream):
+        frame = next((frame for frame, _ in frames_of(container, stream)), None)
+        if frame is None:
+            raise SoonerError(f"'{path}': no frame decodes; the file is damaged, try another copy")
+        sides = frame.width, frame.height
+        width, height = sides if frame.rotation % 180 == 0 else sides[::-1]
+        return VideoInfo(
+            path=path,
+            frames=len(times),
+            fps=len(times) / seconds,
+            seconds=seconds,
+            width=width,
+            height=height,
+            rotation=frame.rotation,
+            damage=damage,
+        )
+
+
+def _promised_seconds(stream: Any) -> float:
+    """Returns how long the header says the track is; 0 where it says nothing."""
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    with suppress(ValueError):
+        parts = stream.metadata.get("DURATION", "").split(":")  # hours, minutes, seconds
+        return sum(float(part) * 60**power for power, part in enumerate(reversed(parts)))
+    return 0.0
 
 
 @contextmanager
@@ -175,49 +197,6 @@ def _unreadable(path: Path | VideoBytes, error: Exception) -> SoonerError:
     )
 
 
-def _packet_times(container: Any, stream: Any) -> tuple[list[float], bool]:
-    """Presentation times in seconds, sorted, and whether reading broke off."""
-    times: list[float] = []
-    try:
-        for packet in container.demux(stream):
-            if packet.size and not packet.is_discard:
-                stamp = packet.pts if packet.pts is not None else packet.dts
-                times.append(float(stamp * stream.time_base) if stamp is not None else len(times))
-    except (av.error.FFmpegError, OSError):
-        return sorted(times), True
-    return sorted(times), False
-
-
-def _promised_seconds(stream: Any) -> float | None:
-    """Returns how long the header says the track is."""
-    if stream.duration:
-        return float(stream.duration * stream.time_base)
-    hours, _, rest = stream.metadata.get("DURATION", "").partition(":")
-    minutes, _, seconds = rest.partition(":")
-    try:
-        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    except ValueError:
-        return None
-
-
-def _duration(times: list[float], rate: float) -> float:
-    """Returns seconds that the frames span, the last one included."""
-    gaps = [after - before for before, after in pairwise(times)]
-    usual = sorted(gaps)[len(gaps) // 2] if gaps else 0.0
-    last = usual or (1 / rate if rate else 1 / 25)
-    return times[-1] - times[0] + last
-
-
-def _first_frame(path: Path | VideoBytes) -> tuple[int, int, int]:
-    """Shown width and height, and rotation."""
-    with open_video(path) as (container, stream):
-        for frame, _ in frames_of(container, stream):
-            turned = frame.rotation % 180 != 0
-            size = (frame.height, frame.width) if turned else (frame.width, frame.height)
-            return *size, frame.rotation
-    raise SoonerError(f"'{path}': no frame decodes; the file is damaged, try another copy")
-
-
 def frames_of(container: Any, stream: Any) -> Iterator[tuple[Any, int]]:
     """Yields decoded frames in order, each with the number of packets that failed so far.
 
@@ -239,8 +218,11 @@ def frames_of(container: Any, stream: Any) -> Iterator[tuple[Any, int]]:
             yield frame, failed
 
 
-class Film:
-    """A film that is being written; it has its name only once it is whole.
+@contextmanager
+def film(
+    path: Path, fps: float = 25.0, quality: int = 23, comment: str = ""
+) -> Iterator[Callable[[np.ndarray], None]]:
+    """Writes a film, which has its name only once it is whole; after an error nothing is left.
 
     Args:
         path: of the `.mp4`.
@@ -248,44 +230,28 @@ class Film:
         quality: H.264's constant rate factor; lower is better.
         comment: metadata of the file.
 
+    Yields:
+        What adds a frame, uint8 `[height, width, 3]` with even sides.
+
     Raises:
         SoonerError: the file can't be written.
     """
-
-    def __init__(self, path: Path, fps: float = 25.0, quality: int = 23, comment: str = "") -> None:
-        self.path = path
-        self._part = part_of(path)
-        self._rate, self._quality = Fraction(fps).limit_denominator(1000), str(quality)
-        self._stream: Any = None
+    with ExitStack() as stack:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._container = av.open(str(self._part), "w", format="mp4")
-            self._container.metadata["comment"] = comment
+            part = stack.enter_context(replacing(path))
+            container = stack.enter_context(av.open(str(part), "w", format="mp4"))
         except OSError as error:
             raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error
+        container.metadata["comment"] = comment
+        rate = Fraction(fps).limit_denominator(1000)
+        stream = container.add_stream("h264", rate=rate, options={"crf": str(quality)})
+        stream.pix_fmt = "yuv420p"
 
-    def add(self, picture: np.ndarray) -> None:
-        """Add a frame, uint8 `[height, width, 3]` with even sides."""
-        if self._stream is None:
-            stream = self._container.add_stream(
-                "h264", rate=self._rate, options={"crf": self._quality}
-            )
-            assert isinstance(stream, VideoStream)  # what a video codec gives
-            stream.height, stream.width = picture.shape[:2]
-            stream.pix_fmt = "yuv420p"
-            self._stream = stream
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-        self._container.mux(self._stream.encode(frame))
+        def add(picture: np.ndarray) -> None:
+            if not stream.codec_context.is_open:
+                stream.height, stream.width = picture.shape[:2]
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+            container.mux(stream.encode(frame))
 
-    def close(self) -> Path:
-        """Finish the film and give it its name."""
-        if self._stream is not None:
-            self._container.mux(self._stream.encode())
-        self._container.close()
-        os.replace(self._part, self.path)
-        return self.path
-
-    def drop(self) -> None:
-        """Delete the unfinished file."""
-        self._container.close()
-        self._part.unlink(missing_ok=True)
+        yield add
+        container.mux(stream.encode())

@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
+from sooner.documents.inputs import natural
 from sooner.errors import SoonerError
-from sooner.tasks.identity import natural
-from sooner.tasks.imagine.prompts import StartClip
+from sooner.tasks.imagine.files import StartClip
 
 from .videos import VideoStore
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
-from sooner.tasks.imagine.prompts import ImagePrompt
+from sooner.tasks.imagine.files import ImagePrompt
 
 from .loading import find_root
 from .schemas import Schema

@@ -1,34 +1,25 @@
 """Robot policies: observations, actions, rollouts, and a client of the server.
 
-`policy` acts on a batch of `observation`s, `allowance` says how far relaxed acceptance may go,
-`client` asks a server, `rollout` closes the loop with an environment. Names are imported on first
-use: most need torch.
+`policy` acts on a batch of `observation`s, `client` asks a server, `rollout` closes the loop with
+an environment. What needs torch is imported on first use.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .action import Action
-    from .allowance import Allowance
-    from .client import RemotePolicy
-    from .observation import Observation
-    from .policy import Policy
+from .client import RemotePolicy
+from .observation import Observation
 
-_HOME = {
-    "Action": "action",
-    "Allowance": "allowance",
-    "Observation": "observation",
-    "Policy": "policy",
-    "RemotePolicy": "client",
-}
+if TYPE_CHECKING:
+    from .policy import Action, Allowance, Policy
 
 __all__ = ["Action", "Allowance", "Observation", "Policy", "RemotePolicy"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'sooner.tasks.act' has no attribute '{name}'")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    from . import policy
+
+    return getattr(policy, name)

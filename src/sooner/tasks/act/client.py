@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,21 @@ class RemotePolicy:
         Raises:
             SoonerError: the server refuses, or is not there; says what it said.
         """
-        request: dict[str, Any] = {"image": _as_json_numpy(image), "instruction": instruction}
+        request: dict[str, Any] = {"image": as_json_numpy(image), "instruction": instruction}
         if self.unnorm_key is not None:
             request["unnorm_key"] = self.unnorm_key
         if self.deadline_ms is not None:
             request["deadline_ms"] = self.deadline_ms
         answer = self._ask(json.dumps(request).encode())
         arrays = answer if isinstance(answer, list) else [answer]
-        return np.stack([_array(array) for array in arrays])
+        return np.stack(
+            [
+                np.frombuffer(
+                    base64.b64decode(array["__numpy__"]), np.dtype(array["dtype"])
+                ).reshape(array["shape"])
+                for array in arrays
+            ]
+        )
 
     def _ask(self, body: bytes) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -93,16 +101,12 @@ class RemotePolicy:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise SoonerError(f"the server refused ({error.code}): {_detail(error)}") from error
+            reason = error.reason
+            with suppress(ValueError, KeyError, TypeError):
+                reason = json.load(error)["error"]["message"]
+            raise SoonerError(f"the server refused ({error.code}): {reason}") from error
         except OSError as error:
             raise SoonerError(f"no server answers at {self.url}: {error}") from error
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.load(error)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return error.reason
 
 
 def _picture(observation: Mapping[str, Any]) -> np.ndarray:
@@ -122,11 +126,7 @@ def _picture(observation: Mapping[str, Any]) -> np.ndarray:
     return np.ascontiguousarray(image)
 
 
-def _as_json_numpy(array: np.ndarray) -> dict[str, Any]:
+def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
+    """Returns what the `json_numpy` package writes for an array."""
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
-
-
-def _array(content: Mapping[str, Any]) -> np.ndarray:
-    data = np.frombuffer(base64.b64decode(content["__numpy__"]), np.dtype(content["dtype"]))
-    return data.reshape(content["shape"]).copy()

@@ -1,11 +1,13 @@
-"""A policy: observations of several robots in one ragged batch, an action for each."""
+"""A policy: observations of several robots in one ragged batch, an action for each; how far relaxed
+acceptance may go, and how far an action is from exact decoding's."""
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ... import miniatures
 from ...checks import check_choice, check_number
 from ...engine.loop import OnTokens, run
 from ...engine.row_sampling import SamplingParams
+from ...engine.stats.run import Stats
 from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
 from ...methods.controller import Quickest
@@ -23,14 +26,169 @@ from ...models import adapt
 from ...models.openvla.adapter import OpenVLA
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .. import loading, model_types
-from .action import Action, Distance
-from .allowance import Allowance
 from .observation import FieldError, Observation
 
 MINIATURE = "robot"
 METHODS = ("plain", "strict", "relaxed", "auto")
 GPU_NODES, CPU_NODES = 50, 16
 """Nodes of a strict tree: on a GPU, verifying the paper's 50 costs a plain step (table 4)."""
+
+UNITS = {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "mrad": 1e-3, "rad": 1.0, "deg": math.pi / 180}
+"""In metres and radians."""
+DEFAULT_BINS = 9
+"""The paper's choice for three of its four suites (table 2); its long one has 5."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """A tolerance before it is known which robot it is for.
+
+    Args:
+        bins: for all dimensions but the gripper, or one for each dimension.
+        units: in metres and radians, one for each dimension, instead of `bins`.
+    """
+
+    bins: int | tuple[int, ...] = DEFAULT_BINS
+    units: tuple[float, ...] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Allowance:
+        """Parses `9`, `9,9,9,5,5,5,0` or `5mm,5mm,5mm,0.02rad,0.02rad,0.02rad,0`.
+
+        Raises:
+            SoonerError: something else.
+        """
+        parts = [part.strip() for part in text.split(",")]
+        if any(re.search(r"[a-z]", part) for part in parts):
+            return cls(units=tuple(_length(part) for part in parts))
+        try:
+            bins = tuple(int(part) for part in parts)
+        except ValueError:
+            raise SoonerError(
+                f"tolerance is '{text}'; give bins such as 9, one for each dimension such as "
+                "9,9,9,0, or units such as 5mm,5mm,5mm,0"
+            ) from None
+        return cls(bins[0] if len(bins) == 1 else bins)
+
+    def tolerance(self, tokens: ActionTokens, statistics: ActionStatistics) -> Tolerance:
+        """Returns the tolerance for one robot.
+
+        Raises:
+            SoonerError: as `Tolerance`: negative, or not as many as the robot has dimensions.
+        """
+        if self.units is not None:
+            return Tolerance.physical(tokens, statistics, self.units)
+        return Tolerance(tokens, statistics.dims, self.bins)
+
+
+def _length(text: str) -> float:
+    """Returns metres or radians of `5mm`; a bare 0 needs no unit."""
+    match = re.fullmatch(r"(-?(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*([a-z]*)", text)
+    if match is None:
+        raise SoonerError(f"tolerance holds '{text}'; give a length such as 5mm")
+    number, unit = float(match[1]), match[2]
+    if not unit and number != 0:
+        raise SoonerError(
+            f"tolerance holds '{text}' without a unit beside others with one; give one of "
+            f"{', '.join(UNITS)}"
+        )
+    if unit and unit not in UNITS:
+        raise unknown("unit of a tolerance", unit, UNITS)
+    return number * UNITS.get(unit, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Distance:
+    """Distances that actions have from each other, by dimension.
+
+    Attributes:
+        count: numbers that were compared, `[dims]`.
+        mean_bins, max_bins: absolute distance in bins, `[dims]`.
+        widths: of a bin, in the unit of the action, `[dims]`.
+    """
+
+    count: np.ndarray
+    mean_bins: np.ndarray
+    max_bins: np.ndarray
+    widths: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Returns the mean distance in the unit of the action, `[dims]`."""
+        return self.mean_bins * self.widths
+
+    @property
+    def max(self) -> np.ndarray:
+        """Returns the largest distance in the unit of the action, `[dims]`."""
+        return self.max_bins * self.widths
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Distance]) -> Distance:
+        """Returns the distance of several actions of one robot: means of all numbers, largest of
+        all.
+        """
+        count = np.sum([part.count for part in parts], axis=0)
+        total = np.sum([part.mean_bins * part.count for part in parts], axis=0)
+        largest = np.max([part.max_bins for part in parts], axis=0)
+        return cls(count, total / np.maximum(count, 1), largest, parts[0].widths)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns lists over the dimensions, ready for JSON."""
+        names = ("count", "mean_bins", "max_bins", "mean", "max")
+        return {name: getattr(self, name).tolist() for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """The actions that a policy takes next, and how they were decoded.
+
+    Attributes:
+        values: in physical units, float64 `[horizon, dims]`.
+        ids: token ids as generated, `[horizon, dims]`.
+        clipped: which of them are no action and were read as the nearest end, as OpenVLA does,
+            `[horizon, dims]` bool.
+        unnorm_key: data set whose statistics were applied.
+        names: of the dimensions, where the statistics tell them.
+        method: what decoded it: `plain`, `strict` or `relaxed`.
+        mode: `exact` or `relaxed`.
+        deviation: of accepted draft tokens from the target's own choices at their places;
+            `None` for exact actions.
+        from_exact: of the action from that of plain decoding; `None` unless compared.
+        stats: of the batch that it was decoded in.
+        seconds: that the batch took, pictures and prompts included.
+    """
+
+    values: np.ndarray
+    ids: np.ndarray
+    clipped: np.ndarray
+    unnorm_key: str
+    names: tuple[str, ...] | None
+    method: str
+    mode: str
+    deviation: Distance | None
+    from_exact: Distance | None
+    stats: Stats
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns data for JSON, without the statistics of the batch."""
+        data: dict[str, Any] = {
+            "action": self.values.tolist(),
+            "ids": self.ids.tolist(),
+            "clipped": bool(self.clipped.any()),
+            "unnorm_key": self.unnorm_key,
+            "names": None if self.names is None else list(self.names),
+            "method": self.method,
+            "mode": self.mode,
+            "seconds": self.seconds,
+            "rows": self.stats.rows,
+            "forwards": self.stats.nfe,
+            "acceptance_length": self.stats.mean_acceptance_length,
+        }
+        for name in ("deviation", "from_exact"):
+            distance = getattr(self, name)
+            data[name] = None if distance is None else distance.as_dict()
+        return data
 
 
 class Policy:
@@ -129,16 +287,14 @@ class Policy:
                 f"{', '.join(OpenVLA.model_types)}"
             )
         loaded = loading.load(model, where, kind, device_map)
-        made = None
+        drafter = None
         if head is not None:
             from ...methods.trained import load_for
 
-            if not Path(head).is_dir():
-                raise SoonerError(f"head folder '{head}' does not exist; check the path")
             weight = loaded.model.get_input_embeddings().weight
-            made = load_for("eagle", head).to(weight.device, weight.dtype)
+            drafter = load_for("eagle", head).to(weight.device, weight.dtype)
         return cls(
-            loaded.model, loaded.processor, made, name=model, head_name=head or "", **options
+            loaded.model, loaded.processor, drafter, name=model, head_name=head or "", **options
         )
 
     def allowing(self, allowance: Allowance) -> Policy:
@@ -247,33 +403,32 @@ class Policy:
                 "have; use temperature 0"
             )
         name = self.settle(method, len(observations))
-        keys = [self.key_of(observation) for observation in observations]
         apart = name == "relaxed" and self.allowance.units is not None
         groups: dict[Any, list[int]] = {}
-        for row, key in enumerate(keys):
+        for row, observation in enumerate(observations):
+            key = self.key_of(observation)
             groups.setdefault(key if apart else self.statistics[key].dims, []).append(row)
         generator = None
         if seed is not None:
             generator = torch.Generator(device=self.adapter.device).manual_seed(seed)
         actions: dict[int, Action] = {}
         for rows in groups.values():
-            batch = [observations[row] for row in rows], [keys[row] for row in rows]
+            batch = [observations[row] for row in rows]
 
             def report(row: int, new: list[int], drafted: int, rows: list[int] = rows) -> None:
                 if on_tokens is not None:
                     on_tokens(rows[row], new, drafted)
 
-            made = self._decode(*batch, name, report, generator, temperature)
+            decoded = self._decode(batch, name, report, generator, temperature)
             if compare:
-                exact = self._decode(*batch, "plain")
-                made = [self._compared(*pair) for pair in zip(made, exact, strict=True)]
-            actions.update(zip(rows, made, strict=True))
+                exact = self._decode(batch, "plain")
+                decoded = [self._compared(*pair) for pair in zip(decoded, exact, strict=True)]
+            actions.update(zip(rows, decoded, strict=True))
         return [actions[row] for row in range(len(observations))]
 
     def _decode(
         self,
         observations: Sequence[Observation],
-        keys: Sequence[str],
         name: str,
         on_tokens: OnTokens = lambda row, new, drafted: None,
         generator: torch.Generator | None = None,
@@ -281,7 +436,7 @@ class Policy:
     ) -> list[Action]:
         """Returns actions of one length for observations that share their forwards."""
         began = time.perf_counter()
-        statistics = [self.statistics[key] for key in keys]
+        statistics = [self.statistics[self.key_of(observation)] for observation in observations]
         inputs = self.processor(
             [observation.image for observation in observations],
             [observation.instruction for observation in observations],
@@ -297,7 +452,7 @@ class Policy:
             do_sample=temperature > 0,
             temperature=temperature or 1.0,
         )
-        session = self._method(name, keys[0]).session(
+        session = self._method(name, statistics[0]).session(
             self.adapter, inputs, params, generator=generator, on_tokens=collect
         )
         run(session)
@@ -335,9 +490,11 @@ class Policy:
             for each in (action, exact)
         )
         widths = self.statistics[action.unnorm_key].bin_width(self.tokens)
-        return replace(action, from_exact=Distance.between(np.abs(bins - reference), widths))
+        away = np.abs(bins - reference)  # [horizon, dims]
+        count = np.full(len(widths), len(away))
+        return replace(action, from_exact=Distance(count, away.mean(0), away.max(0), widths))
 
-    def _method(self, name: str, key: str) -> Method:
+    def _method(self, name: str, statistics: ActionStatistics) -> Method:
         """Returns the decoding method `plain`, `strict` or `relaxed` for actions of a data set.
 
         It is made once: what a method measures as it runs is of use to the next call.
@@ -348,7 +505,7 @@ class Policy:
 
         tolerance = None
         if name == "relaxed":
-            tolerance = self.allowance.tolerance(self.tokens, self.statistics[key])
+            tolerance = self.allowance.tolerance(self.tokens, statistics)
         if tolerance not in self._built:
             legal = tuple(range(self.tokens.first_id, self.tokens.vocab_size))
             # The prefill says the first token, and a whole accepted draft leaves the last one.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import SoonerError
-from ...robots import Environment, make, names
-from ..video import Film
-from .action import Distance
+from ...robots import make
+from ..video import film
 from .observation import Observation
-
-environment_names = names
+from .policy import Distance
 
 RolloutPolicy = Callable[[list[Observation]], list[Any]]
 """A function that returns one action for each observation; `.values` is `[horizon, dims]`."""
@@ -72,9 +69,53 @@ class Rollouts:
         return wilson(self.successes, len(self.episodes))
 
     @property
+    def steps(self) -> int:
+        """Returns the actions taken in all episodes."""
+        return sum(episode.steps for episode in self.episodes)
+
+    @property
     def actions_per_second(self) -> float:
         """Returns the actions taken for each second of the policy."""
-        return sum(episode.steps for episode in self.episodes) / max(self.seconds, 1e-9)
+        return self.steps / max(self.seconds, 1e-9)
+
+    def as_dict(self, actions: Sequence[Any]) -> dict[str, Any]:
+        """Returns the figures of all episodes, ready for JSON.
+
+        Args:
+            actions: all outputs of the policy, one for each episode and call.
+        """
+        calls = {id(action.stats): action for action in actions}.values()
+        spec_steps = sum(action.stats.num_spec_steps for action in calls)
+        accepted = sum(action.stats.num_accepted_draft_tokens for action in calls)
+        times = [1e3 * action.seconds for action in calls] or [0.0]
+        results: dict[str, list[bool]] = {}
+        for episode in self.episodes:
+            results.setdefault(episode.env, []).append(episode.success)
+        return {
+            "episodes": [
+                {**vars(episode), "film": episode.film and str(episode.film)}
+                for episode in self.episodes
+            ],
+            "success_rate": self.success_rate,
+            "interval": list(self.interval),
+            "environments": {name: sum(done) / len(done) for name, done in results.items()},
+            "actions": self.steps,
+            "actions_per_second": self.actions_per_second,
+            **{f"p{share}_ms": float(np.percentile(times, share)) for share in (50, 95, 99)},
+            "calls": len(calls),
+            "methods": dict(Counter(action.method for action in calls)),
+            "mode": next((item.mode for item in actions if item.mode != "exact"), "exact"),
+            "mean_acceptance_length": 1 + accepted / max(spec_steps, 1),
+            "clipped": sum(bool(action.clipped.any()) for action in actions),
+            "names": list(actions[0].names) if actions and actions[0].names is not None else None,
+            "deviation": _pooled([action.deviation for action in actions]),
+            "from_exact": _pooled([action.from_exact for action in actions]),
+        }
+
+
+def _pooled(distances: Sequence[Distance | None]) -> dict[str, Any] | None:
+    known = [distance for distance in distances if distance is not None]
+    return Distance.pooled(known).as_dict() if known else None
 
 
 def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -109,125 +150,70 @@ def run_rollouts(
         episodes: of each environment.
         batch: episodes that run side by side.
         films: folder for films of the first `film_limit` episodes of each environment.
-        on_episode: told every episode as it ends.
-        on_call: told what the policy answered, one entry for each live episode.
+        on_episode: receives every episode as it ends.
+        on_call: receives what the policy answered, one entry for each live episode.
 
     Raises:
-        SoonerError: an unknown environment, a simulator that is not installed, or no episodes.
+        SoonerError: an unknown environment, or a simulator that is not installed.
     """
-    if episodes < 1 or batch < 1:
-        raise SoonerError(f"{episodes} episodes, {batch} side by side: both must be at least 1")
     rollouts = Rollouts()
+
+    def end(episode: Episode) -> None:
+        rollouts.episodes.append(episode)
+        on_episode(episode)
+
     for name in [env] if isinstance(env, str) else env:
-        waiting = [
-            (number, films / f"{name}-{number:04}.mp4" if films and index < film_limit else None)
-            for index, number in enumerate(range(seed, seed + episodes))
-        ]
+        paths = [films / f"{name}-{seed + index:04}.mp4" if films and index < film_limit else None
+                 for index in range(episodes)]  # fmt: skip
+        waiting = deque(enumerate(paths, start=seed))
         with ExitStack() as stack:
-            lanes = [_Lane(make(name)) for _ in range(min(batch, episodes))]
+            lanes = [_lane(name, waiting, end) for _ in range(min(batch, episodes))]
             for lane in lanes:
                 stack.callback(lane.close)
-                lane.begin(*waiting.pop(0))
-            while live := [lane for lane in lanes if lane.live]:
-                seen = [Observation(lane.env.picture(), lane.env.instruction) for lane in live]
+            pending = [(lane, next(lane)) for lane in lanes]
+            while live := [(lane, seen) for lane, seen in pending if seen is not None]:
                 begun = time.perf_counter()
-                answers = act(seen)
+                answers = act([seen for _, seen in live])
                 rollouts.seconds += time.perf_counter() - begun
                 on_call(answers)
-                for lane, answer in zip(live, answers, strict=True):
-                    if (episode := lane.take(answer.values)) is None:
-                        continue
-                    rollouts.episodes.append(episode)
-                    on_episode(episode)
-                    if waiting:
-                        lane.begin(*waiting.pop(0))
+                pending = [
+                    (lane, lane.send(answer.values))
+                    for (lane, _), answer in zip(live, answers, strict=True)
+                ]
     return rollouts
 
 
-class _Lane:
-    """One environment, used for one episode after the other."""
-
-    def __init__(self, env: Environment) -> None:
-        self.env = env
-        self.live = False
-        self._film: Film | None = None
-
-    def begin(self, seed: int, film: Path | None) -> None:
-        self.seed, self.steps, self.calls = seed, 0, 0
-        self.live = True
-        self.env.reset(seed)
-        self._film = None if film is None else Film(film)
-        self._shoot()
-
-    def take(self, actions: np.ndarray) -> Episode | None:
-        """Takes the actions `[horizon, dims]` one by one, as far as the episode goes; returns the
-        episode once it has ended.
-        """
-        self.calls += 1
-        for action in actions:
-            step = self.env.step(action)
-            self.steps += 1
-            self._shoot()
-            if step.over:
-                self.live = False
-                path = None if self._film is None else self._film.close()
-                self._film = None
-                name = self.env.name
-                return Episode(name, self.seed, step.success, self.steps, self.calls, path)
-        return None
-
-    def close(self) -> None:
-        if self._film is not None:
-            self._film.drop()
-        self.env.close()
-
-    def _shoot(self) -> None:
-        if self._film is not None:
-            self._film.add(self.env.film_frame())
-
-
-def rollout_record(rollouts: Rollouts, actions: Sequence[Any]) -> dict[str, Any]:
-    """Returns the figures of a rollout, ready for JSON.
+def _lane(
+    name: str, waiting: deque[tuple[int, Path | None]], end: Callable[[Episode], None]
+) -> Generator[Observation | None, np.ndarray, None]:
+    """Runs one episode after the other in one environment.
 
     Args:
-        rollouts: the episodes.
-        actions: all outputs of the policy, one for each episode and call.
+        name: of the environment.
+        waiting: seeds and films of the episodes that have not begun.
+        end: receives each episode that has ended.
+
+    Yields:
+        What the policy sees, in return for its actions `[horizon, dims]`, which are taken one by
+        one as far as the episode goes; `None` once no episode waits.
     """
-    calls = {id(action.stats): action for action in actions}.values()
-    seconds = [action.seconds for action in calls]
-    steps = sum(episode.steps for episode in rollouts.episodes)
-    results: dict[str, list[bool]] = {}
-    for episode in rollouts.episodes:
-        results.setdefault(episode.env, []).append(episode.success)
-    counts: Counter[int] = Counter()
-    for action in calls:
-        counts.update(action.stats.acceptance_histogram)
-    accepted = sum(length * count for length, count in counts.items())
-    return {
-        "episodes": [
-            {**vars(episode), "film": episode.film and str(episode.film)}
-            for episode in rollouts.episodes
-        ],
-        "success_rate": rollouts.success_rate,
-        "interval": list(rollouts.interval),
-        "environments": {name: sum(done) / len(done) for name, done in results.items()},
-        "actions": steps,
-        "actions_per_second": steps / max(sum(seconds), 1e-9),
-        **{
-            f"p{share}_ms": 1e3 * float(np.percentile(seconds, share)) if seconds else 0.0
-            for share in (50, 95, 99)
-        },
-        "calls": len(calls),
-        "methods": dict(Counter(action.method for action in calls)),
-        "mode": next((item.mode for item in actions if item.mode != "exact"), "exact"),
-        "mean_acceptance_length": 1 + accepted / max(sum(counts.values()), 1),
-        "clipped": sum(bool(action.clipped.any()) for action in actions),
-        "names": list(actions[0].names) if actions and actions[0].names is not None else None,
-        "deviation": _pooled([action.deviation for action in actions]),
-        "from_exact": _pooled([action.from_exact for action in actions]),
-    }
-
-
-def _pooled(distances: Sequence[Distance | None]) -> dict[str, Any] | None:
-    known = [distance for distance in distances if distance is not None]
-    return Distance.pooled(known).as_dict() if known else None
+    with closing(make(name)) as env:
+        while waiting:
+            seed, path = waiting.popleft()
+            env.reset(seed)
+            steps, calls, last = 0, 0, None
+            with nullcontext() if path is None else film(path) as shoot:
+                if shoot is not None:
+                    shoot(env.film_frame())
+                while last is None or not last.over:
+                    actions = yield Observation(env.picture(), env.instruction)
+                    calls += 1
+                    for action in actions:
+                        last = env.step(action)
+                        steps += 1
+                        if shoot is not None:
+                            shoot(env.film_frame())
+                        if last.over:
+                            break
+            end(Episode(env.name, seed, last.success, steps, calls, path))
+        yield None

@@ -10,53 +10,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor
-from torch.nn import functional
 
 from ... import __version__
-from ...drawing import Drawing
 from ...errors import SoonerError
 from ...models import Canvas
 from ...provenance import versions
-from ..frames import Progress, read
+from ..frames import read
 from ..identity import fingerprint, sha256
 from ..video import probe
-from . import comparison
-from .batch import DrawCallbacks, DrawJob, draw_batch, warm_up
+from .batch import (
+    DrawCallbacks,
+    DrawingProgress,
+    DrawJob,
+    compare_plain,
+    draw_batch,
+    plain_for,
+    warm_up,
+)
 from .drawing_model import DrawingModel, build_method
 from .settings import ImagineSettings, fresh_seed
-
-
-def read_start(
-    path: Path | str,
-    drawing_model: DrawingModel,
-    settings: ImagineSettings,
-    on_decode: Progress,
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns the first frames, uint8 `[frames, height, width, 3]`, and their entries of the
-    record.
-
-    Raises:
-        SoonerError: not a video, or too few frames.
-    """
-    video_tokenizer = drawing_model.video_tokenizer
-    assert video_tokenizer is not None, "only models that continue clips come here"
-    count = settings.given or video_tokenizer.prefix_frames
-    info = probe(path)
-    first = settings.start if settings.start >= 0 else info.frames + settings.start
-    if first < 0 or first + count > info.frames:
-        raise SoonerError(
-            f"'{path}' has {info.frames} frames; {count} from frame {settings.start} on are not "
-            f"there, change --given or --start"
-        )
-    frames = read(info, lambda _: list(range(first, first + count)), on_decode)
-    details = {
-        "frames": {"first": first, "count": count},
-        "video": {"frames": info.frames, "fps": info.fps, "width": info.width,
-                  "height": info.height},
-        "notes": [info.damage] if info.damage else [],
-    }  # fmt: skip
-    return fit(frames.pixels, video_tokenizer.height, video_tokenizer.width), details
 
 
 def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -65,15 +39,10 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     Shrinking takes means over boxes, which for whole multiples loses nothing that the model
     could see.
     """
-    frames = torch.from_numpy(pixels).permute(0, 3, 1, 2).float()  # [frames, 3, h, w]
-    tall, wide = frames.shape[2:]
-    new_tall = min(tall, round(wide * height / width))
-    new_wide = min(wide, round(tall * width / height))
-    top, left = (tall - new_tall) // 2, (wide - new_wide) // 2
-    frames = frames[:, :, top : top + new_tall, left : left + new_wide]
-    mode = "area" if new_tall >= height and new_wide >= width else "bilinear"
-    scaled = functional.interpolate(frames, (height, width), mode=mode)
-    return scaled.round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    is_larger = pixels.shape[1] >= height and pixels.shape[2] >= width
+    way = Image.Resampling.BOX if is_larger else Image.Resampling.BILINEAR
+    frames = (ImageOps.fit(Image.fromarray(frame), (width, height), way) for frame in pixels)
+    return np.stack([np.asarray(frame) for frame in frames])
 
 
 @dataclass(frozen=True)
@@ -145,12 +114,28 @@ def continue_clip(
     """
     settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
     canvas = drawing_model.canvas(settings.size, settings.given)
-    began = time.perf_counter()
-    frames, details = read_start(path, drawing_model, settings, callbacks.on_decode)
+    began, tokenizer = time.perf_counter(), drawing_model.video_tokenizer
+    if tokenizer is None:
+        raise SoonerError(f"'{drawing_model.name}' draws pictures and can't continue a clip")
+    count, info = settings.given or tokenizer.prefix_frames, probe(path)
+    first = settings.start if settings.start >= 0 else info.frames + settings.start
+    if first < 0 or first + count > info.frames:
+        raise SoonerError(
+            f"'{path}' has {info.frames} frames; {count} from frame {settings.start} on are not "
+            f"there, change --given or --start"
+        )
+    frames = read(info, lambda _: list(range(first, first + count)), callbacks.on_decode)
+    info = frames.info
+    details = {
+        "file": str(path),
+        "input_hash": sha256(path),
+        "frames": {"first": first, "count": count},
+        "video": {name: getattr(info, name) for name in ("frames", "fps", "width", "height")},
+        "notes": [*drawing_model.foreign(Path(path)), *([info.damage] if info.damage else [])],
+    }
     callbacks.on_stage("process")
-    inputs = drawing_model.clip_inputs(torch.from_numpy(frames)[None])
-    details |= {"file": str(path), "input_hash": sha256(path)}
-    details["notes"] = [*drawing_model.foreign(Path(path)), *details["notes"]]
+    pixels = fit(frames.pixels, tokenizer.height, tokenizer.width)
+    inputs = drawing_model.clip_inputs(torch.from_numpy(pixels)[None])
     seconds = {"video": time.perf_counter() - began}
     return _make(drawing_model, canvas, inputs, settings, callbacks, details, seconds)
 
@@ -169,7 +154,7 @@ def _make(
     callbacks.on_canvas(canvas)
     if settings.compare:
         callbacks.on_stage("warm-up")
-        warm_up(work, method, comparison.plain_for(work, method))
+        warm_up(work, method, plain_for(work, method))
     record = {
         **details,
         "model": drawing_model.name,
@@ -186,7 +171,7 @@ def _make(
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
-    progress = work.progress(callbacks.on_progress)
+    progress = DrawingProgress(work, callbacks.on_progress)
     tokenizer, fps, prefix = drawing_model.video_tokenizer, None, 0
     if tokenizer is not None:
         fps, prefix = tokenizer.fps, tokenizer.frames_of(canvas.grid.prefix // canvas.grid.frame)
@@ -196,21 +181,36 @@ def _make(
         callbacks.on_stage("pixels")
         start = time.perf_counter()
         pixels = _pixels(canvas, drawing.tokens)
-        times = {"pixels": time.perf_counter() - start, **(seconds or {})}
-        measured = {**record, **_measured(drawing, canvas, times)}
+        stats, sampling = drawing.stats, drawing.sampling
+        names = ("temperature", "top_k", "top_p", "guidance")
+        record |= {
+            "mode": stats.mode,
+            "tokens": stats.tokens,
+            "nfe": stats.nfe,
+            # Plain decoding makes one forward a code, whatever the codes are.
+            "step_compression": canvas.grid.left / stats.nfe,
+            "tokens_per_second": stats.tokens_per_second,
+            "acceptance": stats.mean_acceptance_length,
+            "acceptance_rate": stats.acceptance_rate,
+            "sampling": {name: getattr(sampling, name) for name in names},
+            "decisions": stats.notes,
+            "seconds": {**stats.seconds, "pixels": time.perf_counter() - start, **(seconds or {})},
+        }
         if settings.compare:
             callbacks.on_stage("compare")
-            measured |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
+            record |= compare_plain(work, drawing, method, callbacks.on_progress)
     except KeyboardInterrupt as stop:
         is_whole = all(progress.finished)  # the pictures are there, whatever was still to do
-        pixels = _pixels(canvas, progress.whole()) if any(progress.finished) else NOTHING
+        pixels = NOTHING
+        if any(progress.finished):
+            pixels = _pixels(canvas, progress.whole())
         record |= {
             "tokens": progress.tokens,
             "nfe": progress.steps,
             "finish": "whole but not compared" if is_whole else "interrupted",
         }
         raise Stopped(ImagineResult(record, pixels, progress.finished, fps, prefix)) from stop
-    return ImagineResult(measured, pixels, progress.finished, fps, prefix)
+    return ImagineResult(record, pixels, progress.finished, fps, prefix)
 
 
 NOTHING = np.empty((0, 1, 1, 1, 3), np.uint8)
@@ -221,26 +221,6 @@ NOTHING = np.empty((0, 1, 1, 1, 3), np.uint8)
 def _pixels(canvas: Canvas, tokens: Tensor) -> np.ndarray:
     """Returns pictures of codes, 0 to 255."""
     return canvas.pixels(tokens).mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
-
-
-def _measured(drawing: Drawing, canvas: Canvas, seconds: Mapping[str, float]) -> dict[str, Any]:
-    stats = drawing.stats
-    return {
-        "mode": stats.mode,
-        "tokens": stats.tokens,
-        "nfe": stats.nfe,
-        # Plain decoding makes one forward a code, whatever the codes are.
-        "step_compression": canvas.grid.left / stats.nfe,
-        "tokens_per_second": stats.tokens_per_second,
-        "acceptance": stats.mean_acceptance_length,
-        "acceptance_rate": stats.acceptance_rate,
-        "sampling": {
-            name: getattr(drawing.sampling, name)
-            for name in ("temperature", "top_k", "top_p", "guidance")
-        },
-        "decisions": stats.notes,
-        "seconds": {**stats.seconds, **seconds},
-    }
 
 
 def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:

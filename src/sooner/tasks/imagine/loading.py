@@ -8,14 +8,10 @@ from typing import Any, get_args
 
 import torch
 from huggingface_hub import snapshot_download
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import (
+    AutoModelForImageTextToText,
     AutoProcessor,
     AutoTokenizer,
-    ChameleonForConditionalGeneration,
-    Emu3ForConditionalGeneration,
-    JanusForConditionalGeneration,
 )
 
 from ... import miniatures
@@ -26,12 +22,12 @@ from ...models.chameleon import LAYOUTS
 from ...models.chameleon_files import VQGANDecoder, load_lumina
 from ...models.cosmos_ar.checkpoint import load_published
 from ...models.cosmos_ar.model import CosmosARForCausalLM
+from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
 from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype
-from ..model_types import config_type
-from .drawing_model import LUMINA, DrawingModel, Kind
-from .video_tokenizer import load_video_tokenizer
+from ..model_types import config_dict
+from .drawing_model import LUMINA, DrawingModel, Kind, VideoTokenizer
 
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
@@ -43,6 +39,13 @@ SEPARATOR = "<reserved08706>"
 
 DECODER_FOLDERS = ("tokenizer", "movqgan/270M", "ckpts/chameleon/tokenizer")
 """Where the published repositories have the decoder of codes."""
+
+
+PREFIX_FRAMES = 9
+"""Frames that Cosmos continues by default; the miniature does as it does."""
+
+PUBLISHED_FPS = 25.0
+JIT = ("encoder.jit", "decoder.jit")
 
 
 def chameleon_options(
@@ -88,49 +91,25 @@ def load_processor(folder: str) -> Any:
     place, names = Path(folder), ("processor_config.json", "preprocessor_config.json")
     if not place.is_dir() or any((place / name).is_file() for name in names):
         return AutoProcessor.from_pretrained(folder)
-    return WordsOnly(AutoTokenizer.from_pretrained(folder))
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    if SEPARATOR not in tokenizer.get_vocab():
+        raise SoonerError(
+            f"the tokenizer has no '{SEPARATOR}', which ends a prompt of Chameleon; give the "
+            "model's own tokenizer.json"
+        )
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    # Without a begin the end stands for it (`Tokenizer` in the published code).
+    begin = tokenizer.bos_token or tokenizer.eos_token or ""
+
+    def process(text: list[str], **options: Any) -> Any:
+        whole = [begin + line + SEPARATOR for line in text]
+        return tokenizer(whole, add_special_tokens=False, **options)
+
+    return process
 
 
-class WordsOnly:
-    """Makes prompts as Lumina-mGPT's own code does: the begin, the words, the end of the turn.
-
-    Args:
-        tokenizer: the model's.
-
-    Raises:
-        SoonerError: it does not know the end of a turn.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        if SEPARATOR not in tokenizer.get_vocab():
-            raise SoonerError(
-                f"the tokenizer has no '{SEPARATOR}', which ends a prompt of Chameleon; give the "
-                "model's own tokenizer.json"
-            )
-        # Without a begin the end stands for it (`Tokenizer` in the published code).
-        begin = tokenizer.bos_token_id
-        self.begin = tokenizer.eos_token_id if begin is None else begin
-
-    def __call__(self, text: list[str], **_: Any) -> dict[str, Tensor]:
-        """Prompts `[rows, width]`, padded on the left, and their mask."""
-        encoded = self.tokenizer([line + SEPARATOR for line in text], add_special_tokens=False)
-        begin = [] if self.begin is None else [self.begin]
-        rows = [torch.tensor([*begin, *ids]) for ids in encoded["input_ids"]]
-        padding = self.tokenizer.pad_token_id or 0  # masked
-        return {
-            "input_ids": pad_sequence(rows, True, padding, "left"),
-            "attention_mask": pad_sequence(
-                [row.new_ones(len(row)) for row in rows], True, 0, "left"
-            ),
-        }
-
-
-LOADERS: dict[str, Any] = {
-    "chameleon": ChameleonForConditionalGeneration,
-    "emu3": Emu3ForConditionalGeneration,
-    "janus": JanusForConditionalGeneration,
-}
+DRAWS = ("chameleon", "emu3", "janus")
+"""Types that draw pictures from prompts."""
 
 CONTINUES = "cosmos_ar"
 
@@ -191,12 +170,12 @@ def find_model(model: str | None, kind: Kind) -> str:
 def _load_image_model(
     folder: str, device: torch.device, dtype: Any, tokenizer: str | None, layout: str | None
 ) -> dict[str, Any]:
-    kind = config_type(folder)
-    if kind not in LOADERS:
+    kind = config_dict(folder)["model_type"]
+    if kind not in DRAWS:
         hint = "; continue clips with it (--continue)" if kind == CONTINUES else ""
         raise SoonerError(
             f"model '{folder}' is of type '{kind}', which draws no pictures from prompts"
-            f"{did_you_mean(kind, LOADERS)}{hint}; supported: {', '.join(sorted(LOADERS))}"
+            f"{did_you_mean(kind, DRAWS)}{hint}; supported: {', '.join(DRAWS)}"
         )
     options: dict[str, Any] = {}
     with explained(folder, device):
@@ -208,7 +187,9 @@ def _load_image_model(
                 folder = snapshot_download(folder, allow_patterns=FILES)
             model: Any = load_lumina(folder, None if dtype == "auto" else dtype)
         else:
-            model = LOADERS[kind].from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+            model = AutoModelForImageTextToText.from_pretrained(
+                folder, dtype=dtype, attn_implementation="sdpa"
+            )
         model = as_run(model, folder).to(device).eval()
         load = load_processor if kind == "chameleon" else AutoProcessor.from_pretrained
         return {"model": model, "processor": load(folder), "options": options}
@@ -221,7 +202,7 @@ def _load_video_model(
         if _is_published(Path(folder)):
             model: Any = load_published(folder, None if dtype == "auto" else dtype)
         else:
-            kind = config_type(folder)
+            kind = config_dict(folder)["model_type"]
             if kind != CONTINUES:
                 raise SoonerError(
                     f"model '{folder}' is of type '{kind}', which continues no clips; supported: "
@@ -244,3 +225,59 @@ def _is_published(folder: Path) -> bool:
         return not config.is_file() or "model_type" not in json.loads(config.read_text())
     except ValueError as error:
         raise SoonerError(f"'{config}' is not JSON ({error}); fetch it again") from error
+
+
+def load_video_tokenizer(
+    model: Any, folder: Path, name: str | None, device: torch.device, trust_remote_code: bool
+) -> VideoTokenizer:
+    """Returns the tokenizer of a Cosmos model.
+
+    Args:
+        folder: of the model, in or beside which the tokenizer is looked for.
+        name: folder of the tokenizer, if it is elsewhere.
+        trust_remote_code: run the code in TorchScript files.
+
+    Raises:
+        SoonerError: none there; TorchScript that is not trusted, or sizes that are not the model's.
+    """
+    places = [folder, folder / "tokenizer", folder.parent / "tokenizer"]
+    for place in places if name is None else [Path(name)]:
+        is_published = all((place / file).is_file() for file in JIT)
+        if is_published or (place != folder and (place / "config.json").is_file()):
+            break
+    else:
+        raise SoonerError(
+            f"'{name or folder}' holds no video tokenizer; give a folder with {' and '.join(JIT)} "
+            "with --tokenizer"
+        )
+    prefix = PREFIX_FRAMES - 1
+    if is_published:
+        if not trust_remote_code:
+            raise SoonerError(
+                f"'{place}' holds TorchScript, which runs the code inside it; add "
+                "--trust-remote-code if you trust these files"
+            )
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+        encoder, decoder = (place / file for file in JIT)
+        published = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
+        latents, height, width = model.config.latent_shape
+        return VideoTokenizer(
+            published, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
+            prefix=1 + prefix // TEMPORAL, fps=PUBLISHED_FPS,
+        )  # fmt: skip
+    from ...models.clip_tokenizer import MotionTokenizer
+
+    tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
+    tokenizer = tokenizer.to(device).eval()
+    config, latents = tokenizer.config, model.config.latent_shape[0]
+    video_tokenizer = VideoTokenizer(
+        tokenizer, config.height, config.width, config.group, latents,
+        prefix=1 + prefix // config.group, fps=config.fps,
+    )  # fmt: skip
+    box = config.latent_shape(video_tokenizer.frames)
+    if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:
+        raise SoonerError(
+            f"tokenizer '{place}' makes {box} of {config.codes} codes, the model draws "
+            f"{tuple(model.config.latent_shape)} of {model.config.vocab_size}; give its own"
+        )
+    return video_tokenizer

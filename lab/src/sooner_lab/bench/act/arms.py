@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sooner.engine.stats.run import EXACT, RELAXED
-from sooner.tasks.act.allowance import Allowance
-from sooner.tasks.act.policy import Policy
+from sooner.tasks.act.policy import Allowance, Policy
 
 from .settings import ActSettings
 

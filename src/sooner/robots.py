@@ -1,16 +1,83 @@
-"""A world without a simulator: a hand that moves in a box, and a ball to reach.
-
-It is drawn by numpy in two views above each other, needs nothing installed, and steps in
-microseconds: what closed loops are tested with where MuJoCo is absent.
+"""Environments for closed-loop rollouts by name: a table drawn by numpy, and what installed
+distributions such as `sooner-lab`, which has simulators, add by an entry point.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from .environment import StepResult
+from .errors import unknown
+from .plugins import plugins
+
+TABLE = "table"
+GROUP = "sooner.environments"
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one action has led to.
+
+    Attributes:
+        success: the task is done.
+        over: the episode has ended, by success or because its steps are used up.
+    """
+
+    success: bool
+    over: bool
+
+
+class Environment(Protocol):
+    """One robot that has one task.
+
+    Attributes:
+        name: such as `reach`.
+        instruction: what the policy is told.
+        max_steps: actions of an episode.
+    """
+
+    name: str
+    instruction: str
+    max_steps: int
+
+    def reset(self, seed: int) -> None:
+        """A new episode; the same seed gives the same one."""
+
+    def picture(self) -> np.ndarray:
+        """Returns what the policy sees now, uint8 `[height, width, 3]`."""
+
+    def film_frame(self) -> np.ndarray:
+        """Returns the same state rendered for people, uint8 `[height, width, 3]`, both
+        sides even.
+        """
+
+    def step(self, action: np.ndarray) -> StepResult:
+        """Take one action, `[dims]` in the units of the robot, clipped to its range."""
+
+    def close(self) -> None:
+        """Close the simulator, and free its memory."""
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names that `make` takes here; of LIBERO one task stands for each."""
+    return (*(name for module in plugins(GROUP) for name in module.NAMES), TABLE)
+
+
+def make(name: str) -> Environment:
+    """Make the environment `name`: `table`, or what a distribution such as `sooner-lab` adds.
+
+    Raises:
+        SoonerError: an unknown name, or its simulator is not installed.
+    """
+    if name == TABLE:
+        return TableEnvironment()
+    for module in plugins(GROUP):
+        if (environment := module.make(name)) is not None:
+            return environment
+    raise unknown("environment", name, names())
+
 
 HALF, WIDTH = 56, 112
 """Rows and columns of one view; the policy's picture has two of them."""
@@ -29,8 +96,12 @@ PIXELS = 160.0
 """Pixels of a metre."""
 
 
-class TableEnvironment:
-    """Reach the ball. Actions are `(dx, dy, dz, gripper)` in metres, as Meta-World's are here."""
+class TableEnvironment(Environment):
+    """A hand that moves in a box, and a ball to reach, drawn in two views above each other.
+
+    Actions are `(dx, dy, dz, gripper)` in metres, as Meta-World's are here. It needs nothing
+    but numpy, and steps in microseconds.
+    """
 
     action_low: ClassVar[np.ndarray] = -SCALE
     action_high: ClassVar[np.ndarray] = SCALE
@@ -57,22 +128,11 @@ class TableEnvironment:
         """Straight to the ball, slower as it comes near, `[4]`."""
         return SCALE * np.append(np.clip(10 * (self.goal - self.hand), -1, 1), 0.0)
 
-    def points(self) -> np.ndarray:
-        """Hand, ball and ball again, in metres, `[3, 3]`: there is no other object."""
-        return np.stack([self.hand, self.goal, self.goal])
-
-    def project(self) -> np.ndarray:
-        """Returns where they are in the picture's two halves, `[2, 3, (row, column)]` in pixels."""
-        return np.stack([_places(self.points(), half) for half in range(2)])
-
     def picture(self) -> np.ndarray:
         return self._draw(1)
 
     def film_frame(self) -> np.ndarray:
         return self._draw(4)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _draw(self, zoom: int) -> np.ndarray:
         return np.concatenate([self._half(half, zoom) for half in range(2)])
@@ -81,7 +141,7 @@ class TableEnvironment:
         """Returns one view, uint8 `[56 zoom, 112 zoom, 3]`: from the front, or from above."""
         rows, columns = np.mgrid[: HALF * zoom, : WIDTH * zoom] / zoom
         canvas = np.where((rows > 40)[..., None] | bool(half), WOOD, SKY)
-        hand, ball, _ = _places(self.points(), half)
+        hand, ball = project(np.stack([self.hand, self.goal]), half)
         near_ball = bool(half) or self.goal[1] > self.hand[1]
         parts = [
             (_box(rows, columns, hand - [14, 0], (14, 2.5)), ARM),
@@ -94,8 +154,8 @@ class TableEnvironment:
         return canvas.round().astype(np.uint8)
 
 
-def _places(points: np.ndarray, half: int) -> np.ndarray:
-    """`[points, 3]` in metres to `[points, (row, column)]` in pixels; x runs to the left."""
+def project(points: np.ndarray, half: int) -> np.ndarray:
+    """Returns `[points, 3]` in metres as `[points, (row, column)]` in pixels of one view."""
     columns = WIDTH / 2 - PIXELS * points[:, 0]
     rows = (
         48 - PIXELS * 0.9 * (points[:, 2] - 0.05) if half == 0 else 8 + 80 * (points[:, 1] - 0.45)

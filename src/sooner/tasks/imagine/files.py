@@ -1,0 +1,176 @@
+"""The files of a job: prompts of a text file, clips of a folder, or those of a data set; pictures
+and clips written atomically, with the settings of the run as metadata.
+
+Data sets come from other installed distributions; see `sooner.plugins`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from ... import __version__
+from ...errors import SoonerError, reason_of, unknown
+from ...io import check_writable, replacing
+from ...plugins import LAB, plugins
+from ..identity import find
+from ..video import film
+
+METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
+        "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
+"""Entries of a record that go into a file's metadata."""
+
+SMALLEST = 160
+"""Clips whose height is below this are enlarged by whole numbers: chroma subsampling would blur
+their colours, and they would be too small to look at."""
+
+QUALITY = 14
+
+
+@dataclass(frozen=True)
+class ImagePrompt:
+    """A prompt that is to be drawn.
+
+    Attributes:
+        id: its name.
+        text: what is drawn.
+    """
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class StartClip:
+    """A clip of which the beginning is given.
+
+    Attributes:
+        id: its name.
+        video: the file.
+        seconds: where in the file the clip begins.
+    """
+
+    id: str
+    video: Path
+    seconds: float = 0.0
+
+
+def load_prompts(
+    name: str | Path, source: str | Path | None = None, limit: int | None = None
+) -> list[ImagePrompt]:
+    """Returns the prompts of a text file or of a data set.
+
+    Args:
+        name: a text file with one prompt a line, or a data set that is installed.
+        source: a data set's folder, or another hub id for it.
+        limit: at most so many.
+
+    Raises:
+        SoonerError: no such file or data set, or nothing in it.
+    """
+    path = Path(name)
+    sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
+    if path.is_file():
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = reason_of(error)
+            raise SoonerError(f"prompt file '{path}' can't be read as text ({reason})") from error
+        result: Iterable[ImagePrompt] = (
+            ImagePrompt(f"{path.name}/{number}", line.strip())
+            for number, line in enumerate(lines, start=1)
+            if line.strip()
+        )
+    elif str(name) in sets:
+        result = sets[str(name)](str(name), source)
+    elif path.suffix or len(path.parts) > 1:
+        raise SoonerError(f"prompt file '{name}' does not exist; check the path")
+    elif not sets:
+        raise SoonerError(
+            f"'{name}' is no file; `pip install {LAB}` brings prompt sets such as coco-captions"
+        )
+    else:
+        raise unknown("prompt set", str(name), sets)
+    prompts = list(islice(result, limit))
+    if not prompts:
+        raise SoonerError(f"'{name}' holds no prompts; give a text file with one prompt a line")
+    return prompts
+
+
+def load_clips(
+    source: Path | str, limit: int | None = None, apart: Path | None = None
+) -> list[StartClip]:
+    """Returns the clips of a file, of a folder of videos, or of a data set's folder.
+
+    Args:
+        source: the file or folder.
+        limit: at most so many.
+        apart: a folder whose videos don't count, since results go there.
+
+    Raises:
+        SoonerError: nothing there.
+    """
+    root = Path(source)
+    for read in plugins("sooner.clips") if root.is_dir() else ():
+        clips: list[StartClip] | None = read(root, limit)
+        if clips is not None:
+            return clips
+    paths = find([root])
+    if apart is not None:
+        outside = apart.resolve()
+        paths = [path for path in paths if not path.resolve().is_relative_to(outside)]
+    return [StartClip(path.stem, path) for path in paths[:limit]]
+
+
+def check_target(path: Path, suffix: str, overwrite: bool) -> None:
+    """Refuse, before any work, a file that could not be written afterwards.
+
+    Raises:
+        SoonerError: another ending, a folder that can't be written, or a file that is there
+            already.
+    """
+    if path.suffix.lower() != suffix:
+        raise SoonerError(f"output '{path}' must end in {suffix}; it holds its seed and settings")
+    if path.exists() and (path.is_dir() or not overwrite):
+        raise SoonerError(f"output '{path}' is there already; use --overwrite or another -o")
+    check_writable(path, "-o")
+
+
+def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns metadata of a file; equal settings give equal metadata."""
+    fields = {name: record[name] for name in METADATA if record.get(name) not in (None, [])}
+    if "file" in fields:
+        fields["file"] = Path(fields["file"]).name  # its folder may hold private names
+    return {**fields, "sooner": __version__}
+
+
+def write_png(path: Path, pixels: np.ndarray, record: Mapping[str, Any]) -> None:
+    """Write `[height, width, 3]` uint8 with the record's metadata as text chunks."""
+    info = PngInfo()
+    for name, value in metadata(record).items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        info.add_itxt(name, text) if not text.isascii() else info.add_text(name, text)
+    try:
+        with replacing(path) as part:
+            Image.fromarray(pixels).save(part, format="PNG", pnginfo=info)
+    except OSError as error:
+        raise SoonerError(f"output '{path}' can't be written: {error.strerror}") from error
+
+
+def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, Any]) -> None:
+    """Write `[frames, height, width, 3]` uint8 as H.264, metadata as JSON in its comment."""
+    height, width = frames.shape[1:3]
+    times = max(1, -(-SMALLEST // height)) if height < SMALLEST else 1
+    large = frames.repeat(times, axis=1).repeat(times, axis=2)
+    large = large[:, : height * times // 2 * 2, : width * times // 2 * 2]  # 4:2:0 wants even sides
+    with film(path, fps, QUALITY, json.dumps(metadata(record))) as add:
+        for picture in large:
+            add(picture)
