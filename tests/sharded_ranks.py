@@ -26,6 +26,7 @@ from sooner.cli import main
 from sooner.engine.interface import Outcome
 from sooner.engine.tree import Tree
 from sooner.methods.parallel.drafter import ParallelDrafter
+from sooner.models.base import is_sharded
 from sooner.tasks.loading import load_pair
 from sooner.tasks.sharding import plan_options
 
@@ -168,7 +169,7 @@ class Rank:
         names = [str(self.folder / name) for name in ("target", "draft")]
         pair = load_pair(*names, tp_plan="auto")
         assert pair.draft is not None
-        self.report["pair"] = [pair.target.is_sharded, pair.draft.model is not None]
+        self.report["pair"] = [is_sharded(pair.target.model), pair.draft.model is not None]
         models = ["--model", names[0], "--draft", names[1]]
         clip = [str(self.folder / "clip.mp4"), "--tp", "--max-new-tokens", "8"]
         for method in ("parallel", None):

@@ -35,16 +35,16 @@ def test_verify_exits_with_1_on_a_bug(
     run: Run, clip: Path, target_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A method that changes one token is caught."""
-    from sooner.tasks import comparison
+    from sooner.tasks import caption
 
-    real = comparison.run
+    real = caption.run
 
     def altered(*args: object, **kwargs: object) -> tuple:
         made, text = real(*args, **kwargs)  # type: ignore[arg-type]
         made.tokens[0][5] = (made.tokens[0][5] + 1) % 100
         return made, text
 
-    monkeypatch.setattr(comparison, "run", altered)
+    monkeypatch.setattr(caption, "run", altered)
     done = run("verify", clip, "--model", target_folder, "--frames", 4, "--max-new-tokens", 8)
     assert done.code == 1
     assert "bug: token 5 is" in done.out

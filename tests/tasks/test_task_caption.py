@@ -13,9 +13,8 @@ import torch
 from sooner.errors import SoonerError
 from sooner.methods import EagleHead
 from sooner.registry import choices
-from sooner.tasks.caption import CaptionCallbacks, caption
+from sooner.tasks.caption import CaptionCallbacks, caption, verify
 from sooner.tasks.clip import prepare
-from sooner.tasks.comparison import verify
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.settings import CaptionSettings
 from tasks import videos

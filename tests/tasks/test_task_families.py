@@ -19,8 +19,8 @@ from transformers import (
 )
 
 import tiny
+from sooner.tasks.caption import verify
 from sooner.tasks.clip import prepare
-from sooner.tasks.comparison import verify
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.prompting import video_tokens
 from sooner.tasks.settings import CaptionSettings

@@ -41,7 +41,7 @@ def verify(
     explains) or bug. Exit code 1 if any is a bug.
     """
     from ..parity import Parity
-    from ..tasks.comparison import verify as compare
+    from ..tasks.caption import verify as compare
     from ..tasks.identity import find
     from ..tasks.video import probe
 

@@ -20,10 +20,9 @@ from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
 from ..methods import Autoregressive
-from ..tasks import comparison
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
-from ..tasks.caption import foreign_notes
+from ..tasks.caption import check, foreign_notes, warm_up
 from ..tasks.clip import prepare, visible_patches
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
 from ..tasks.imagine.batch import DrawingProgress
@@ -89,7 +88,7 @@ def record_race(
     live.stage("Reading the video ...")
     clip = prepare(path, pair, settings)
     method = build_method(settings, pair, clip.draft_inputs)
-    comparison.warm_up(pair, clip, settings, method)
+    warm_up(pair, clip, settings, method)
     tokenizer = pair.target.tokenizer
     small = f"miniature {pair.miniature}" if pair.miniature else None
     base = {
@@ -119,7 +118,7 @@ def record_race(
     plain, _ = run(pair, clip, settings, Watched(Autoregressive(), plain_watch))
     parity = None
     if settings.is_greedy:
-        parity = comparison.check(pair, clip, plain.tokens[0], made.tokens[0]).as_dict()
+        parity = check(pair, clip, plain.tokens[0], made.tokens[0]).as_dict()
     is_red = parity is not None and parity["verdict"] == "bug"
     speeds = plain.stats.tokens_per_second, made.stats.tokens_per_second
     return {

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..models import adapt
 from .frames import Frames, Progress, Sampler, read
 from .loading import ModelPair
-from .prompting import GENERAL_PROMPT, build_inputs, check_length, check_request
+from .prompting import GENERAL_PROMPT, build_inputs, check_inputs, check_request
 from .registry import method_name, needs_draft
 from .settings import CaptionSettings
 from .video import VideoInfo, probe
@@ -64,14 +66,14 @@ def prepare(
     on_stage("process")
     with _timed(seconds, "processor"):
         inputs = build_inputs(target.processor, frames, prompt, target.model)
-    room = check_length(target.model, inputs, len(frames.indices))
+    room = check_inputs(target.model, inputs, len(frames.indices))
     draft, draft_inputs = pair.draft, None
     if draft is not None and (draft.model is None or draft.is_text):
         draft = None  # another rank drafts, or it looks at no pixels
     if draft is not None and needs_draft(method_name(settings, pair)):
         with _timed(seconds, "draft_processor"):
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
-        check_length(draft.model, draft_inputs, len(frames.indices))
+        check_inputs(draft.model, draft_inputs, len(frames.indices))
     return Clip(
         frames=frames,
         prompt=prompt,
@@ -94,19 +96,14 @@ def visible_patches(
     Returns:
         Frame by frame, in the order of the tokens; `None` where nothing was pruned.
     """
-    if not indices:
-        return None
     adapter = adapt(pair.target.model)
     seen = adapter.visual_tokens(clip.inputs)[0]
-    frames = adapter.packed_frames(clip.inputs)[0].to(seen.device)[seen].tolist()
-    visible = set(indices[0])
-    if len(visible) == len(frames):
+    frames = adapter.packed_frames(clip.inputs)[0].to(seen.device)[seen]  # [visual]
+    if not indices or len(set(indices[0])) == len(frames):
         return None
-    patches: list[list[bool]] = [[] for _ in clip.frames.pixels]
-    for token, frame in enumerate(frames):
-        if 0 <= frame < len(patches):
-            patches[frame].append(token in visible)
-    return patches
+    visible = torch.zeros_like(frames, dtype=torch.bool)
+    visible[list(indices[0])] = True
+    return [visible[frames == frame].tolist() for frame in range(len(clip.frames.pixels))]
 
 
 def _notes(info: VideoInfo, settings: CaptionSettings, sampled: int, room: int) -> list[str]:

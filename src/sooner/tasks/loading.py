@@ -23,7 +23,7 @@ from transformers import (
 
 from .. import miniatures
 from ..checks import check_choice
-from ..errors import SoonerError, unknown
+from ..errors import SoonerError, reason_of, unknown
 from ..methods import StandingDraft
 from ..methods.context import same_tokenizer
 from ..models import FAMILIES
@@ -37,7 +37,6 @@ from .model_types import (
     check_sees,
     code_files,
     config_dict,
-    error_line,
     is_text_only,
     model_type,
 )
@@ -74,11 +73,6 @@ class Loaded:
     processor: Any
     is_text: bool = False
     separate_device: str | None = None
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether other processes hold the rest of it, and all have to run it together."""
-        return is_sharded(self.model)
 
     @cached_property
     def standing(self) -> StandingDraft | None:
@@ -288,7 +282,7 @@ def explained(name: str, device: torch.device) -> Iterator[None]:
             "model or --device cpu"
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
-        raise SoonerError(f"model '{name}' can't be loaded: {error_line(error)}") from error
+        raise SoonerError(f"model '{name}' can't be loaded: {reason_of(error)}") from error
 
 
 def pick_device(name: str) -> torch.device:

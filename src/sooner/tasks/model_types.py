@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,14 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from ..errors import SoonerError, did_you_mean
+from ..errors import SoonerError, did_you_mean, reason_of
 from ..methods.context import hub_problem
 from ..models import FAMILIES, unproved
 from ..models.base import TextModel
 from ..models.openvla.adapter import OpenVLA
 from .identity import checkpoint
 
-CLASSES: dict[str, Any] = {
-    "AutoModelForImageTextToText": AutoModelForImageTextToText,
-    "AutoModelForCausalLM": AutoModelForCausalLM,
-    "AutoModel": AutoModel,
-}
-
+CLASSES: tuple[Any, ...] = (AutoModelForImageTextToText, AutoModelForCausalLM, AutoModel)
 """By which a config's `auto_map` may name a model, the best first."""
 
 COMMON = ("qwen3_vl", "qwen2_5_vl", "llava_onevision")
@@ -59,12 +55,12 @@ def auto_class(config: dict[str, Any]) -> Any:
     Raises:
         SoonerError: the checkpoint brings code, but no model in it.
     """
-    for name, auto in CLASSES.items():
-        if name in _named(config):
+    for auto in CLASSES:
+        if auto.__name__ in _named(config):
             return auto
     raise SoonerError(
         f"auto_map names {', '.join(sorted(_named(config)))}, but no model; it needs one of "
-        f"{', '.join(CLASSES)}"
+        f"{', '.join(auto.__name__ for auto in CLASSES)}"
     )
 
 
@@ -142,17 +138,8 @@ def _unsuited(name: str, kind: str) -> str | None:
             )
             unproved(auto.from_config(config))
     except Exception as error:
-        return f" ({error_line(error)})"
+        return f" ({reason_of(error)})"
     return None
-
-
-def config_type(name: str) -> str:
-    """Returns the `model_type` in a model's config, whatever it is.
-
-    Raises:
-        SoonerError: no such model, or none that transformers could load.
-    """
-    return str(config_dict(name)["model_type"])
 
 
 def config_dict(name: str) -> dict[str, Any]:
@@ -168,8 +155,11 @@ def config_dict(name: str) -> dict[str, Any]:
     looks_local = name.startswith(("/", ".", "~")) or name.count("/") > 1
     if looks_local and not is_folder:
         raise SoonerError(f"model folder '{name}' does not exist; check the path")
-    if not _is_here(source.folder) and (reason := hub_problem()) is not None:
-        raise SoonerError(f"model '{name}' is no folder here, and {reason}")
+    is_here = is_folder or Path(source.folder).is_dir()
+    with suppress(HFValidationError):  # no name of the hub, which says so itself
+        is_here |= isinstance(try_to_load_from_cache(source.folder, "config.json"), str)
+        if not is_here and (reason := hub_problem()) is not None:
+            raise SoonerError(f"model '{name}' is no folder here, and {reason}")
     try:
         config, _ = PreTrainedConfig.get_config_dict(source.folder)
     except (OSError, ValueError) as error:
@@ -190,16 +180,6 @@ def config_dict(name: str) -> dict[str, Any]:
     return dict(config)
 
 
-def _is_here(name: str) -> bool:
-    """Returns whether a model's config is in a folder, or was fetched before."""
-    if Path(name).is_dir():
-        return True
-    try:
-        return isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except HFValidationError:  # no name of the hub; it says so itself
-        return True
-
-
 @lru_cache(maxsize=8)
 def _gguf_config(name: str, modified: int) -> dict[str, Any]:
     """Returns the config in a GGUF file, whose header takes seconds to read, as of its last
@@ -209,7 +189,7 @@ def _gguf_config(name: str, modified: int) -> dict[str, Any]:
     try:
         return dict(AutoConfig.from_pretrained(source.folder, **source.options).to_dict())
     except (ValueError, KeyError, OSError, IndexError, struct.error) as error:
-        raise SoonerError(f"GGUF file '{name}' can't be read: {error_line(error)}") from error
+        raise SoonerError(f"GGUF file '{name}' can't be read: {reason_of(error)}") from error
 
 
 def is_text_only(kind: str) -> bool:
@@ -219,8 +199,3 @@ def is_text_only(kind: str) -> bool:
     if kind in FAMILIES:
         return issubclass(FAMILIES[kind], TextModel)
     return kind in _READING and kind not in _SEEING
-
-
-def error_line(error: BaseException) -> str:
-    """Returns the first line of an error's text, or its type if it has none."""
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from ..models import adapt
 from .loading import ModelPair
 from .settings import CaptionSettings, parse_prefill
@@ -23,10 +21,11 @@ class Prefill:
 
     Args:
         context: called with the model, it is a context manager.
+        chunk: prompt tokens that are prefilled at once; `None` is all of them.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, chunk: int | None) -> None:
+        self.context, self.chunk = context, chunk
         self.report: Report | None = None
 
     @contextmanager
@@ -64,6 +63,7 @@ def build_prefill(
     """
     if settings.prefill is None:
         return None
+    from ..sparse.compression import VisionZip
     from ..sparse.prefill import MMInference  # a sixth of the library, for those who ask for it
     from ..sparse.pruning import PRUNERS
     from ..sparse.table import PatternTable
@@ -73,34 +73,20 @@ def build_prefill(
         table = None
         if choice.file is not None:
             table = PatternTable.load(choice.file, adapt(pair.target.model))
+        # Patterns take prompts whole and cut their MLPs instead.
         chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
-        return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured))
+        return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured), None)
     if choice.name == "visionzip":
-        return Prefill(_vision_zip(choice.ratio, adapt(pair.target.model).video_frames(inputs)))
+        context = VisionZip()  # the paper's numbers of tokens a frame
+        if choice.ratio is not None:  # as many as a share leaves, divided as the paper's
+            frames = adapt(pair.target.model).video_frames(inputs)
+            count = max(1, round(int((frames == 0).sum()) * (1 - choice.ratio)))
+            share = context.contextual / (context.dominant + context.contextual)
+            contextual = max(1, round(count * share))
+            context = VisionZip(count - contextual, contextual)
+        return Prefill(context, settings.prefill_chunk)
     options: dict[str, Any] = {} if choice.ratio is None else {"ratio": choice.ratio}
     if choice.name == "dycoke":
         options["decode_ratio"] = 0.0  # the other half takes no drafts
     pruners = {name.lower(): pruner for name, pruner in PRUNERS.items()}
-    return Prefill(pruners[choice.name](**options))
-
-
-def chunk_of(settings: CaptionSettings) -> int | None:
-    """Returns tokens that are prefilled at once; patterns take prompts whole and cut their MLPs
-    instead.
-    """
-    if settings.prefill is not None and parse_prefill(settings.prefill).name in ("", "auto"):
-        return None
-    return settings.prefill_chunk
-
-
-def _vision_zip(ratio: float | None, frames: Tensor) -> Context:
-    """The paper's numbers of tokens a frame, or as many as a share leaves, likewise divided."""
-    from ..sparse.compression import VisionZip
-
-    if ratio is None:
-        return VisionZip()
-    size = int((frames == 0).sum())  # tokens of the first frame
-    count = max(1, round(size * (1 - ratio)))
-    usual = VisionZip()
-    contextual = max(1, round(count * usual.contextual / (usual.dominant + usual.contextual)))
-    return VisionZip(count - contextual, contextual)
+    return Prefill(pruners[choice.name](**options), settings.prefill_chunk)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Any, Literal
 
 import torch
@@ -81,46 +80,40 @@ def max_positions(model: Any) -> int | None:
 def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prompt: str) -> None:
     """Refuse more frames than the model has positions for, before any of them is decoded.
 
-    Processors that can't count without pixels are checked by `check_length` afterwards.
+    Inputs of processors that can't count without pixels are checked when they are there.
 
     Raises:
         SoonerError: says how many frames fit.
     """
-    limit = max_positions(model)
-    if limit is None or (needed := video_tokens(processor, info, frames)) is None:
-        return
-    words = len(processor.tokenizer(chat(processor, prompt)).input_ids)
-    if needed + words < limit:
-        return
-
-    def is_too_long(count: int) -> bool:
-        return (video_tokens(processor, info, count) or 0) + words >= limit
-
-    fit = bisect_left(range(1, frames + 1), True, key=is_too_long)
-    raise too_long(model, needed + words, limit, frames, fit)
+    if (visual := video_tokens(processor, info, frames)) is not None:
+        words = len(processor.tokenizer(chat(processor, prompt)).input_ids)
+        check_length(model, visual + words, visual, frames)
 
 
-def check_length(model: Any, inputs: dict[str, Any], frames: int) -> int:
-    """Returns the room behind the prompt, in tokens; unlimited models have a million.
+def check_inputs(model: Any, inputs: dict[str, Any], frames: int) -> int:
+    """Returns the room behind a prompt of so many frames, as `check_length`."""
+    visual = inputs["input_ids"] == getattr(model.config, "video_token_id", -1)
+    return check_length(model, inputs["input_ids"].shape[1], int(visual.sum()), frames)
+
+
+def check_length(model: Any, width: int, visual: int, frames: int) -> int:
+    """Returns the room behind a prompt, in tokens; unlimited models have a million.
+
+    Args:
+        width: tokens of the prompt.
+        visual: how many of them stand for frames.
 
     Raises:
-        SoonerError: the prompt leaves none; says how many frames fit.
+        SoonerError: the prompt leaves none; says about how many frames fit.
     """
-    limit, width = max_positions(model), inputs["input_ids"].shape[1]
+    limit = max_positions(model)
     if limit is None:
         return 1 << 20
     if width < limit:
         return limit - width
-    visual = inputs["input_ids"] == getattr(model.config, "video_token_id", -1)
-    words = width - int(visual.sum())
-    fit = max(limit - words - 1, 0) * frames // max(width - words, 1)
-    raise too_long(model, width, limit, frames, fit)
-
-
-def too_long(model: Any, width: int, limit: int, frames: int, fit: int) -> SoonerError:
-    """Returns the error for a prompt beyond the model's positions."""
+    fit = max(limit - (width - visual) - 1, 0) * frames // max(visual, 1)
     way = f"--frames {fit} fits" if fit > 0 else "use smaller frames or a shorter prompt"
-    return SoonerError(
+    raise SoonerError(
         f"{frames} frames make a prompt of about {width} tokens, but {type(model).__name__} has "
         f"{limit} positions; {way}"
     )

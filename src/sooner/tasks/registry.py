@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ..errors import SoonerError, unknown
@@ -13,6 +12,7 @@ from ..methods.base import MethodSettings
 from ..methods.draft_length import Acceptance
 from ..methods.parallel.worker import place
 from ..methods.threads import Threads
+from ..models.base import is_sharded
 from ..registry import choices
 from .loading import Loaded, ModelPair
 from .settings import CaptionSettings
@@ -31,7 +31,7 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
         return method_of(settings.head)
     if (draft := pair.draft) is None:
         return "prompt-lookup"
-    is_open = settings.num_draft_tokens == "auto" and not pair.target.is_sharded
+    is_open = settings.num_draft_tokens == "auto" and not is_sharded(pair.target.model)
     if not is_open or draft.is_text or draft.model is None:
         return "speculative"
     where = place(settings.placement, draft.model.device, draft.separate_device)
@@ -67,6 +67,12 @@ def build_method(
         if not has_whole_prefill:  # which ranking visual tokens needs
             settings = replace(settings, prune=0.0)
     draft, method = pair.draft, choices()[name].load()
+
+    def experience(prune: float | None) -> Acceptance:
+        """Returns the acceptance of this pair's drafts so far, which is kept from file to file."""
+        key = prune, settings.temperature, settings.top_p, settings.prefill
+        return pair.accepted.setdefault(key, Acceptance())
+
     known = MethodSettings(
         draft=None if draft is None else draft.model,
         draft_inputs=draft_inputs,
@@ -76,10 +82,10 @@ def build_method(
         placement=settings.placement,
         draft_device=None if draft is None else draft.separate_device,
         standing=None if draft is None else _standing(settings, draft),
-        experience=partial(_seen, settings, pair),
+        experience=experience,
     )
-    made: Method = method.from_settings(known)
-    return made
+    built: Method = method.from_settings(known)
+    return built
 
 
 def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
@@ -90,16 +96,6 @@ def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
     if placement == "auto":
         placement = place("auto", draft.model.device, draft.separate_device)
     return draft.spawned if placement == "spawn" else draft.standing
-
-
-def _seen(settings: CaptionSettings, pair: ModelPair, prune: float | None) -> Acceptance:
-    """Acceptance of this pair's drafts so far, kept with the pair from file to file.
-
-    Args:
-        prune: share of the visual tokens that the draft does without; `None`: it sees none.
-    """
-    key = prune, settings.temperature, settings.top_p, settings.prefill
-    return pair.accepted.setdefault(key, Acceptance())
 
 
 def plan_threads(

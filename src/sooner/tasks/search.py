@@ -93,8 +93,7 @@ def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> No
     # A token's memory at the peak, estimated from above: its states; dense weights, a mask and
     # their product, in fp32, for queries of up to three modalities.
     needed = (states * adapter.dtype.itemsize + 3 * queries * 4 * 5) * tokens
-    free = free_bytes(adapter.device) * SPARE
-    if needed > free:
+    if needed > (free := SPARE * free_bytes(adapter.device)):
         raise SoonerError(
             f"{frames} frames make {tokens} tokens, whose search takes about {needed / 1e9:.1f} GB "
             f"where {free / 1e9:.1f} GB are free; --frames {max(int(frames * free / needed), 1)} "

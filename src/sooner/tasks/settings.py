@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -103,10 +104,12 @@ class CaptionSettings(KnowsOldNames):
 
     def as_options(self) -> list[str]:
         """Returns what differs from the defaults, as options of a command line."""
-        data = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)
-                if item.name != "compare" and getattr(self, item.name) != item.default}  # fmt: skip
-        return [part for name, value in data.items()
-                for part in (f"--{name.replace('_', '-')}", str(value))]  # fmt: skip
+        options = []
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if item.name != "compare" and value != item.default:
+                options += [f"--{item.name.replace('_', '-')}", str(value)]
+        return options
 
     def digest(self, *extras: Any) -> str:
         """Hashes these settings and `extras` (models, dtype), the same in all runs."""
@@ -143,9 +146,15 @@ def parse_prefill(text: str) -> PrefillChoice:
     Raises:
         SoonerError: none of these; or a ratio that is no share, or not a pruner's.
     """
-    name, colon, share = text.partition(":")
+    name, _, share = text.partition(":")
+    if name == "auto" and share:
+        raise SoonerError(f"prefill is '{text}', but 'auto' drops nothing; leave ':{share}' out")
     if name in PREFILLS:
-        return PrefillChoice(name, _ratio(text, name, share) if colon else None)
+        with suppress(ValueError):
+            ratio = float(share) if name != text else None
+            if ratio is None or 0 <= ratio <= 1:
+                return PrefillChoice(name, ratio)
+        raise SoonerError(f"prefill is '{text}'; behind the colon is a share in 0 to 1")
     file = Path(text)
     if file.is_file():
         return PrefillChoice(file=file)
@@ -154,15 +163,3 @@ def parse_prefill(text: str) -> PrefillChoice:
             f"pattern file '{text}' does not exist; `sooner search patterns` makes one"
         )
     raise unknown("prefill", name, PREFILLS)
-
-
-def _ratio(text: str, name: str, share: str) -> float:
-    if name == "auto":
-        raise SoonerError(f"prefill is '{text}', but 'auto' drops nothing; leave ':{share}' out")
-    try:
-        ratio = float(share)
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio <= 1:
-        raise SoonerError(f"prefill is '{text}'; behind the colon is a share in 0 to 1")
-    return ratio

@@ -13,7 +13,7 @@ from ..generation import Generation, generate
 from ..methods import Method
 from .clip import Clip
 from .loading import ModelPair
-from .prefill import Prefill, chunk_of
+from .prefill import Prefill
 from .settings import CaptionSettings
 
 OnText = Callable[[str, bool], None]
@@ -141,7 +141,7 @@ def run(
         seed=None if settings.is_greedy else settings.seed,
         on_tokens=report,
         max_new_tokens=clip.max_new_tokens,
-        prefill_chunk_size=chunk_of(settings) if prefill is not None else settings.prefill_chunk,
+        prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
         **settings.generation_options(),
     )
     return generation, stream.close()
