@@ -96,7 +96,7 @@ PIXELS = 160.0
 """Pixels of a metre."""
 
 
-class TableEnvironment(Environment):
+class TableEnvironment:
     """A hand that moves in a box, and a ball to reach, drawn in two views above each other.
 
     Actions are `(dx, dy, dz, gripper)` in metres, as Meta-World's are here. It needs nothing
@@ -133,6 +133,9 @@ class TableEnvironment(Environment):
 
     def film_frame(self) -> np.ndarray:
         return self._draw(4)
+
+    def close(self) -> None:
+        """Do nothing: there is no simulator."""
 
     def _draw(self, zoom: int) -> np.ndarray:
         return np.concatenate([self._half(half, zoom) for half in range(2)])

@@ -244,7 +244,7 @@ def film(
             raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error
         container.metadata["comment"] = comment
         rate = Fraction(fps).limit_denominator(1000)
-        stream = container.add_stream("h264", rate=rate, options={"crf": str(quality)})
+        stream: Any = container.add_stream("h264", rate=rate, options={"crf": str(quality)})
         stream.pix_fmt = "yuv420p"
 
         def add(picture: np.ndarray) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import math
-import reprlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as brief  # of any type, size and depth, on a short line
 from typing import Any
 
 import numpy as np
@@ -145,11 +145,6 @@ def check_size(width: int, height: int) -> None:
             f"image of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
             f"{MAX_PIXELS // 1_000_000} are read, send it smaller",
         )
-
-
-def brief(value: Any) -> str:
-    """Returns a value as a message may quote it: of any type, size and depth, on a short line."""
-    return reprlib.repr(value)
 
 
 @dataclass(frozen=True, eq=False)

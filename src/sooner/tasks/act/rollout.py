@@ -201,19 +201,20 @@ def _lane(
         while waiting:
             seed, path = waiting.popleft()
             env.reset(seed)
-            steps, calls, last = 0, 0, None
+            steps = calls = 0
+            over = success = False
             with nullcontext() if path is None else film(path) as shoot:
                 if shoot is not None:
                     shoot(env.film_frame())
-                while last is None or not last.over:
+                while not over:
                     actions = yield Observation(env.picture(), env.instruction)
                     calls += 1
                     for action in actions:
-                        last = env.step(action)
-                        steps += 1
+                        result = env.step(action)
+                        over, success, steps = result.over, result.success, steps + 1
                         if shoot is not None:
                             shoot(env.film_frame())
-                        if last.over:
+                        if over:
                             break
-            end(Episode(env.name, seed, last.success, steps, calls, path))
+            end(Episode(env.name, seed, success, steps, calls, path))
         yield None
