@@ -20,8 +20,7 @@ from . import BAD, DONE, INTERRUPTED
 
 # Modules with a group `commands`, or with a function of their name.
 PARTS = (
-    "caption", "imagine", "act", "parse", "serve", "demo", "search", "show", "verify", "doctor",
-    "train",
+    "caption", "imagine", "act", "parse", "serve", "demo", "search", "verify", "doctor", "train",
 )  # fmt: skip
 
 

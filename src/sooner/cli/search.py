@@ -59,7 +59,7 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     """Find a sparse pattern for every attention head, by the error of its output.
 
     Interrupted, the same command goes on where it was. Use the file with `sooner caption
-    --prefill FILE` or `sooner.MMInference.load(FILE)`; `sooner show patterns FILE` draws it.
+    --prefill FILE` or `sooner.MMInference.load(FILE)`.
     """
     from ..tasks.identity import find
     from ..tasks.search import means, patterns_by_kind, search_patterns
@@ -94,7 +94,7 @@ def patterns(*, request: SearchJob, display: Display) -> None:
             table.save(output)
     except KeyboardInterrupt:
         text = f"interrupted{progress}; the same command goes on from there ('{sidecar}')"
-        if not sidecar.is_dir():
+        if not sidecar.exists():
             text = "interrupted before the first layer was done"
         display.error(text)
         raise typer.Exit(INTERRUPTED) from None

@@ -28,7 +28,8 @@ from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
 from ..tasks.imagine.batch import DrawingProgress
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair
-from ..tasks.parse.comparison import compare_plain, warm_up
+from ..tasks.parse import comparison
+from ..tasks.parse.comparison import compare_plain
 from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
@@ -189,7 +190,7 @@ def record_pages(
             raise SoonerError(f"page {page.number} of '{path.name}' can't be read: {page.reason}")
         live.stage(f"Page {page.number}: reading the draft ...")
         if not pages:
-            warm_up(parser, page)
+            comparison.warm_up(parser, page)
         draft = None if draft_of is None else draft_of(page)
         drafting = 0.0 if draft is None else draft.seconds
         live.stage(f"Page {page.number}: the model checks the draft ...")
