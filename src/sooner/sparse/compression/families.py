@@ -6,12 +6,13 @@ the same way, by the model's own functions, so that nothing of it is written ane
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import rotate_half
 from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
 
 from ...errors import UnsupportedError
@@ -40,29 +41,6 @@ def received(queries: Tensor, keys: Tensor, scale: float, from_first: bool = Fal
     return total / (heads * selected.shape[1])
 
 
-def separate(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns queries and keys `[tokens, heads, head_dim]` of an attention with `q_proj` and
-    `k_proj`.
-    """
-    shape = (len(hidden), -1, module.head_dim)
-    return module.q_proj(hidden).view(shape), module.k_proj(hidden).view(shape)
-
-
-def packed(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns queries and keys `[tokens, heads, head_dim]` of an attention with one `qkv`,
-    unrotated."""
-    states = module.qkv(hidden).reshape(len(hidden), 3, module.num_heads, -1)
-    return states[:, 0], states[:, 1]
-
-
-def rotated(states: Tensor, rotary: Sequence[Tensor]) -> Tensor:
-    """Returns `states [tokens, heads, head_dim]` under the tower's rotary positions, in fp32."""
-    cos, sin = (part.float()[:, None] for part in rotary)  # [tokens, 1, head_dim]
-    states = states.float()
-    first, second = states.chunk(2, dim=-1)
-    return states * cos + torch.cat([-second, first], -1) * sin
-
-
 NONE = -1
 
 """Unit of a token that the tower did not make, such as a newline."""
@@ -73,29 +51,29 @@ class Gaze:
     """What is known of some visual tokens.
 
     Attributes:
-        scores: attention that each gets in the tower, fp32 `[tokens]`.
-        keys: its key there, averaged over heads, fp32 `[tokens, head_dim]`.
+        table: the attention that each gets in the tower, and its key there, averaged over heads,
+            fp32 `[tokens, 1 + head_dim]`.
         units: the frame, image or tile that it belongs to, from 0, or `NONE`; `[tokens]`.
     """
 
-    scores: Tensor
-    keys: Tensor
+    table: Tensor
     units: Tensor
 
-    @classmethod
-    def empty(cls, tokens: int, width: int, device: torch.device) -> Gaze:
-        """Returns tokens of no unit."""
-        scores = torch.zeros(tokens, device=device)
-        keys = torch.zeros(tokens, width, device=device)
-        return cls(scores, keys, torch.full((tokens,), NONE, device=device))
+    @property
+    def scores(self) -> Tensor:
+        return self.table[:, 0]
 
     @property
-    def table(self) -> Tensor:
-        """Scores and keys side by side, `[tokens, 1 + head_dim]`."""
-        return torch.cat([self.scores[:, None], self.keys], 1)
+    def keys(self) -> Tensor:
+        return self.table[:, 1:]
 
     def to(self, device: torch.device) -> Gaze:
-        return Gaze(self.scores.to(device), self.keys.to(device), self.units.to(device))
+        return Gaze(self.table.to(device), self.units.to(device))
+
+
+def table_of(scores: Tensor, keys: Tensor) -> Tensor:
+    """Returns a gaze's table of scores `[tokens]` and of keys `[tokens, heads, head_dim]`."""
+    return torch.cat([scores[:, None], keys.float().mean(1)], 1)
 
 
 class TowerHooks(ForwardHooks):
@@ -126,15 +104,11 @@ class TowerHooks(ForwardHooks):
     def _begin(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.inputs, self.seen = kwargs, []
 
-    def image_gaze(self, gaze: Gaze) -> Gaze:
-        """Returns the gaze on tower tokens, carried over to the image placeholders of the
-        prompt.
-        """
-        return gaze
+    def carried(self, kind: str, gaze: Gaze) -> Gaze:
+        """Returns the gaze on tower tokens, carried over to the placeholders of the prompt.
 
-    def video_gaze(self, gaze: Gaze) -> Gaze:
-        """Returns the gaze on tower tokens, carried over to the video placeholders of the
-        prompt.
+        Args:
+            kind: `image` or `video`.
         """
         return gaze
 
@@ -159,17 +133,20 @@ class TowerHooks(ForwardHooks):
                 f"VisionZip saw {len(self.seen)} calls of the vision tower for a prompt of {total} "
                 "visual tokens that sooner did not embed; pass pixels, and not encoded features"
             )
-        width = self.seen[0].keys.shape[1]
-        merged, begin = Gaze.empty(total, width, self.seen[0].scores.device), 0
+        first, begin = self.seen[0].table, 0
+        merged = Gaze(
+            first.new_zeros(total, first.shape[1]),
+            torch.full((total,), NONE, device=first.device),
+        )
         for kind, seen in zip(kinds, self.seen, strict=True):
-            gaze = self.image_gaze(seen) if kind == "image" else self.video_gaze(seen)
+            gaze = self.carried(kind, seen)
             spots = (places == self._token(kind)).to(gaze.units.device)
             if int(spots.sum()) != len(gaze.units):
                 raise UnsupportedError(
                     f"VisionZip can't tell {len(gaze.units)} {kind} tokens from the "
                     f"{int(spots.sum())} of the prompt; this layout is not known"
                 )
-            merged.scores[spots], merged.keys[spots] = gaze.scores, gaze.keys
+            merged.table[spots] = gaze.table
             known = gaze.units != NONE
             merged.units[spots] = torch.where(known, gaze.units + begin, gaze.units)
             begin = int(merged.units.max()) + 1
@@ -216,29 +193,32 @@ class LlavaOnevisionWatch(TowerHooks):
     def _attended(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
         with torch.no_grad():
-            views = [self._view(module, view) for view in hidden]
-        scores, keys = (torch.cat(parts) for parts in zip(*views, strict=True))
+            table = torch.cat([self._view(module, view) for view in hidden])
         units = torch.arange(len(hidden), device=hidden.device)
-        self.seen.append(Gaze(scores, keys, units.repeat_interleave(len(scores) // len(hidden))))
+        self.seen.append(Gaze(table, units.repeat_interleave(len(table) // len(hidden))))
 
-    def _view(self, module: Any, view: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns scores and mean keys of the patches of one view."""
-        queries, keys = separate(module, view)
-        scores = received(
-            queries.transpose(0, 1), keys.transpose(0, 1), module.scale, self._has_first
+    def _view(self, module: Any, view: Tensor) -> Tensor:
+        """Returns the table of the patches of one view."""
+        queries, keys = (
+            project(view).view(len(view), -1, module.head_dim)
+            for project in (module.q_proj, module.k_proj)
         )
         first = int(self._has_first)
-        return scores[first:], keys.float().mean(1)[first:]
+        scores = received(queries.transpose(0, 1), keys.transpose(0, 1), module.scale, bool(first))
+        return table_of(scores, keys)[first:]
 
-    def video_gaze(self, gaze: Gaze) -> Gaze:
+    def carried(self, kind: str, gaze: Gaze) -> Gaze:
+        return self._image(gaze) if kind == "image" else self._video(gaze)
+
+    def _video(self, gaze: Gaze) -> Gaze:
         videos, frames = self.inputs["pixel_values_videos"].shape[:2]
         pooled = self.body.apply_pooling(gaze.table.unflatten(0, (videos * frames, -1)))
         units = torch.arange(videos * frames, device=pooled.device)[:, None]
         units = units.expand(pooled.shape[:2]).reshape(videos, -1)
-        table = pooled.reshape(videos, -1, pooled.shape[-1])
-        return _from_table(_with_newline(table, 0), _with_newline(units, NONE))
+        table = _with_newline(pooled.reshape(videos, -1, pooled.shape[-1]), 0)
+        return Gaze(table.flatten(0, 1), _with_newline(units, NONE).flatten())
 
-    def image_gaze(self, gaze: Gaze) -> Gaze:
+    def _image(self, gaze: Gaze) -> Gaze:
         sizes, counts = self.inputs["image_sizes"], self.inputs.get("batch_num_images")
         alone = [True] * len(sizes)
         if counts is not None:
@@ -265,7 +245,7 @@ class LlavaOnevisionWatch(TowerHooks):
             units.append(target.masked_fill(image[:, 0].isnan(), NONE))
             parts.append(image[:, : views.shape[-1]].nan_to_num())
             begin += count
-        return _from_table(torch.cat(parts), torch.cat(units))
+        return Gaze(torch.cat(parts), torch.cat(units))
 
 
 ASPECT = "vision_aspect_ratio"
@@ -275,11 +255,6 @@ def _with_newline(states: Tensor, value: int) -> Tensor:
     """Returns one more entry behind each video of `[videos, tokens, ...]`."""
     last = states.new_full((len(states), 1, *states.shape[2:]), value)
     return torch.cat([states, last], 1)
-
-
-def _from_table(table: Tensor, units: Tensor) -> Gaze:
-    table = table.reshape(-1, table.shape[-1])
-    return Gaze(table[:, 0], table[:, 1:], units.reshape(-1))
 
 
 DIGITS = 128
@@ -312,21 +287,20 @@ class QwenWatch(TowerHooks):
         lengths = (ends[1:] - ends[:-1]).tolist()
         with torch.no_grad():
             parts = zip(*(part.split(lengths) for part in (hidden, *rotary)), strict=True)
-            frames = [self._frame(module, states, (cos, sin)) for states, cos, sin in parts]
-        scores, keys = (torch.cat(parts) for parts in zip(*frames, strict=True))
+            table = torch.cat([self._frame(module, *frame) for frame in parts])
         sizes = torch.tensor([length // self._merged for length in lengths])
-        units = torch.arange(len(lengths)).repeat_interleave(sizes).to(scores.device)
-        self.seen.append(Gaze(scores, keys, units))
+        units = torch.arange(len(lengths)).repeat_interleave(sizes).to(table.device)
+        self.seen.append(Gaze(table, units))
 
-    def _frame(
-        self, module: Any, states: Tensor, rotary: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Returns scores and mean keys of one frame's merged patches, in the tower's order."""
-        queries, keys = packed(module, states)
-        asking, rotated_keys = (rotated(part, rotary).transpose(0, 1) for part in (queries, keys))
-        scores = received(asking, rotated_keys, module.scaling).unflatten(0, (-1, self._merged))
-        means = keys.float().mean(1).unflatten(0, (-1, self._merged))
-        return scores.mean(1), means.mean(1)
+    def _frame(self, module: Any, states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Returns the table of one frame's merged patches, in the tower's order."""
+        packed = module.qkv(states).reshape(len(states), 3, module.num_heads, -1)
+        queries, keys = packed[:, 0].float(), packed[:, 1].float()  # [tokens, heads, head_dim]
+        cos, sin = (part.float()[:, None] for part in (cos, sin))  # [tokens, 1, head_dim]
+        turned = (part * cos + rotate_half(part) * sin for part in (queries, keys))
+        scores = received(*(part.transpose(0, 1) for part in turned), module.scaling)
+        table = table_of(scores, keys)
+        return table.unflatten(0, (-1, self._merged)).mean(1)
 
     def _number(
         self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
@@ -340,7 +314,7 @@ class QwenWatch(TowerHooks):
         digits = whole[:, -3:].long()
         rows = sum(digits[:, power] * DIGITS**power for power in range(3))
         seen = self.seen[-1]
-        self.seen[-1] = Gaze(seen.scores[rows], seen.keys[rows], seen.units[rows])
+        self.seen[-1] = Gaze(seen.table[rows], seen.units[rows])
         if isinstance(output, Tensor):
             return whole[:, :-3]
         output.pooler_output = whole[:, :-3]

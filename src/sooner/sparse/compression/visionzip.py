@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ...checks import check_whole
+from ...checks import option
 from ...models import adapt
 from ..pruning.hooks import Pruner
-from ..pruning.stage import PruningStage, Selection
+from ..pruning.stage import PruningStage, Selection, cluster_means
 from .families import Gaze, TowerHooks, watch
 
 
@@ -41,13 +41,9 @@ class VisionZip(Pruner):
         SoonerError: not whole numbers, dominant of 0 or more and contextual of 1 or more.
     """
 
-    dominant: int = 54
-    contextual: int = 10
+    dominant: int = option(54, 0)
+    contextual: int = option(10, 1)
     name: ClassVar[str] = "VisionZip"
-
-    def __post_init__(self) -> None:
-        check_whole("VisionZip: dominant", self.dominant, 0)
-        check_whole("VisionZip: contextual", self.contextual)
 
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:
@@ -64,15 +60,12 @@ class VisionZip(Pruner):
     def stages(self, layers: int) -> tuple[int, ...]:
         return (0,)
 
-    def __str__(self) -> str:
-        return f"VisionZip(dominant={self.dominant}, contextual={self.contextual})"
-
 
 @dataclass(frozen=True)
 class _AtWork(VisionZip):
     """A `VisionZip` on one model, whose tower is watched."""
 
-    watched: TowerHooks | None = None
+    watched: TowerHooks | None = field(default=None, repr=False)
 
     def begin(self, hidden: Tensor, visual: Tensor) -> Gaze:
         assert self.watched is not None
@@ -117,14 +110,11 @@ def zipped(
     is_rest = torch.ones_like(scores, dtype=torch.bool)
     is_rest[chosen] = False
     rest = is_rest.nonzero()[:, 0]
-    step = len(rest) // contextual
-    centres = rest[torch.arange(contextual, device=rest.device) * step]
+    numbers = torch.arange(contextual, device=rest.device)
+    places = numbers * (len(rest) // contextual)
+    centres = rest[places]
     directions = normalize(keys, dim=-1)
     owner = (directions[rest] @ directions[centres].T).argmax(1)
-    owner[torch.arange(contextual, device=rest.device) * step] = torch.arange(
-        contextual, device=rest.device
-    )  # a centre belongs to itself, whatever its twin
-    sums = states.new_zeros(contextual, states.shape[1], dtype=torch.float32)
-    sums = sums.index_add_(0, owner, states[rest].float())
-    sizes = torch.bincount(owner, minlength=contextual)
-    return chosen, centres, (sums / sizes[:, None]).to(states.dtype)
+    owner[places] = numbers  # a centre belongs to itself, whatever its twin
+    means = cluster_means(states[rest].float(), owner, contextual)
+    return chosen, centres, means.to(states.dtype)

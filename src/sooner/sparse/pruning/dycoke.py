@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from ...engine.cache import SlotCache
+from ...checks import option
+from ...engine.cache import SlotLayer
 from ..modality import keep_count
-from .hooks import Pruner, check_layer, check_share
+from .hooks import Pruner
 from .stage import AttentionInputs, PruningStage, Selection, keep_best
 
 WINDOW = 4
@@ -43,15 +44,11 @@ class DyCoke(Pruner):
         SoonerError: a value out of range.
     """
 
-    ratio: float = 0.7
-    decode_ratio: float = 0.7
-    layer: int = 3
-    threshold: float = 0.9
+    ratio: float = option(0.7, 0, 1)
+    decode_ratio: float = option(0.7, 0, 1)
+    layer: int = option(3, 0)
+    threshold: float = option(0.9, 0, 1)
     name: ClassVar[str] = "DyCoke"
-
-    def __post_init__(self) -> None:
-        check_share(self, "ratio", "decode_ratio", "threshold")
-        check_layer(self, "layer", self.layer, minimum=0)
 
     def stages(self, layers: int) -> tuple[int, ...]:
         return (0,)
@@ -105,24 +102,18 @@ class DynamicChoice:
         self.last: Tensor | None = None
         self.resting: dict[int, tuple[Tensor, ...]] = {}  # layer -> the whole prompt's stores
 
-    def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
+    def step(self, layers: list[SlotLayer], seen: AttentionInputs) -> None:
         """Choose by the attention of the newest token, and prepare the layers behind."""
         last = torch.zeros(1, dtype=torch.long, device=seen.hidden.device)
         weights = seen.weights(last)[0, : len(self.visual)]
         pattern = weights[self.visual.to(weights.device)]
-        if self._stands(pattern):
+        before, self.last = self.last, pattern
+        if before is not None and cosine_similarity(pattern, before, 0) >= self.threshold:
             return
         mask = keep_best(self.visual.to(weights.device), weights, self.count)
-        for number in range(seen.module.layer_idx + 1, len(cache.slot_layers)):
-            self._attend(cache, number, mask)
-
-    def _stands(self, pattern: Tensor) -> bool:
-        last, self.last = self.last, pattern
-        return last is not None and float(cosine_similarity(pattern, last, 0)) >= self.threshold
-
-    def _attend(self, cache: SlotCache, number: int, mask: Tensor) -> None:
-        """Let a layer hold the prompt tokens `mask`, and the generated ones behind them."""
-        layer, whole = cache.slot_layers[number], len(self.visual)
-        if number not in self.resting:
-            self.resting[number] = layer.shrink(whole, len(mask))
-        layer.fill(*(prompt[:, :, mask.to(prompt.device)] for prompt in self.resting[number]))
+        # Those layers hold the prompt tokens of the mask, and the generated ones behind them.
+        for number in range(seen.module.layer_idx + 1, len(layers)):
+            if number not in self.resting:
+                self.resting[number] = layers[number].shrink(len(self.visual), len(mask))
+            prompt = (states[:, :, mask.to(states.device)] for states in self.resting[number])
+            layers[number].fill(*prompt)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_number, check_whole
+from ...checks import check_fields, check_whole
 from ...engine.cache import SlotCache
 from ...engine.interface import Prompt, cache_of
 from ...errors import SoonerError, UnsupportedError
@@ -79,7 +79,7 @@ class PruningHooks(ForwardHooks):
             return None  # a prompt that is only being embedded stops here; others fail in layer 0
         if cache.is_empty:
             return args, self._begin(cache, kwargs)
-        state = self.passages.get(cache)
+        state = self._state(kwargs)
         entries = kwargs["inputs_embeds"].shape[1]
         if state is not None and state.follower is not None and entries > 1:
             raise UnsupportedError(
@@ -87,6 +87,11 @@ class PruningHooks(ForwardHooks):
                 "decode with sooner.Autoregressive(), or set decode_ratio=0"
             )
         return None
+
+    def _state(self, kwargs: dict[str, Any]) -> PrunedPrompt | None:
+        """Returns the prompt that a forward's cache holds, if it was pruned."""
+        cache = cache_of(kwargs)
+        return self.passages.get(cache) if isinstance(cache, SlotCache) else None
 
     def _begin(self, cache: SlotCache, kwargs: dict[str, Any]) -> dict[str, Any]:
         prompt, embeds = cache.prompt, kwargs["inputs_embeds"]
@@ -119,7 +124,7 @@ class PruningHooks(ForwardHooks):
                 "custom_generate=sooner.Autoregressive() or another of its methods, or leave the "
                 "context"
             )
-        state = self.passages.get(cache)
+        state = self._state(kwargs)
         if state is None:
             return None
         hidden, mask = args[0], kwargs.get("attention_mask")
@@ -135,34 +140,30 @@ class PruningHooks(ForwardHooks):
     def _attended(
         self, number: int, module: Any, args: tuple, kwargs: dict[str, Any], output: Any
     ) -> None:
-        cache = cache_of(kwargs)
-        state = self.passages.get(cache) if isinstance(cache, SlotCache) else None
-        if state is None or not isinstance(cache, SlotCache):
+        state = self._state(kwargs)
+        if state is None or (state.is_over and state.follower is None):
             return
-        if state.is_over and state.follower is None:
-            return
-        hidden, layer = kwargs["hidden_states"], cache.slot_layers[number]
+        hidden, layer = kwargs["hidden_states"], state.layers[number]
         entries = hidden.shape[1]
         filled = layer.get_mask_sizes(entries)[0] if state.is_over else entries
         seen = AttentionInputs(
             module, hidden, kwargs["position_embeddings"], layer.stores[0][:, :, :filled]
         )
         if state.follower is not None:
-            state.follower.step(cache, seen)
+            state.follower.step(state.layers, seen)
         else:
             state.seen = seen
 
     def _leave_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
     ) -> Tensor | None:
-        state = self.passages.get(cache_of(kwargs))
+        state = self._state(kwargs)
         if state is None or number >= len(state.deepstack):
             return None
         return state.add_features(number, output)
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> Any:
-        cache = cache_of(kwargs)
-        state = self.passages.get(cache) if isinstance(cache, SlotCache) else None
+        state = self._state(kwargs)
         if state is None or state.is_over:
             return None
         with torch.no_grad():
@@ -197,8 +198,10 @@ class PrunedPrompt:
         self.stages = pruner.stages(depth)
         self.visual = prompt.visual[0, :width].to(embeds.device)
         self.total = int(self.visual.sum())
-        self.frames = _frames(prompt, width, embeds.device)
         self.left = torch.arange(width, device=embeds.device)
+        self.frames = torch.full_like(self.left, -1)
+        if prompt.frames is not None:
+            self.frames = prompt.frames[0, :width].to(embeds.device)
         self.counts: list[int] = []  # visual tokens behind each stage
         self.seen: AttentionInputs | None = None
         self.deepstack: list[Tensor] = []
@@ -239,7 +242,6 @@ class PrunedPrompt:
         selection = self.pruner.keep(
             PruningStage(
                 number=self.stages.index(number),
-                layer=number,
                 depth=self.depth,
                 hidden=hidden[0],
                 places=self.left,
@@ -293,23 +295,14 @@ class PrunedPrompt:
         if int(self.left[-1]) != len(self.visual) - 1:
             raise SoonerError(f"{self.pruner.name}: the last prompt token was dropped")
         self.follower = self.pruner.follow(self.visual[self.left]) if self.total else None
-        self._tell()
+        if self.dropped or self.follower is not None:
+            counts = " -> ".join(map(str, [self.total, *self.counts]))
+            self.approximations.append(f"{self.pruner}: visual tokens {counts}")
         if not self.dropped:
             return hidden
         full = hidden.new_zeros(1, len(self.visual), hidden.shape[2])
         full[:, self.left] = hidden
         return full
-
-    def _tell(self) -> None:
-        if self.dropped or self.follower is not None:
-            counts = " -> ".join(map(str, [self.total, *self.counts]))
-            self.approximations.append(f"{self.pruner}: visual tokens {counts}")
-
-
-def _frames(prompt: Prompt, width: int, device: torch.device) -> Tensor:
-    if prompt.frames is None:
-        return torch.full((width,), -1, device=device)
-    return prompt.frames[0, :width].to(device)
 
 
 @dataclass(frozen=True)
@@ -326,6 +319,11 @@ class Pruner:
 
     name: ClassVar[str] = ""
     mode: ClassVar[str] = "approximate"
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}: ")
+        for layer in getattr(self, "layers", None) or ():
+            check_whole(f"{self.name}: layers", layer)
 
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:
@@ -377,34 +375,12 @@ class Pruner:
         """
         stages = self.stages(layers)
         if any(layer >= layers for layer in stages) or list(stages) != sorted(set(stages)):
+            listed = ", ".join(map(str, stages))
             raise SoonerError(
-                f"{self.name}: drops tokens in front of layers {_listed(stages)}, but the model "
+                f"{self.name}: drops tokens in front of layers {listed}, but the model "
                 f"has {layers} layers; choose different ones below that, ascending"
             )
 
     def __str__(self) -> str:
-        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
-        return f"{type(self).__name__}({values})"
-
-
-def check_share(pruner: Any, *names: str) -> None:
-    """Require the named fields to lie in 0 to 1.
-
-    Raises:
-        SoonerError: names the option and its value.
-    """
-    for name in names:
-        check_number(f"{pruner.name}: {name}", getattr(pruner, name), 0, 1)
-
-
-def check_layer(pruner: Any, name: str, value: Any, minimum: int = 1) -> None:
-    """Require a layer number.
-
-    Raises:
-        SoonerError: names the option, its value and the bound.
-    """
-    check_whole(f"{pruner.name}: {name}", value, minimum)
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers))
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.repr}
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in values.items())})"

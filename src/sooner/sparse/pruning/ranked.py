@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...checks import option
 from ..modality import keep_count
-from .hooks import Pruner, check_layer, check_share
+from .hooks import Pruner
 from .stage import PruningStage, Selection, instruction, keep_best
 
 STAGES = 4
@@ -26,13 +27,9 @@ class FastV(Pruner):
         SoonerError: a value out of range.
     """
 
-    ratio: float = 0.9
-    layer: int = 2
+    ratio: float = option(0.9, 0, 1)
+    layer: int = option(2, 1)
     name: ClassVar[str] = "FastV"
-
-    def __post_init__(self) -> None:
-        check_share(self, "ratio")
-        check_layer(self, "layer", self.layer)
 
     def stages(self, layers: int) -> tuple[int, ...]:
         return (self.layer,)
@@ -61,14 +58,9 @@ class PyramidDrop(Pruner):
         SoonerError: a value out of range.
     """
 
-    ratio: float = 0.5
+    ratio: float = option(0.5, 0, 1)
     layers: tuple[int, ...] | None = None
     name: ClassVar[str] = "PyramidDrop"
-
-    def __post_init__(self) -> None:
-        check_share(self, "ratio")
-        for layer in self.layers or ():
-            check_layer(self, "layers", layer)
 
     def stages(self, layers: int) -> tuple[int, ...]:
         if self.layers is not None:

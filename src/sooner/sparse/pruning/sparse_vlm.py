@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...checks import option
 from ..modality import keep_count
-from .hooks import Pruner, check_layer, check_share
+from .hooks import Pruner
 from .stage import PruningStage, Selection, cluster_means, density_peaks, instruction, keep_best
 
 DEPTHS = (2, 6, 15)
@@ -40,16 +41,11 @@ class SparseVLM(Pruner):
         SoonerError: a value out of range.
     """
 
-    ratio: float = 0.9
+    ratio: float = option(0.9, 0, 1)
     layers: tuple[int, ...] | None = None
-    recycle: float = 0.1
-    pool: float = 0.3
+    recycle: float = option(0.1, 0, 1)
+    pool: float = option(0.3, 0, 1)
     name: ClassVar[str] = "SparseVLM"
-
-    def __post_init__(self) -> None:
-        check_share(self, "ratio", "recycle", "pool")
-        for layer in self.layers or ():
-            check_layer(self, "layers", layer)
 
     def stages(self, layers: int) -> tuple[int, ...]:
         if self.layers is not None:
@@ -72,14 +68,8 @@ class SparseVLM(Pruner):
     def keep(self, stage: PruningStage) -> Selection:
         raters = torch.searchsorted(stage.places, stage.memo)  # text is never dropped
         scores = stage.attention(raters).mean(0)  # [tokens]
-        return self.select(stage, scores, self._budget(stage))
-
-    def _budget(self, stage: PruningStage) -> int:
-        # `shares` needs the number of stages only, which the stage's memo does not know.
-        return keep_count(stage.total, 1 - self.shares(stage.depth)[stage.number])
-
-    def select(self, stage: PruningStage, scores: Tensor, budget: int) -> Selection:
-        """Returns the best visual tokens, and some merged from the best of the others."""
+        # The best visual tokens stay, and some are merged from the best of the others.
+        budget = keep_count(stage.total, 1 - self.shares(stage.depth)[stage.number])
         left = int(stage.visual.sum()) - budget
         merged = min(round(budget * self.recycle), round(left * self.pool), budget - 1)
         mask = keep_best(stage.visual, scores, budget - merged)

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from transformers.models.llama.modeling_llama import rotate_half
 
-from ...engine.cache import SlotCache
+from ...engine.cache import SlotLayer
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,7 @@ class AttentionInputs:
         norm = getattr(self.module, "q_norm", None)
         states = (states if norm is None else norm(states)).transpose(0, 1)
         cos, sin = (part[0, entries] for part in self.rotary)
-        return (states * cos + _turned(states) * sin).float()
-
-
-def _turned(states: Tensor) -> Tensor:
-    """Returns the other half of a rotation by 90 degrees in every plane of RoPE."""
-    first, second = states.chunk(2, dim=-1)
-    return torch.cat([-second, first], -1)
+        return (states * cos + rotate_half(states) * sin).float()
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,6 @@ class PruningStage:
 
     Attributes:
         number: which of the pruner's stages this is, from 0.
-        layer: the layer that they are about to enter.
         depth: layers of the model.
         hidden: their states, `[tokens, hidden]`.
         places: their places in the prompt, ascending, `[tokens]`.
@@ -75,7 +69,6 @@ class PruningStage:
     """
 
     number: int
-    layer: int
     depth: int
     hidden: Tensor
     places: Tensor
@@ -102,7 +95,7 @@ class Selection:
 class Follower(Protocol):
     """Chooses, token by token, what the layers behind one attend to."""
 
-    def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
+    def step(self, layers: list[SlotLayer], seen: AttentionInputs) -> None:
         """Is called with what the watched layer saw, before the later layers run."""
 
 
