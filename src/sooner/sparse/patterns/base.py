@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ...checks import check_whole
-from ...errors import unknown
+from ...checks import check_fields, check_keys
 from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane
 from ..probe import Probe
@@ -49,11 +48,17 @@ class Pattern:
         name: as it stands in pattern files and on the command line.
         kind: which kernel runs it.
         dynamic: whether it needs a look at the last queries of every input.
+
+    Raises:
+        SoonerError: a field that is out of its range; names the pattern, the field and its value.
     """
 
     name: ClassVar[str] = ""
     kind: ClassVar[Kind] = "dense"
     dynamic: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}: ")
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
         """Returns the lines of one head, for patterns of kind `lines`.
@@ -79,10 +84,7 @@ class Pattern:
         Raises:
             SoonerError: names an unknown option.
         """
-        names = [field.name for field in fields(cls)]
-        for key in options:
-            if key not in names:
-                raise unknown(f"option of pattern {cls.name}", str(key), names)
+        check_keys(f"option of pattern {cls.name}", options, cls)
         return cls(**options)
 
     def __str__(self) -> str:
@@ -107,16 +109,6 @@ def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:
         for field in fields(GridIndex)
     )
     return GridIndex(*columns)
-
-
-def check_count(pattern: Pattern, *names: str, minimum: int = 0) -> None:
-    """Require the named fields to be whole numbers.
-
-    Raises:
-        SoonerError: names the pattern, the option and its value.
-    """
-    for name in names:
-        check_whole(f"{pattern.name}: {name}", getattr(pattern, name), minimum)
 
 
 def strongest(weight: Tensor, count: int, always: int) -> Tensor:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ...checks import check_whole
+from ...checks import option
 from ...errors import SoonerError
 from ..plane import Plane
 from ..probe import LAST, Probe
-from .base import Kind, Lines, Pattern, Spacing, check_count, strongest
+from .base import Kind, Lines, Pattern, Spacing, strongest
 
 FIRST, NEAR = 4, 64
 
@@ -38,13 +38,9 @@ class VerticalSlash(Pattern):
     name: ClassVar[str] = "vertical-slash"
     kind: ClassVar[Kind] = "lines"
     dynamic: ClassVar[bool] = True
-    vertical: int = 1000
-    slash: int = 1024
-    last_q: int = LAST
-
-    def __post_init__(self) -> None:
-        check_count(self, "vertical", "slash")
-        check_count(self, "last_q", minimum=1)
+    vertical: int = option(1000, 0)
+    slash: int = option(1024, 0)
+    last_q: int = option(LAST, 1)
 
     @classmethod
     def sized(cls, tokens: int) -> VerticalSlash:
@@ -93,12 +89,8 @@ class AShape(Pattern):
 
     name: ClassVar[str] = "a-shape"
     kind: ClassVar[Kind] = "lines"
-    sink: int = 128
-    local: int = 4096
-
-    def __post_init__(self) -> None:
-        check_count(self, "sink")
-        check_count(self, "local", minimum=1)
+    sink: int = option(128, 0)
+    local: int = option(4096, 1)
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
         keys, device = len(plane.keys), plane.keys.device
@@ -115,11 +107,7 @@ class TriShape(AShape):
     """
 
     name: ClassVar[str] = "tri-shape"
-    bottom: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self, "bottom")
+    bottom: int = option(128, 0)
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
         shape = super().lines(plane, seen, place)
@@ -137,10 +125,7 @@ class StridedFixed(Pattern):
 
     name: ClassVar[str] = "strided-fixed"
     kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = FRAME
-
-    def __post_init__(self) -> None:
-        check_stride(self)
+    stride: int | Literal["frame"] = option(FRAME)
 
     def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
         stride = frame_stride(self.stride, plane)
@@ -159,12 +144,8 @@ class Strided(Pattern):
 
     name: ClassVar[str] = "strided"
     kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = FRAME
-    local: int = 0
-
-    def __post_init__(self) -> None:
-        check_stride(self)
-        check_count(self, "local")
+    stride: int | Literal["frame"] = option(FRAME)
+    local: int = option(0, 0)
 
     def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
         stride = frame_stride(self.stride, plane)
@@ -194,18 +175,6 @@ def _emit(sizes: tuple[int, ...], period: int) -> None:
     )
 
 
-def check_stride(pattern: Any, *words: str) -> None:
-    """Require `stride` to be a number or one of the words that stand for one.
-
-    Raises:
-        SoonerError: names the pattern and the value.
-    """
-    known = (FRAME, *words)
-    if pattern.stride not in known:
-        hint = f", or {' or '.join(map(repr, known))}"
-        check_whole(f"{pattern.name}: stride", pattern.stride, hint=hint)
-
-
 AUTO: Literal["auto"] = "auto"
 SINK = 8  # first keys get attention for being first, which says nothing about a stride
 PEAKS = 16  # strides that are tried
@@ -231,23 +200,18 @@ class Grid(Pattern):
     name: ClassVar[str] = "grid"
     kind: ClassVar[Kind] = "grid"
     dynamic: ClassVar[bool] = True
-    stride: int | Literal["auto", "frame"] = AUTO
-    phase: int | Literal["auto"] = AUTO
+    stride: int | Literal["auto", "frame"] = option(AUTO)
+    phase: int | Literal["auto"] = option(AUTO, 0)
     hline: bool = True
     vline: bool = True
     slash: bool = True
-    max_stride: int = 1024
-    sink: int = 0
-    local: int = 1
-    last_q: int = LAST
+    max_stride: int = option(1024, 2)
+    sink: int = option(0, 0)
+    local: int = option(1, 1)
+    last_q: int = option(LAST, 1)
 
     def __post_init__(self) -> None:
-        check_stride(self, AUTO)
-        check_count(self, "sink")
-        check_count(self, "local", "last_q", minimum=1)
-        check_count(self, "max_stride", minimum=2)
-        if self.phase != AUTO:
-            check_count(self, "phase")
+        super().__post_init__()
         if not (self.hline or self.vline or self.slash):
             raise SoonerError("grid: hline, vline and slash are all False; it needs one of them")
 

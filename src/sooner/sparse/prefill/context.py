@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...checks import check_whole
+from ...checks import check_fields, option
 from ...models import Adapter, adapt
 from ..attention.run import backend_for
 from ..modality import PromptLayout
@@ -51,17 +51,15 @@ class MMInference:
     """
 
     table: PatternTable | HeadPattern | None = None
-    dense_below: int | None = None
-    mlp_chunk: int | None = None
+    dense_below: int | None = option(None, 0)
+    mlp_chunk: int | None = option(None, 1)
     backend: str | None = None
     measure_recall: bool = False
     name: ClassVar[str] = "MMInference"
     mode: ClassVar[str] = "approximate"
 
     def __post_init__(self) -> None:
-        for name, minimum in (("dense_below", 0), ("mlp_chunk", 1)):
-            if (value := getattr(self, name)) is not None:
-                check_whole(f"{self.name}: {name}", value, minimum)
+        check_fields(self, f"{self.name}: ")
 
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> MMInference:

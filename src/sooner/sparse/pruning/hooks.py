@@ -315,6 +315,9 @@ class Pruner:
     with every decoding method, one prompt at a time.
 
     Subclasses say in front of which layers tokens are dropped, and which ones.
+
+    Raises:
+        SoonerError: a field that is out of its range; names the pruner, the field and its value.
     """
 
     name: ClassVar[str] = ""
