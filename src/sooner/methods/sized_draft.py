@@ -105,6 +105,7 @@ class DraftRunner:
         self.drafter, self.adapter, self.options = drafter, adapter, options
         self.cache = SlotCache(layers, capacity)
         self.graphs: PartGraphs | None = None
+        self._is_launching = False
         self.resize(capacity)
 
     @property
@@ -151,19 +152,26 @@ class DraftRunner:
     def launch(
         self, key: Hashable, run: Part, *inputs: Tensor, is_ragged: bool = False, entries: int = 0
     ) -> tuple[Tensor, ...]:
-        """`run(*inputs)`, a part of a draft, as a graph where those are wanted.
+        """`run(*inputs)`, a part of a draft, as a graph where those are wanted; what is launched
+        within a part is of that part.
 
         Args:
             key: tells parts apart whose inputs have the same shapes.
             is_ragged: the inputs tell which entries are real; see `graphs.PartGraphs`.
             entries: that have to fit behind the committed ones.
         """
+        if self._is_launching:
+            return run(*inputs)
         if entries:
             self.cache.reserve(entries)
         self.cache.lengths_on(self.device)
-        if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
-            return run(*inputs)
-        return self.graphs.run(self, key, run, inputs, is_ragged)
+        self._is_launching = True
+        try:
+            if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
+                return run(*inputs)
+            return self.graphs.run(self, key, run, inputs, is_ragged)
+        finally:
+            self._is_launching = False
 
     def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation of positions `slots [rows or 1, entries]`; those of padding may lie beyond

@@ -209,13 +209,7 @@ class HeadRunner(DraftRunner):
         return (head.estimate(last, block_attention(queries, keys, values, last_entry)),)
 
     def level(
-        self,
-        tokens: Tensor,
-        states: Tensor,
-        depth: int,
-        visible: Tensor,
-        written: int,
-        is_part: bool = False,
+        self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
     ) -> tuple[Tensor, Tensor]:
         """Forward one level of trees, uncommitted.
 
@@ -225,7 +219,6 @@ class HeadRunner(DraftRunner):
             depth: how far the level lies behind the committed entries; 0 is right behind them.
             visible: what their parents see of the tree, as bits, `[rows, entries, words]`.
             written: entries of upper levels.
-            is_part: it is within a part that is launched.
 
         Returns:
             The estimates `[rows, entries, hidden]`, and what each entry itself sees.
@@ -243,11 +236,8 @@ class HeadRunner(DraftRunner):
             queries = head.queries(fused, rotation)
             return head.estimate(fused, block_attention(queries, keys, values, block)), visible
 
-        if is_part:
-            states, visible = run(tokens, states, visible)
-        else:
-            key = ("level", depth, written)
-            states, visible = self.launch(key, run, tokens, states, visible, entries=whole)
+        key = ("level", depth, written)
+        states, visible = self.launch(key, run, tokens, states, visible, entries=whole)
         return states, visible
 
     def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
@@ -258,13 +248,13 @@ class HeadRunner(DraftRunner):
         cache.block_slots = None
         return stores
 
-    def logits(self, states: Tensor, is_part: bool = False) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
         """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
 
         def run(states: Tensor) -> tuple[Tensor, ...]:
             return (self.head.scores(states, self.adapter),)
 
-        (logits,) = run(states) if is_part else self.launch("logits", run, states)
+        (logits,) = self.launch("logits", run, states)
         return logits
 
     def use(self, rows: int) -> None:
@@ -355,7 +345,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
             depth, is_drawn = self.size.depth, self.context.processing.do_sample
 
             def tree(states: Tensor) -> tuple[Tensor, ...]:
-                growth = self._grown(runner, outcome, states, is_part=True)
+                growth = self._grown(runner, outcome, states)
                 return growth.tokens, growth.parents, growth.scores
 
             temperature = None if is_drawn else self.head.config.temperature
@@ -366,26 +356,20 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
             growth = self._grown(runner, outcome, states)
         return growth.best(self.size.nodes, self.levels, self._is_open)
 
-    def _grown(
-        self, runner: HeadRunner, outcome: Outcome, states: Tensor, is_part: bool = False
-    ) -> Growth:
-        """All levels of a tree behind the estimates `[rows, 1, hidden]` of committed entries.
-
-        Args:
-            is_part: it is within a part that is launched.
-        """
+    def _grown(self, runner: HeadRunner, outcome: Outcome, states: Tensor) -> Growth:
+        """All levels of a tree behind the estimates `[rows, 1, hidden]` of committed entries."""
         visible, written = runner.visible, 0
         growth = Growth(self.top_k, len(states), states.device)
-        logits = runner.logits(states, is_part)
+        logits = runner.logits(states)
         growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
         for depth in range(self.size.depth - 1):
             front = growth.frontier
             above = front.parents[..., None]
             states = states.gather(1, above.expand(-1, -1, states.shape[2]))
             visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
-            states, visible = runner.level(front.tokens, states, depth, visible, written, is_part)
+            states, visible = runner.level(front.tokens, states, depth, visible, written)
             written += front.tokens.shape[1]
-            logits = runner.logits(states, is_part)
+            logits = runner.logits(states)
             growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
         return growth
 
