@@ -113,7 +113,7 @@ def _of_cell(cell: dict[str, Any]) -> Region:
     return Region(place, label_of(str(cell.get("category", Label.TEXT))), drafts=drafts)
 
 
-GROUNDED_NAMES = {
+GROUNDED_NAMES: dict[str, str] = {
     **{label: label.lower() for label in Label},
     **{
         Label.SECTION_HEADER: "sub_title",
@@ -209,7 +209,7 @@ def _grounded(name: str, places: str, text: str) -> tuple[Region, str]:
     return Region(place, label, drafts=[draft] if draft else [], level=level), text.strip()
 
 
-CHANDRA_NAMES = {
+CHANDRA_NAMES: dict[str, str] = {
     **{label: label.title() for label in Label},
     **{Label.TITLE: "Section-Header", Label.LIST_ITEM: "List-Group"},
     **{Label.FORMULA: "Equation-Block", Label.PICTURE: "Image"},
@@ -346,7 +346,10 @@ class _Words(HTMLParser):
         self.text += data if self.is_code or self.math else re.sub(r"\s+", " ", data)
 
 
-DOCTAGS = {label: label.lower().replace("-", "_") for label in Label} | {Label.TABLE: "otsl"}
+DOCTAGS: dict[str, str] = {
+    **{label: label.lower().replace("-", "_") for label in Label},
+    Label.TABLE: "otsl",
+}
 
 HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
 

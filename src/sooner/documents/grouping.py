@@ -149,7 +149,7 @@ def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:
     return spans
 
 
-RANKS = {Label.PAGE_HEADER: 0, Label.PAGE_FOOTER: 2}
+RANKS: dict[str, int] = {Label.PAGE_HEADER: 0, Label.PAGE_FOOTER: 2}
 
 SLACK = 0.15
 """Part of a box's height or width that may reach over a cut: detected boxes are never exact."""

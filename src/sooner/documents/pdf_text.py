@@ -129,11 +129,6 @@ class Word:
     last: int
 
     @property
-    def style(self) -> tuple[float, float, str]:
-        """What letters have in common between which a gap is a blank."""
-        return self.base, self.size, self.font
-
-    @property
     def mono(self) -> bool:
         return MONOSPACED.search(self.font) is not None
 
@@ -292,7 +287,7 @@ def _letters(chars: Iterable[Mapping[str, Any]], placement: Placement) -> list[d
     return letters
 
 
-def _words(letters: Sequence[Mapping[str, Any]]) -> list[Word]:
+def _words(letters: list[dict[str, Any]]) -> list[Word]:
     from pdfplumber.utils import extract_words
 
     attributes = ["fontname", "size"]
@@ -396,10 +391,12 @@ def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
     text = ""
     is_turned = any(is_right_to_left(word.text) for word in words)
     for before, word in zip([None, *words], words, strict=False):
-        gap = 0.0 if before is None else word.box[0] - before.box[2]
-        is_glued = gap < GLUED * size and (before is None or before.style != word.style)
-        if before is not None and not is_glued:
-            text += " " * (max(round(gap / blank), 1) if blank else 1)
+        if before is not None:
+            gap = word.box[0] - before.box[2]
+            is_same = before.font == word.font
+            is_same = is_same and (before.base, before.size) == (word.base, word.size)
+            if is_same or gap >= GLUED * size:
+                text += " " * (max(round(gap / blank), 1) if blank else 1)
         is_raised = word.size < SMALLER * size and base - word.base > RAISED * size
         is_mark = is_raised and not (is_turned or blank or LONE_MARKER.fullmatch(word.text))
         text += f"<sup>{word.text}</sup>" if is_mark else word.text

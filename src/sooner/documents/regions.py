@@ -16,7 +16,7 @@ Size = tuple[int, int]
 """Width and height of a page's picture, in pixels."""
 
 
-def box(value: Sequence[float]) -> Box:
+def box(value: Iterable[float | str]) -> Box:
     """Returns four numbers as a box, corners in order.
 
     Raises:
@@ -132,7 +132,7 @@ class Label(StrEnum):
     TITLE = "Title"
 
 
-CAPTION, FOOTNOTE, FORMULA, LIST_ITEM, PAGE_FOOTER, PAGE_HEADER, *_REST = Label
+CAPTION, FOOTNOTE, FORMULA, LIST_ITEM, PAGE_FOOTER, PAGE_HEADER, *_REST = map(str, Label)
 PICTURE, SECTION_HEADER, TABLE, TEXT, TITLE = _REST
 
 FURNITURE = (Label.PAGE_HEADER, Label.PAGE_FOOTER)

@@ -163,36 +163,26 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
 
 def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
     """Returns all drafts of a region, written and each once."""
+    if region.label in FURNITURE and not style.furniture:
+        return []
     texts = (written(region, draft, style) for draft in region.drafts)
     return [text for text in dict.fromkeys(texts) if text]
 
 
 def draft_texts(draft: PageDraft, style: Style = MARKDOWN) -> list[str]:
-    """Returns what a drafter of the engine gets for a page: one text for each draft of each region.
-
-    Args:
-        draft: of the page.
-        style: how the target writes.
+    """Returns what a drafter of the engine gets for a page: one text for each draft of each region,
+    as the target writes.
     """
-    regions = (
-        region for region in draft.regions if style.furniture or region.label not in FURNITURE
-    )
-    return [text for region in regions for text in texts_of(region, style)]
+    return [text for region in draft.regions for text in texts_of(region, style)]
 
 
 def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
     """Returns a page of first drafts, a blank line between two blocks."""
-    blocks = (
-        (region, texts_of(region, style)[:1])
-        for region in regions
-        if style.furniture or region.label not in FURNITURE
-    )
-    text = ""
-    before = None
-    for region, group in blocks:
-        if group:
-            together = before == region.label == Label.LIST_ITEM
-            text += ("\n" if together else "\n\n" if text else "") + group[0]
+    text, before = "", ""
+    for region in regions:
+        for block in texts_of(region, style)[:1]:
+            is_listed = before == region.label == Label.LIST_ITEM
+            text += ("\n" if is_listed else "\n\n" if text else "") + block
             before = region.label
     return text + "\n" if text else ""
 

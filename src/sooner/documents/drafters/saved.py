@@ -148,7 +148,7 @@ class SavedJson(SavedFiles):
 
     def read(self, path: Path, page: Page, is_of_page: bool) -> list[Region] | None:
         try:
-            content = _opened(path, path.stat().st_mtime_ns)
+            content, frame = _opened(path, path.stat().st_mtime_ns), page.native
             if isinstance(content, PageDraft):
                 regions, frame = content.regions, content.size
             else:
