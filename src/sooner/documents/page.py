@@ -91,7 +91,6 @@ class Page:
         source: file it is from.
         number: from 1.
         picture: upright, `[height, width, 3]`, uint8 RGB.
-        dpi: pixels an inch of the picture; 0 for unknown.
         native: width and height in the file's own unit: points of a PDF, pixels of a picture.
         of: pages that the document has.
         text: the text layer of a PDF; `None` for pictures.
@@ -101,7 +100,6 @@ class Page:
     source: Path
     number: int
     picture: Picture
-    dpi: float = 0.0
     native: tuple[float, float] = (0.0, 0.0)
     of: int = 1
     text: PageText | None = None

@@ -85,14 +85,12 @@ def _read(
         native = _native(image)
         if min(image.size) < MIN_SIDE:
             return BrokenPage(path, number, size_problem(*image.size))
-        picture, dpi = _upright(image, resolution)
+        picture = _upright(image, resolution)
     except Exception as error:  # whatever a damaged file makes of those who decode it
         return BrokenPage(path, number, _reason(error))
     height, width = picture.shape[:2]
     notes = (f"made smaller, {width} x {height} px, as it is very large",)
-    return Page(
-        path, number, picture, dpi, native, count, notes=notes if is_too_large(*native) else ()
-    )
+    return Page(path, number, picture, native, count, None, notes * is_too_large(*native))
 
 
 def _native(image: Image.Image) -> tuple[float, float]:
@@ -102,8 +100,8 @@ def _native(image: Image.Image) -> tuple[float, float]:
     return (float(height), float(width)) if turned else (float(width), float(height))
 
 
-def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float]:
-    """A page's picture with square pixels, turned as its orientation says, and its resolution."""
+def _upright(image: Image.Image, resolution: Resolution) -> Picture:
+    """Returns a page's picture with square pixels, turned as its orientation says."""
     x, y = _dpi(image)
     width, height = image.size
     dpi = min(x, y)
@@ -124,7 +122,7 @@ def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float
     if 0x0112 in exif:
         picture.getexif()[0x0112] = exif[0x0112]
         picture = ImageOps.exif_transpose(picture)
-    return np.array(picture), dpi * factor
+    return np.array(picture)
 
 
 def _dpi(image: Image.Image) -> tuple[float, float]:

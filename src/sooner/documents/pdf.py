@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import threading
@@ -55,15 +56,24 @@ def count_pdf_pages(path: Path, password: str | None = None) -> int:
         return file.count
 
 
-def _pdfium() -> ModuleType:
+def needed(package: str, what: str) -> Any:
+    """Returns an optional package.
+
+    Raises:
+        SoonerError: it, or something that it needs, is not installed.
+    """
     try:
-        import pdfplumber  # noqa: F401
-        import pypdfium2
+        return importlib.import_module(package)
     except ImportError as error:
         raise SoonerError(
-            f"PDFs need {error.name}; install it with: pip install 'sooner[ocr]'"
+            f"{what} needs {package.replace('_', '-')} ({error}); install it with: "
+            "pip install 'sooner[ocr]'"
         ) from None
-    return pypdfium2
+
+
+def _pdfium() -> Any:
+    needed("pdfplumber", "reading PDFs")
+    return needed("pypdfium2", "reading PDFs")
 
 
 def _pages(
@@ -183,10 +193,9 @@ class PdfFile:
             with _LOCK:
                 page.set_rotation((page.get_rotation() + needed) % 360)
             return self._drawn(page, number, resolution, needed)
-        dpi = scale * POINTS
         if scale < resolution.of_pdf(*native):
-            notes.append(f"drawn at {dpi:.0f} dpi, as it is very large")
-        return Page(self.path, number, picture, dpi, native, self.count, text, tuple(notes))
+            notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
+        return Page(self.path, number, picture, native, self.count, text, tuple(notes))
 
     def _text(self, number: int, picture: Picture, turn: int) -> PageText:
         """Returns the text of a page on its picture, which may be turned; see `page_text`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import multiprocessing
@@ -22,6 +21,7 @@ from ...checks import check_whole
 from ...errors import SoonerError, unknown
 from ..grouping import regions_of
 from ..page import BLANK, Line, Page, Picture
+from ..pdf import needed
 from ..regions import (
     Box,
     Label,
@@ -78,21 +78,6 @@ def recognition_model(language: str, folder: Path | None = None) -> tuple[str, P
         f"'{folders[0]}'; save it there as rapidocr's default_models.yaml says, or name its folder "
         "with --ocr-model-dir"
     )
-
-
-def needed(package: str, what: str) -> Any:
-    """Returns an optional package.
-
-    Raises:
-        SoonerError: it, or something that it needs, is not installed.
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise SoonerError(
-            f"{what} needs {package.replace('_', '-')} ({error}); install it with: "
-            "pip install 'sooner[ocr]'"
-        ) from None
 
 
 @contextmanager
