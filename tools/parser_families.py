@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sooner.tasks.parse.families import FAMILIES, KINDS, Family
-from sooner.tasks.parse.forms import FamilyPrompts
+from sooner.tasks.parse.families import FAMILIES, KINDS, Family, FamilyPrompts
 
 CROPS_ALONE = ("glm-ocr", "mineru", "paddleocr-vl")
 """Families that are officially asked about crops of regions, whose boxes another model finds."""

@@ -20,7 +20,6 @@ from pathlib import Path
 from sooner.documents import Page, PageDraft, find_documents
 from sooner.ray import RayJob
 from sooner.tasks.parse.delivery import Delivery
-from sooner.tasks.parse.forms import FamilyPrompts
 from sooner.tasks.parse.output import ParseOutput
 from sooner.tasks.parse.result import ParsedPage
 
@@ -33,7 +32,7 @@ class Waiting:
     pages_in_flight = 2
 
     def __init__(self, seconds: float, killer: str) -> None:
-        self.ask, self.seconds, self.killer = FamilyPrompts(""), seconds, killer
+        self.seconds, self.killer = seconds, killer
 
     async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         await asyncio.sleep(self.seconds)

@@ -11,8 +11,8 @@ from sooner.documents import PageDraft, Region
 from sooner.documents.forms import FormAnswer
 from sooner.documents.tables import grid, read_table
 from sooner.tasks.parse.answers import read
+from sooner.tasks.parse.families import FORMS
 from sooner.tasks.parse.formats import render_document
-from sooner.tasks.parse.forms import FORMS
 from sooner.tasks.parse.result import ParsedPage, parsed_region
 from tasks.pages_of import INFO
 

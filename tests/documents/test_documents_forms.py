@@ -11,7 +11,7 @@ from sooner.documents import PageDraft, Region
 from sooner.documents.forms import PageForm
 from sooner.documents.regions import resized
 from sooner.documents.tables import Cell, from_otsl, grid, read_table, to_html, to_otsl
-from sooner.tasks.parse.forms import FORMS
+from sooner.tasks.parse.families import FORMS
 
 SIZE = (1000, 1400)
 

@@ -18,7 +18,7 @@ from sooner.errors import SoonerError
 from sooner.methods import context, trained
 from sooner.tasks import model_types
 from sooner.tasks.loading import load_pair
-from sooner.tasks.parse.loading import load_parser
+from sooner.tasks.parse.parser import load_parser
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -71,7 +71,7 @@ def test_the_same_command_goes_on(
     rest = run("parse", tree / "sub", "-o", out, *how)
     assert "1 of 1 pages parsed, 1 of them in part, 2 done before" in rest.err
     with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
-        patch.setattr("sooner.tasks.parse.loading.load_parser", None)
+        patch.setattr("sooner.tasks.parse.parser.load_parser", None)
         again = run("parse", tree / "sub", "-o", out, *how)
     assert again.code == 0
     assert "0 of 0 pages parsed, 3 done before" in again.err

@@ -11,7 +11,6 @@ from reportlab.pdfgen.canvas import Canvas
 
 from sooner.documents import Page, PageDraft, Region
 from sooner.tasks.parse import ParsedPage, ParsedRegion
-from sooner.tasks.parse.forms import GENERAL
 
 
 def pdf(path: Path, pages: int = 3, **options: Any) -> Path:
@@ -34,7 +33,6 @@ class EchoParser:
     """Says what was drafted, or that nothing was; `report` are the pages that it was asked for."""
 
     def __init__(self, raising: dict[int, BaseException] | None = None) -> None:
-        self.ask = GENERAL
         self.raising = raising or {}
         self.report: list[int] = []
 
@@ -47,7 +45,7 @@ class EchoParser:
         region = ParsedRegion(0, "Text", text, (1.0, 2.0, 9.0, 8.0), (10, 20, 90, 80))
         return ParsedPage(
             page.source.name, page.number, markdown=f"{text}\n", raw=text, regions=[region],
-            size=page.size, notes=notes,
+            size=page.size, notes=notes, seconds={"drafter": 0.0},
         )  # fmt: skip
 
 

@@ -51,7 +51,9 @@ def die(source: Path, out: Path, **options: Any) -> None:
 def die_opening(source: Path, out: Path) -> None:
     """A run that ends with its process where `a.pdf` is opened."""
     count = Intake.count
-    Intake.count = lambda self, path: os._exit(9) if path.name == "a.pdf" else count(self, path)
+    Intake.count = lambda self, item: (
+        os._exit(9) if item.path.name == "a.pdf" else count(self, item)
+    )
     run(source, out)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from sooner.documents import Resolution, find_documents
 from sooner.documents.drafters import PageDrafter
 from sooner.tasks.parse import Delivery, ParseJob, ParseOutput
+from sooner.tasks.parse.delivery import NAME
 from sooner.tasks.parse.output import Intake
-from sooner.tasks.parse.records import NAME
 from tasks.drafting import EchoParser
 
 SMALL = Intake(resolution=Resolution(dpi=72))

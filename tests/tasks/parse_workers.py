@@ -16,7 +16,7 @@ from typing import Any
 from sooner.documents import Page
 from sooner.storage import open_store
 from sooner.tasks.parse import Delivery, ParsedPage
-from sooner.tasks.parse.records import NAME
+from sooner.tasks.parse.delivery import NAME
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import job
 

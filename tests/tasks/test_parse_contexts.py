@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from sooner.documents import PageDraft, Region
 from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
-from sooner.tasks.parse.forms import FORMS
+from sooner.tasks.parse.families import FORMS
 
 
 @pytest.fixture(scope="module")

@@ -18,17 +18,18 @@ from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.contexts import Piece
 from sooner.tasks.parse.decoding import DecodedRow
-from sooner.tasks.parse.regions import SPARE, TIMES, RegionStage, unsure
-from sooner.tasks.parse.stages import (
+from sooner.tasks.parse.regions import (
     COLD,
     ENOUGH,
     FIRST,
-    PREFILL,
     RECENT,
+    SPARE,
+    TIMES,
     TRIAL,
-    PageCost,
-    StageBudget,
+    RegionStage,
     StageChoice,
+    fixed_forwards,
+    unsure,
 )
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
@@ -55,6 +56,10 @@ class Stutter(torch.nn.Module):
         return logits
 
 
+def is_of_crops(request: decoding.DecodeRequest) -> bool:
+    return "drafter" not in request.verification
+
+
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     """A model that reads pages, and on crops says one word for ever."""
@@ -64,7 +69,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     decode = decoding.decode_alone
 
     def stuttering(request: Any, *rest: Any) -> Any:
-        before, model.lm_head.is_on = model.lm_head.is_on, request.stage == "regions"
+        before, model.lm_head.is_on = model.lm_head.is_on, is_of_crops(request)
         try:
             return decode(request, *rest)
         finally:
@@ -150,16 +155,14 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
 
 def test_a_budget_is_a_share_of_the_cheapest_page(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = StageChoice()
-    assert not choice.budget(160, 50).is_enough  # nothing known
+    assert choice.budget(160, 50)[0] == 0  # nothing known
     for forwards in (20, 20, 200, 10):
-        choice.add("page", 1, 1.0, PageCost(100, forwards, forwards / 10, 0.01))
-    choice.add("page", 1, 1.0, PageCost(0, 99, 9.0))  # without a draft: no measure of any
-    monkeypatch.setattr(StageChoice, "share", 1.0)
-    for letters, forwards, seconds in ((200, 10, 1.5), (50, 5, 1.0)):
-        budget = choice.budget(letters, 50)
-        slots = PREFILL * seconds / 0.01
-        assert (budget.forwards, budget.slots) == (forwards, pytest.approx(slots))
-    assert StageBudget.fixed(160).forwards == 10
+        choice.add("page", 1, 1.0, 100, forwards)
+    choice.add("page", 1, 1.0, 0, 99)  # without a draft: no measure of any
+    monkeypatch.setattr(StageChoice, "share", 0.5)
+    for letters, forwards in ((200, 5), (50, 2)):
+        assert choice.budget(letters, 50) == (forwards, 25)
+    assert fixed_forwards(160) == 10
 
 
 def piece(place: int, box: tuple[float, ...], *texts: str, **region: Any) -> Piece:
@@ -191,7 +194,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
     decode = decoding.decode_alone
 
     def limited(request: Any, *rest: Any) -> Any:
-        if request.stage == "regions":
+        if is_of_crops(request):
             if len(request.limits) > max_rows:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
             rows.append(len(request.limits))

@@ -49,7 +49,7 @@ def test_bad_documents_do_not_stop_good_ones(mixed: Path, tmp_path: Path) -> Non
     assert "1 x 1 px" in reasons["e-dot.png"]
     assert all("\n" not in reason for reason in reasons.values())
     assert reasons["a-good.pdf"] == reasons["f-good.png"] == ""
-    assert [entry["status"] for entry in events] == ["SUCCESS", *[FAILED] * 4, "SUCCESS"]
+    assert sorted(entry["status"] for entry in events) == [*[FAILED] * 4, *["SUCCESS"] * 2]
     # What failed is tried again, what is done is not.
     again = job(mixed, out, SayNumber())
     assert again.run(lambda: pytest.fail("no model is needed")).failed == 4

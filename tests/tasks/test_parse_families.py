@@ -13,10 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from page_answers import page_text
 from sooner.documents import PageDraft, Region
-from sooner.documents.tables import Cell, grid, read_table, to_html
+from sooner.documents.tables import Cell, to_html
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
-from sooner.tasks.parse.answers import region_markdown
 from sooner.tasks.parse.contexts import (
     decoded,
     on_page,
@@ -25,9 +24,14 @@ from sooner.tasks.parse.contexts import (
     region_pieces,
     with_region_texts,
 )
-from sooner.tasks.parse.families import FAMILIES
-from sooner.tasks.parse.forms import FORMS, FamilyPrompts
-from sooner.tasks.parse.habits import NAME, ask_of, base_name, known_habits
+from sooner.tasks.parse.families import (
+    FAMILIES,
+    FORMS,
+    NAME,
+    FamilyPrompts,
+    base_name,
+    family_of,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -62,22 +66,22 @@ TABLE = to_html([[Cell("Fruit", columns=2)], [Cell("pear"), Cell("2")]])
 def test_a_model_is_known_by_its_type_and_its_name(
     model: str, model_type: str, family: str | None
 ) -> None:
-    assert known_habits(model, model_type).family == family
+    assert family_of(model, model_type).name == family
 
 
 def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocr"}}))
-    assert known_habits(str(tmp_path), "qwen2_5_vl").family == "olmocr"
-    assert known_habits(str(tmp_path), "qwen2_5_vl").ask is FAMILIES["olmocr"].ask
-    assert known_habits(str(tmp_path), "qwen2_5_vl").longest == 1288
-    assert known_habits(str(tmp_path), "qwen2_5_vl", "nanonets-ocr").family == "nanonets-ocr"
+    assert family_of(str(tmp_path), "qwen2_5_vl").name == "olmocr"
+    assert family_of(str(tmp_path), "qwen2_5_vl").ask is FAMILIES["olmocr"].ask
+    assert family_of(str(tmp_path), "qwen2_5_vl").longest == 1288
+    assert family_of(str(tmp_path), "qwen2_5_vl", "nanonets-ocr").name == "nanonets-ocr"
     (tmp_path / NAME).write_text(json.dumps({"parse": {"longest": 800, "prompt": "read"}}))
-    assert known_habits(str(tmp_path), "lighton_ocr").longest == 800
-    assert known_habits(str(tmp_path), "lighton_ocr").ask == FamilyPrompts("read")
-    assert known_habits(str(tmp_path), "lighton_ocr", "olmocr").ask is FAMILIES["olmocr"].ask
+    assert family_of(str(tmp_path), "lighton_ocr").longest == 800
+    assert family_of(str(tmp_path), "lighton_ocr").ask == FamilyPrompts("read")
+    assert family_of(str(tmp_path), "lighton_ocr", "olmocr").ask is FAMILIES["olmocr"].ask
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocrr"}}))
     with pytest.raises(SoonerError, match="did you mean 'olmocr'"):
-        known_habits(str(tmp_path))
+        family_of(str(tmp_path))
     with pytest.raises(SoonerError, match=r"unknown family 'glmocr'.*did you mean 'glm-ocr'"):
         ParseSettings(family="glmocr")
     assert base_name("a/b") == "b"
@@ -92,6 +96,10 @@ def test_the_table_of_families_is_that_of_the_documentation() -> None:
         assert f"`{name}`" in text
 
 
+def ask_of(family: str) -> FamilyPrompts:
+    return FAMILIES[family].ask
+
+
 def page() -> PageDraft:
     regions = [
         Region((0, 0, 40, 40), "Text", 0, ["pears and"]),
@@ -104,21 +112,18 @@ def page() -> PageDraft:
 
 
 def test_the_prompt_of_a_crop_follows_its_content() -> None:
-    ask = ask_of(FAMILIES["paddleocr-vl"].ask)
+    ask = ask_of("paddleocr-vl")
     pieces = region_pieces(page(), ask)
-    prompts = [piece.question.prompt for piece in pieces if piece.question is not None]
+    prompts = [ask.about(piece.region).prompt for piece in pieces]
     assert prompts == ["OCR:", "Formula Recognition:", "Table Recognition:", "Chart Recognition:"]
     assert [piece.place for piece in pieces] == [0, 1, 2, 4]  # a picture without text is left out
-    assert [piece.end for piece in pieces] == ["\n\n", "\n\n", "\n\n", ""]
-    tagged = region_pieces(page(), ask_of(FAMILIES["granite-docling"].ask))
-    assert [piece.end for piece in tagged] == ["\n\n", "\n\n", "\n\n", ""]  # of the Markdown
     assert pieces[1].texts == ["\\[x + y\\]"]
     assert pieces[2].texts == ["<fcel>Fruit<lcel><nl><fcel>pear<fcel>2<nl>"]
-    assert region_pieces(page(), ask_of(FAMILIES["glm-ocr"].ask))[2].texts == [TABLE]
+    assert region_pieces(page(), ask_of("glm-ocr"))[2].texts == [TABLE]
 
 
 def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
-    ask, draft = ask_of(FAMILIES["paddleocr-vl"].ask), page()
+    ask, draft = ask_of("paddleocr-vl"), page()
     table = draft.regions[2]
     (text,) = on_page(table, "<fcel>Fruit<lcel><nl><fcel>plum<fcel>3<nl>", ask, draft)
     assert text == (  # pipes can't say that a cell goes over two columns
@@ -131,17 +136,6 @@ def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
     assert on_page(title, "Fruits", ask, draft) == ["# Fruits"]
     result = with_region_texts(region_pieces(draft, ask), {0: "plums"}, ask, draft)
     assert result[0].texts == ["plums", "pears and"]
-
-
-def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
-    draft = page()
-    table, text = draft.regions[2], draft.regions[0]
-    markdown = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
-    assert grid(read_table(markdown)) == [["a", "b"], ["1", ""]]
-    assert region_markdown("```markdown\nplums\n```", "markdown", text) == "plums"
-    assert region_markdown("---\nis_table: False\n---\nplums", "front-matter", text) == "plums"
-    markdown = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
-    assert markdown == "<table><tr><td>a</td><td>b</td></tr></table>"
 
 
 @pytest.mark.parametrize("form", ["deepseek", "doctags", "otsl"])

@@ -11,7 +11,7 @@ import pytest
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.tasks.parse.contexts import pieces_of
-from sooner.tasks.parse.habits import NAME, habits_of
+from sooner.tasks.parse.families import NAME, family_in_folder
 
 
 def folder(path: Path, **values: Any) -> str:
@@ -21,12 +21,11 @@ def folder(path: Path, **values: Any) -> str:
 
 def test_a_folder_describes_how_its_model_was_trained(tmp_path: Path) -> None:
     values = {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}
-    habits = habits_of(folder(tmp_path, **values))
-    assert habits.ask is not None
-    assert (habits.ask.page, habits.ask.form) == ("read the page", "markdown-spaced")
-    assert habits.size == (512, 640)
+    trained = family_in_folder(folder(tmp_path, **values))
+    assert (trained.ask.page, trained.ask.form) == ("read the page", "markdown-spaced")
+    assert trained.size == (512, 640)
     region = Region((0, 0, 9, 9), "Formula", 0, ["x + y = 2"])
-    (piece,) = pieces_of(PageDraft([region]), habits.ask.form)
+    (piece,) = pieces_of(PageDraft([region]), trained.ask.form)
     assert piece.texts == ["$$ x + y = 2 $$"]
 
 
@@ -37,12 +36,12 @@ def test_a_folder_describes_how_its_model_was_trained(tmp_path: Path) -> None:
         ({"prompt": "x", "form": "markdwn"}, "did you mean 'markdown'"),
         ({"form": "markdown"}, "a form but no prompt"),
         ({"size": [5]}, "not enough values"),
-        ({"size": [0, 5]}, "both sides must be 1 or more"),
+        ({"size": [0, 5]}, "size is 0"),
     ],
     ids=str,
 )
 def test_a_broken_file_is_refused_in_a_line(tmp_path: Path, values: dict, reason: str) -> None:
     with pytest.raises(SoonerError, match=reason) as caught:
-        habits_of(folder(tmp_path, **values))
+        family_in_folder(folder(tmp_path, **values))
     assert NAME in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sooner.storage import open_store
-from sooner.tasks.parse.records import ASIDE, DOCUMENTS, NAME, PAGES
+from sooner.tasks.parse.delivery import ASIDE, DOCUMENTS, NAME, PAGES
 from storage.s3_server import S3Server
 from tasks.drafting import EchoParser, SayNumber
 from tasks.parse_deaths import DEATHS, work_and_die

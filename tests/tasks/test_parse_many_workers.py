@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from sooner.documents import Document
 from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import Delivery
-from sooner.tasks.parse.job import DocumentShard
-from sooner.tasks.parse.records import DOCUMENTS
+from sooner.tasks.parse.delivery import DOCUMENTS
+from sooner.tasks.parse.job import shard_of
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run
@@ -97,18 +98,22 @@ def test_a_document_that_was_opened_is_not_blamed_for_earlier_deaths(tmp_path: P
 
 def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone) -> None:
     out = tmp_path / "out"
-    pages = [work(source, out, 0.0, shard=DocumentShard(number, 3)) for number in (1, 2, 3)]
+    pages = [work(source, out, 0.0, shard=f"{number}/3") for number in (1, 2, 3)]
     assert sum(map(len, pages)) == PAGES
     assert outputs(out) == alone
-    places = [f"{number}/{name}.pdf" for number in range(50) for name in "abcdef"]
-    for place in places:
-        assert sum(DocumentShard(number, 8).has(place) for number in range(1, 9)) == 1
-    sizes = [sum(map(DocumentShard(number, 8).has, places)) for number in range(1, 9)]
-    assert 20 < min(sizes) <= max(sizes) < 60
-    assert DocumentShard.parse(" 2/8") == DocumentShard(2, 8)
+    documents = [
+        Document(path, path)
+        for path in (Path(f"{number}/{name}.pdf") for number in range(50) for name in "abcdef")
+    ]
+    parts = [shard_of(documents, f"{number}/8") for number in range(1, 9)]
+    assert sorted(item.source for part in parts for item in part) == sorted(
+        item.source for item in documents
+    )
+    assert 20 < min(map(len, parts)) <= max(map(len, parts)) < 60
+    assert shard_of(documents, " 2/8") == parts[1]
     for wrong in ("0/8", "9/8", "1", "1/0", "a/b", "1/2/3", "-1/2"):
         with pytest.raises(SoonerError, match="write it as 1/8 to 8/8"):
-            DocumentShard.parse(wrong)
+            shard_of(documents, wrong)
 
 
 def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: Path) -> None:

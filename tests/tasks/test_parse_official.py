@@ -37,8 +37,8 @@ from sooner.documents import PageDraft, Region
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.families import FAMILIES
-from sooner.tasks.parse.loading import add_stops
 from sooner.tasks.parse.model_inputs import picture_inputs
+from sooner.tasks.parse.parser import add_stops
 from tasks.parsing import noise_page
 
 TEMPLATE_HEAD = "{% for message in messages %}{% for part in message['content'] %}"

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.storage import open_store
 from sooner.tasks.parse import FAILED, ParsedPage, ParsedRegion, StageStats
-from sooner.tasks.parse.records import ASIDE, BROKEN, PAGES, PARSED, PageRecords, PageTask
+from sooner.tasks.parse.delivery import ASIDE, BROKEN, PAGES, PARSED, Delivery, PageTask
 from tasks.parse_jobs import listing
 
 WHOLE = ParsedPage(
@@ -55,8 +54,8 @@ def task(number: int, settings_hash: str = "s", place: str = "b.pdf") -> PageTas
 
 
 def test_pages_are_the_same_after_a_store(tmp_path: Path) -> None:
-    records = PageRecords(open_store(tmp_path))
-    records.write(task(3), replace(WHOLE, set_aside=False))
+    records = Delivery(tmp_path)
+    records.save(task(3), replace(WHOLE, set_aside=False))
     # A document has many places.
     assert records.read(task(3)) == replace(WHOLE, source="b.pdf", set_aside=False)
     assert listing(tmp_path) == []
@@ -69,20 +68,20 @@ def test_pages_are_the_same_after_a_store(tmp_path: Path) -> None:
 
 
 def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
-    records = PageRecords(open_store(tmp_path))
+    records = Delivery(tmp_path)
     failed = replace(WHOLE, status=FAILED, set_aside=False)
     for page in (WHOLE, failed):
-        records.write(task(3), page)
-    records.write(task(4), replace(failed, number=4, set_aside=True))
-    records.write(task(5, "t"), replace(failed, number=5))
+        records.save(task(3), page)
+    records.save(task(4), replace(failed, number=4, set_aside=True))
+    records.save(task(5, "t"), replace(failed, number=5))
     assert records.read(task(3)).status == "PARTIAL"
-    assert records.of(task(0)) == {3: PARSED, 4: ASIDE}
-    assert records.of(task(0, "t")) == {5: BROKEN}
-    records.forget("i/s/000003", ".json")
+    assert records.ends(task(0)) == {3: PARSED, 4: ASIDE}
+    assert records.ends(task(0, "t")) == {5: BROKEN}
+    records.store.remove(f"{PAGES}/i/s/000003.json")
     assert records.read(task(3)).status == FAILED
-    assert records.of(replace(task(0), input_hash="unknown")) == {}
+    assert records.ends(replace(task(0), input_hash="unknown")) == {}
     assert records.read(task(9)) is None
-    records.write(task(3), failed, is_fresh=True)
-    records.write(task(3), WHOLE)
-    records.write(task(3), failed, is_fresh=True)
+    records.save(task(3), failed, is_fresh=True)
+    records.save(task(3), WHOLE)
+    records.save(task(3), failed, is_fresh=True)
     assert records.read(task(3)).status == FAILED

@@ -18,7 +18,7 @@ from sooner.errors import SoonerError
 from sooner.storage.attempts import this_process
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.concurrent import page_parser
-from sooner.tasks.parse.records import PAGES
+from sooner.tasks.parse.delivery import PAGES
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import job, listing, records, run
 from tasks.parsing import qwen3_vl

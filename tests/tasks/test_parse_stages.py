@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sooner.tasks.parse.stages import (
+from sooner.tasks.parse.regions import (
     BOTH,
     COLD,
     ENOUGH,

@@ -20,7 +20,7 @@ from sooner.tasks.settings import CaptionSettings
         (lambda: sooner.Speculative(None, max_window=4), "'max_window' is now 'max_draft_tokens'"),
         (lambda: sooner.ParallelVLM(None, least=4), "'least' is now 'min_visual'"),
         (lambda: sooner.HSD([], tolerance=0.7), "HSD: 'tolerance' is now 'acceptance_threshold'"),
-        (lambda: ParseSettings(window=4), "'window' is now 'reference_window'"),
+        (lambda: ParseSettings(tolerance=0.7), "'tolerance' is now 'acceptance_threshold'"),
         (lambda: ImagineSettings(window=4), "'window' is now 'jacobi_window'"),
         (lambda: CaptionSettings(window=4), "'window' is now 'num_draft_tokens'"),
     ],

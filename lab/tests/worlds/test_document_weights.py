@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 
 from sooner import miniatures
-from sooner.tasks.parse.habits import habits_of
+from sooner.tasks.parse.families import family_in_folder
 from sooner_lab.worlds.document import evaluate, world
 
 DOCUMENT = miniatures.find("document")
@@ -58,10 +58,9 @@ def test_the_sample_is_read(target: tuple[Any, Any]) -> None:
 
 
 def test_the_folder_names_what_it_was_trained_on() -> None:
-    habits = habits_of(str(DOCUMENT.target))
-    assert habits.size == (512, 640)
-    assert habits.ask is not None
-    assert habits.ask.page == DOCUMENT.prompt
+    trained = family_in_folder(str(DOCUMENT.target))
+    assert trained.size == (512, 640)
+    assert trained.ask.page == DOCUMENT.prompt
 
 
 def test_word_accuracy_counts_edits() -> None:

@@ -12,7 +12,7 @@ import typer
 
 from ..checks import REQUIRED, option
 from ..errors import SoonerError
-from ..tasks.parse.settings import ParseSettings
+from ..tasks.parse.settings import ParseSettings, parser_name
 from . import BAD, INTERRUPTED, options
 from .display import Display
 from .from_settings import Fields, from_settings
@@ -46,8 +46,7 @@ class ParseOptions(options.SingleModel):
         resume: skip pages of the same content and settings, or not.
         on_error: what a page that fails does.
         workers: drafter processes that work ahead, on as many pages; 0 drafts each page in turn.
-        pages_in_flight: pages that are decoded at once, in shared forwards; 1 on CPUs, and on GPUs
-            as many as memory suffices for, 16 at most.
+        pages_in_flight: pages that are decoded at once, in shared forwards; 1 on CPUs, 16 on GPUs.
         shard: the I-th of N parts of the documents, by their places.
         dpi: resolution of the pages' pictures: 200, or the model's own size.
         longest: pixels of their longer side, instead of `dpi`.
@@ -70,9 +69,9 @@ class ParseOptions(options.SingleModel):
     drafter: str = option("auto", metavar="NAME[,NAME]")
     language: str | None = option(None, metavar="NAME")
     ocr_model_dir: Path | None = option(None, metavar="FOLDER")
-    settings: Annotated[
-        ParseSettings, Fields(without=("region_rows", "reference_window", "repetition"))
-    ] = field(default_factory=ParseSettings)
+    settings: Annotated[ParseSettings, Fields(without=("repetition",))] = field(
+        default_factory=ParseSettings
+    )
     formats: str = option(
         "md,json", metavar="md,json,html,docling", names=("--format", "--formats")
     )
@@ -104,8 +103,6 @@ class ParseOptions(options.SingleModel):
         from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
         from ..tasks.parse.formats import check_formats
         from ..tasks.parse.formats.figures import check_figures
-        from ..tasks.parse.identity import parser_name, settings_hash
-        from ..tasks.parse.job import DocumentShard
         from ..tasks.parse.output import Intake, ParseOutput
         from ..tasks.parse.result import DRAFTED
 
@@ -118,8 +115,7 @@ class ParseOptions(options.SingleModel):
         pictures = self.model is None  # a model sees the pictures itself
         made = make_drafter(self.drafter, self.language, self.ocr_model_dir, pictures)
         drafter = guard(made, self.drafter, timeout, self.workers)
-        hashed = settings_hash(
-            self.settings,
+        hashed = self.settings.digest(
             name or DRAFTED,
             self.dtype,
             drafter_hash(self.drafter, self.language),
@@ -144,9 +140,8 @@ class ParseOptions(options.SingleModel):
             drafter=drafter,
             workers=self.workers,
             stop_on_error=self.on_error == "stop",
-            notes_of=self._foreign(name),
             on_page=on_page,
-            shard=None if self.shard is None else DocumentShard.parse(self.shard),
+            shard=self.shard,
         )
 
     def ray_job(
@@ -173,9 +168,7 @@ class ParseOptions(options.SingleModel):
         if self.compare:
             raise SoonerError("--compare times one process on one machine; leave --ray out")
         job = job or self.job(on_page)
-        documents, part, delivery = job.documents, job.shard, job.output.delivery
-        if part is not None:
-            documents = [item for item in documents if part.has(item.place.as_posix())]
+        delivery = job.output.delivery
         parser: dict[str, Any] = {
             "settings": self.settings,
             "drafter": self.drafter,
@@ -193,8 +186,9 @@ class ParseOptions(options.SingleModel):
         return RayJob(
             documents=[
                 replace(item, path=Path(from_root(str(item.path)))) if item.url is None else item
-                for item in documents
+                for item in job.documents
             ],
+            shard=job.shard,
             inputs=[from_root(item) for item in self.inputs or []],
             output=replace(
                 job.output, delivery=replace(delivery, folder=from_root(str(delivery.folder)))
@@ -203,7 +197,6 @@ class ParseOptions(options.SingleModel):
             address=self.ray_address or LOCAL,
             parsers=self.actors,
             pages_in_flight=self.in_flight or IN_FLIGHT,
-            notes_of=job.notes_of,
             stop_on_error=job.stop_on_error,
             on_page=on_page,
             debug=self.debug,
@@ -224,31 +217,21 @@ class ParseOptions(options.SingleModel):
             if close is not None:
                 close()
 
-    def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
-        """Returns notes on documents that a miniature was not trained on."""
-        from .. import miniatures
-        from ..tasks.parse.identity import MINIATURE
-
-        if MINIATURE not in miniatures.names():
-            return None
-        small = miniatures.find(MINIATURE)
-        return small.foreign if name == str(small.target) else None
-
     def _resolution(self, model: str | None) -> Resolution:
         """Returns what the options say; else the size of the pages that the model knows, or knows
         best.
         """
         from ..documents import Resolution
-        from ..tasks.parse.habits import known_habits, type_of
+        from ..tasks.parse.families import family_of, type_of
 
         if self.dpi is not None:
             return Resolution(self.dpi, self.longest)
         if self.longest is not None or model is None:
             return Resolution(longest=self.longest)
-        habits = known_habits(model, type_of(model), self.settings.family)
-        if habits.size is not None:
-            return Resolution(within=habits.size)
-        return Resolution(longest=habits.longest)
+        family = family_of(model, type_of(model), self.settings.family)
+        if family.size is not None:
+            return Resolution(within=family.size)
+        return Resolution(longest=family.longest)
 
     def _apart(self, documents: list[Document]) -> list[Document]:
         """Returns the documents without the pictures of earlier results, which may lie within the
@@ -301,7 +284,7 @@ class ParseOptions(options.SingleModel):
         with display.loading():
             pair = load_parser(self.model, self.device, self.dtype, self.trust_remote_code)
             several = 1 if self.compare else self.pages_in_flight
-            parser: Any = page_parser(pair, self.settings, several, self.drafter != "none")
+            parser: Any = page_parser(pair, self.settings, several)
             if self.compare:
                 from ..tasks.parse.comparison import ComparedParser
 
@@ -332,7 +315,7 @@ def parse(
 
     if sample:  # which is for the bundled miniature
         from ..miniatures import sample_of
-        from ..tasks.parse.identity import DEMO
+        from ..tasks.parse.settings import DEMO
 
         inputs = [*(request.inputs or []), str(sample_of("document"))]
         request = replace(request, inputs=inputs, model=request.model or DEMO)

@@ -192,10 +192,8 @@ def record_pages(
         if not pages:
             comparison.warm_up(parser, page)
         draft = None if draft_of is None else draft_of(page)
-        drafting = 0.0 if draft is None else draft.seconds
         live.stage(f"Page {page.number}: the model checks the draft ...")
         parsed = parser(page, draft)
-        parsed = replace(parsed, seconds={**parsed.seconds, "drafter": drafting})
         live.stage(f"Page {page.number}: the model alone ...")
         compared = compare_plain(parser, page, parsed)
         plain, e2e = compared["plain_seconds"], compared["e2e_speedup"]
@@ -212,7 +210,7 @@ def record_pages(
             {
                 "image": data_url(page.picture, PAGE_SIDE, "PNG"), "markdown": parsed.markdown,
                 "regions": regions, "speedup": compared["decode_speedup"],
-                "seconds": [plain, plain / e2e] if e2e else None, "drafting": drafting,
+                "seconds": [plain, plain / e2e] if e2e else None, "drafting": parsed.seconds["drafter"],
                 "steps": parsed.last.steps, "tokens": parsed.last.tokens, "mode": parsed.mode,
                 "parity": compared["parity"], "drafter": parsed.drafter,
             }

@@ -19,7 +19,7 @@ from ..tasks.act.policy import Allowance, Policy
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair
-from ..tasks.parse.loading import load_parser
+from ..tasks.parse.parser import load_parser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.settings import CaptionSettings
 from .records import Live, Record, record_pages, record_pictures, record_race, record_robot

@@ -19,10 +19,9 @@ from typing import Any
 
 from ..documents import fetched
 from ..errors import SoonerError
-from ..storage import ObjectError
+from ..tasks.parse.delivery import PageTask, document_at
 from ..tasks.parse.job import DocumentJob
 from ..tasks.parse.output import DocumentWork, ParseOutput
-from ..tasks.parse.records import PageTask, document_at
 from ..tasks.parse.result import Counts
 from .cluster import LOCAL, connected
 from .nodes import CPUS, LIGHT, check_nodes, connected_nodes, gpus_of_actors
@@ -92,8 +91,8 @@ class RayJob(DocumentJob):
                 self._run_until_done(parsers, gpus)
             finally:
                 with suppress(SoonerError):  # would hide what happened
-                    self.records.rebuild_manifest()
-        self.output.intake.check(self._longest)
+                    self.delivery.rebuild_manifest()
+        self._check_pages()
         return self.counts
 
     def _run_until_done(self, parsers: int, gpus: float) -> None:
@@ -160,7 +159,6 @@ class RayJob(DocumentJob):
                     **self.parser,
                     "pages_in_flight": self.pages_in_flight,
                     "output": self.output,
-                    "notes_of": self.notes_of,
                 },
                 batch_size=None,
                 num_cpus=CPUS,
@@ -183,8 +181,6 @@ class RayJob(DocumentJob):
         if not self._is_seen[number]:
             self._is_seen[number] = True
             self._open(**counts)
-            if page < 0 and line is not None:  # its files can't be written
-                self._count_unwritable(line)
         self._is_done[number] |= page < 0
         pages = self._pages.get(number, {})
         if self._is_done[number] or page in pages:
@@ -200,11 +196,8 @@ class RayJob(DocumentJob):
                 numbers=self.output.intake.pages.select(counts["of"]),
                 written={page for page, is_written in pages.items() if is_written},
             )
-            try:
-                self._is_done[number] = self.output.finish(work)
-            except ObjectError as error:
-                self._is_done[number] = True
-                self._count_unwritable(self.output.fail(work, str(error)))
+            self._is_done[number] = self.output.finish(work)
+            self._count_failure(work.failure)
 
 
 def plan(batch: Batch, output: ParseOutput) -> Iterator[dict[str, list[Any]]]:
@@ -224,18 +217,11 @@ def plan(batch: Batch, output: ParseOutput) -> Iterator[dict[str, list[Any]]]:
 
 
 def _rows(output: ParseOutput, number: int, source: str, place: str) -> Iterator[Row]:
-    document, line = document_at(source, Path(place)), None
-    try:
-        with fetched(document) as local:
-            work = output.plan(local)
-            if not work.left and not work.is_delivered:
-                output.finish(work)
-    except ObjectError as error:  # its files can't be written
-        work = DocumentWork(output.whole(document))
-        line = output.fail(work, str(error))
+    with fetched(document_at(source, Path(place))) as document:
+        work = output.plan(document)
     counts = {
         "document": number, "of": work.of, "left": len(work.left), "before": work.done,
-        "aside": work.aside,
+        "aside": work.aside, "failure": work.failure,
     }  # fmt: skip
     for page in work.left or [-1]:
         yield {
@@ -244,7 +230,7 @@ def _rows(output: ParseOutput, number: int, source: str, place: str) -> Iterator
             "place": place.encode(errors="backslashreplace").decode(),
             "hash": work.whole.input_hash,
             "page": page,
-            "line": json.dumps(line),
+            "line": "null",
             "counts": json.dumps(counts),
         }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import SoonerError
 from ..storage import Store
-from ..tasks.parse.identity import DEMO
+from ..tasks.parse.settings import DEMO
 
 LIGHT = 0.01
 """CPUs of what mostly waits for files: planning and writing. Ray Data starts nothing where all CPUs

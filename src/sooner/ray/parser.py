@@ -5,7 +5,7 @@ Rows between stages never hold pixels; a stage passes columns on that it does no
 | column | made by | what |
 |---|---|---|
 | `path` | you | file of the document, the same on every machine, or its URL |
-| `page` | you | number from 1; 0 for what is wrong with the document, below 0 for no page |
+| `page` | you | number from 1; below 0 for no page |
 | `place` | you, or left out | name of the document in the results; by default the file's |
 | `hash` | the job | of the document's content |
 | `counts` | the job | JSON for the driver; goes through as it is |
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError
+from ..tasks.parse.delivery import PageTask
 from ..tasks.parse.drafters import TIMEOUT, guard, make_drafter
 from ..tasks.parse.output import Intake, ParseOutput
-from ..tasks.parse.records import PageTask
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.parse.worker import DeviceFaultError, PageWorker
 
@@ -83,7 +83,6 @@ class ParserStage:
             its process is set aside.
         device, dtype, trust_remote_code: as `load_parser`.
         threads: of torch on CPUs; by default torch's.
-        notes_of: notes for the pages of a document.
         load: makes another parser than that of `model`, see `PageWorker`.
     """
 
@@ -102,7 +101,6 @@ class ParserStage:
         dtype: str = "auto",
         trust_remote_code: bool = False,
         threads: int | None = None,
-        notes_of: Callable[[Path], list[str]] | None = None,
         load: Callable[[], Any] | None = None,
     ) -> None:
         self.output = output
@@ -124,7 +122,7 @@ class ParserStage:
             self.worker = PageWorker(
                 intake or (output.intake if output else Intake()), lambda: parser,
                 guard(make_drafter(drafter, **(drafter_options or {})), drafter, timeout),
-                output=output, notes_of=notes_of,
+                output=output,
             )  # fmt: skip
         except SoonerError as error:  # an actor that does not come up would be started for ever
             self._error = error
@@ -152,8 +150,7 @@ class ParserStage:
         path, page = str(row["path"]), int(row["page"])
         place = Path(row.get("place") or Path(path).name).as_posix()
         if self.output is None:
-            async with self.worker.turn():  # no more pages are in memory than are parsed
-                parsed = await self.worker.parsed(PageTask(path, place, "", "", page))
+            parsed = await self.worker.parsed(PageTask(path, place, "", "", page))
             text = json.dumps(parsed.to_json())
             return {**row, "status": parsed.status, "markdown": parsed.markdown, "parsed": text}
         if page < 0:

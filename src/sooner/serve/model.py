@@ -19,7 +19,7 @@ from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
-from ..tasks.parse.habits import habits_of
+from ..tasks.parse.families import family_in_folder
 from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
@@ -161,7 +161,7 @@ def served_model(
         prepare=ChatPrompts(
             name,
             pair.target,
-            media_reader(settings, habits_of(pair.target.name).size),
+            media_reader(settings, family_in_folder(pair.target.name).size),
             memory.max_model_len,
             settings.max_media,
             settings.media_memory // 2,

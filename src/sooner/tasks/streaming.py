@@ -130,8 +130,8 @@ def run(
     stream = TextStream(pair.target.tokenizer, on_text)
 
     def report(row: int, tokens: list[int], drafted: int) -> None:
+        on_count(stream.tokens + len(tokens), clip.max_new_tokens)  # before text
         stream.add(tokens, drafted)
-        on_count(stream.tokens, clip.max_new_tokens)
 
     generation = generate(
         pair.target.model,

@@ -83,7 +83,7 @@ class Scoring:
         write_predictions(self.folder_for_predictions(), benchmark, texts)
         speed: list[GroupSpeed] | None = None
         if options.compare:
-            speed = speeds(compared_lines(job.records.lines, benchmark), benchmark)
+            speed = speeds(compared_lines(job.delivery.lines, benchmark), benchmark)
         self._tell(benchmark, texts, failed, report(options), speed)
         return len(failed)
 

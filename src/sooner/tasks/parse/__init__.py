@@ -20,29 +20,21 @@ if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
     from .delivery import Delivery
     from .job import ParseJob
-    from .loading import load_parser
     from .output import ParseOutput
-    from .parser import PageParser
+    from .parser import PageParser, load_parser
     from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
     from .settings import ParseSettings
     from .unverified import DraftParser
 
 _HOME = {
-    "DRAFT": "result",
-    "FAILED": "result",
-    "PARTIAL": "result",
-    "SUCCESS": "result",
-    "ConcurrentParser": "concurrent",
-    "Delivery": "delivery",
-    "DraftParser": "unverified",
-    "PageParser": "parser",
-    "ParseJob": "job",
-    "ParseOutput": "output",
-    "ParseSettings": "settings",
-    "ParsedPage": "result",
-    "ParsedRegion": "result",
-    "StageStats": "result",
-    "load_parser": "loading",
+    "concurrent": ("ConcurrentParser",),
+    "delivery": ("Delivery",),
+    "job": ("ParseJob",),
+    "output": ("ParseOutput",),
+    "parser": ("PageParser", "load_parser"),
+    "result": ("DRAFT", "FAILED", "PARTIAL", "SUCCESS", "ParsedPage", "ParsedRegion", "StageStats"),
+    "settings": ("ParseSettings",),
+    "unverified": ("DraftParser",),
 }
 
 __all__ = [
@@ -65,6 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'sooner.tasks.parse' has no attribute '{name}'")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module 'sooner.tasks.parse' has no attribute '{name}'")

@@ -6,15 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
-from ...documents import PageDraft, Region, texts_of, to_markdown
+from ...documents import PageDraft, Region, to_markdown
 from ...documents.drafters.saved import blocks
 from ...documents.forms import FENCES, PageForm
 from ...documents.regions import PICTURE, TEXT, Size, around, resized
 from .contexts import offsets_of
 from .decoding import DecodedRow
-from .forms import FORMS, MARKDOWN_HTML
+from .families import FORMS, MARKDOWN_HTML
 from .result import ParsedRegion, parsed_region
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(\S*)[ \t]*")
@@ -91,33 +92,29 @@ def words(texts: Sequence[str]) -> Counter[str]:
 
 
 def _claimed(mine: Counter[str], left: list[Counter[str]], sizes: Sequence[int]) -> list[int]:
-    """Returns the regions that hold a block's words, best first, and takes them out of these."""
-    rest, indices = mine.copy(), list[int]()
-    while rest and (best := _next(rest, indices, left, sizes)) is not None:
-        indices.append(best)
-        rest -= left[best]
-    if not mine or mine.total() - rest.total() < SAME * mine.total():
+    """Returns the regions that hold a block's words, and takes these out of them: the one with most
+    of them first, then its neighbours that lie within the block.
+    """
+    shares = [(mine & counter).total() for counter in left]
+    best = max(range(len(left)), key=shares.__getitem__, default=-1)
+    if best < 0 or not shares[best]:
         return []
-    for place in indices:
+
+    def is_inside(place: int) -> bool:
+        return shares[place] >= max(INSIDE * sizes[place], FEW)
+
+    before = takewhile(is_inside, range(best - 1, -1, -1))
+    claimed = [best, *before, *takewhile(is_inside, range(best + 1, len(left)))]
+    rest = mine.copy()
+    for place in claimed:
+        rest -= left[place]
+    if mine.total() - rest.total() < SAME * mine.total():
+        return []
+    for place in claimed:
         used = mine & left[place]
         left[place] -= used
         mine -= used
-    return indices
-
-
-def _next(
-    rest: Counter[str], indices: list[int], left: list[Counter[str]], sizes: Sequence[int]
-) -> int | None:
-    """Returns the region with most of the rest; after the first one, a neighbour that lies within
-    it.
-    """
-    shares = [(rest & counter).total() for counter in left]
-    near: Sequence[int] = range(len(left))
-    if indices:
-        ends = {min(indices) - 1, max(indices) + 1}
-        near = [n for n in near if n in ends and shares[n] >= max(INSIDE * sizes[n], FEW)]
-    best = max(near, key=shares.__getitem__, default=None)
-    return best if best is not None and shares[best] else None
+    return claimed
 
 
 def _at(block: Region, regions: Sequence[Region]) -> Region:
@@ -149,7 +146,7 @@ class Reading:
 
 
 def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) -> Reading:
-    """Returns an answer in a form of `forms.FORMS`; one that is wrapped in a code fence is taken
+    """Returns an answer in a form of `families.FORMS`; one that is wrapped in a code fence is taken
     out.
 
     Args:
@@ -174,20 +171,6 @@ def _boxed(target: PageForm, text: str, size: Size, seen: Size | None) -> Readin
     regions = resized(answer.regions, target.frame or seen, size)
     markdown = to_markdown(regions, MARKDOWN_HTML)
     return Reading(markdown, regions, answer.written, answer.repaired)
-
-
-def region_markdown(text: str, form: str, region: Region) -> str:
-    """Returns what a target wrote about a region's crop, as Markdown.
-
-    Text without boxes or OTSL is left as it is.
-    """
-    target = FORMS[form]
-    text = unwrapped(text, target.fences)
-    is_otsl = target.style is not None and target.style.tables == "otsl"
-    if not target.has_boxes and not is_otsl:
-        return target.body(text)
-    draft = target.draft(text, region.label)
-    return "\n\n".join(texts_of(replace(region, drafts=[draft]), MARKDOWN_HTML))
 
 
 def described(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ...documents import Page, PageDraft
+from ...engine.stats.run import EXACT
 from .result import ParsedPage
 
 if TYPE_CHECKING:
@@ -26,17 +28,14 @@ class ComparedParser:
     """
 
     def __init__(self, parser: PageParser) -> None:
-        self.parser, self.ask = parser, parser.ask
-        self._is_warm = False
+        self.parser, self._is_warm = parser, False
 
     def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         if not self._is_warm:
             warm_up(self.parser, page)
             self._is_warm = True
         parsed = self.parser(page, draft)
-        seconds = {**parsed.seconds, "drafter": draft.seconds if draft else 0.0}
-        drafted = replace(parsed, seconds=seconds)
-        return replace(parsed, compared=compare_plain(self.parser, page, drafted))
+        return replace(parsed, compared=compare_plain(self.parser, page, parsed))
 
 
 def warm_up(parser: PageParser, page: Page) -> None:
@@ -49,7 +48,7 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
     """Decode a page plainly with the same engine, and compare both.
 
     Args:
-        parsed: what became of it, with `seconds` of its drafter.
+        parsed: what became of it.
 
     Returns:
         `parity` (`identical`, or from which letter on the texts differ), `decode_speedup` and
@@ -57,25 +56,20 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
         nothing had run beside it), `plain_seconds`. Speed-ups are `None` for texts that did not
         come to an end, and for those that should be equal and are not.
     """
-    from ...engine.stats.run import EXACT  # torch, which drafts alone don't need
-
     plain = parser(page)
     is_same = plain.raw == parsed.raw
-    pairs = enumerate(zip(plain.raw, parsed.raw, strict=False))
-    shorter = min(len(plain.raw), len(parsed.raw))
-    same = next((place for place, (letter, other) in pairs if letter != other), shorter)
-    record: dict[str, Any] = {
-        "parity": "identical" if is_same else f"differs from letter {same} on",
-        "decode_speedup": None,
-        "e2e_speedup": None,
-        "plain_seconds": round(_alone(plain), 4),
-    }
+    pairs = enumerate(zip_longest(plain.raw, parsed.raw))
+    same = next((place for place, (letter, other) in pairs if letter != other), 0)
     ended = plain.counts_for_speed and parsed.counts_for_speed
     decoding, drafted = (page.seconds.get("decode", 0.0) for page in (plain, parsed))
-    if not ended or (parsed.mode == EXACT and not is_same) or not drafted:
-        return record
+    is_claimed = ended and drafted and (is_same or parsed.mode != EXACT)
     total = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
-    return {**record, "decode_speedup": decoding / drafted, "e2e_speedup": _alone(plain) / total}
+    return {
+        "parity": "identical" if is_same else f"differs from letter {same} on",
+        "decode_speedup": decoding / drafted if is_claimed else None,
+        "e2e_speedup": _alone(plain) / total if is_claimed else None,
+        "plain_seconds": round(_alone(plain), 4),
+    }
 
 
 def _alone(parsed: ParsedPage) -> float:

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ...documents import PageDraft, Region
-from .forms import FORMS, CropPrompt, FamilyPrompts
+from .families import FORMS, FamilyPrompts
 
 Ids = list[int]
 
@@ -22,15 +22,13 @@ class Piece:
         place: index of the region in the draft's list.
         region: as they found it.
         texts: its drafts, the best first.
-        end: what the target writes behind it, if the next region follows.
-        question: what is asked about its crop; `None` for a piece of the whole page.
+        end: what the target writes behind it on a page, if the next region follows.
     """
 
     place: int
     region: Region
     texts: list[str]
-    end: str = "\n\n"
-    question: CropPrompt | None = None
+    end: str = ""
 
 
 def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) -> list[Piece]:
@@ -57,21 +55,11 @@ def region_pieces(draft: PageDraft, ask: FamilyPrompts) -> list[Piece]:
     """
     pieces = []
     for place, region in enumerate(draft.regions):
-        question = ask.about(region)
-        target, alone = FORMS[question.form], replace(region, bbox=None)
-        around = target.start(alone), target.end(alone)
+        target, alone = FORMS[ask.about(region).form], replace(region, bbox=None)
         if region.drafts and (texts := target.texts(alone, draft.size)):
-            texts = [text.join(around) for text in texts]
-            pieces.append(Piece(place, region, texts, question=question))
-    ends = [_apart(a, b.region) for a, b in pairwise(pieces)]
-    return [replace(piece, end=end) for piece, end in zip(pieces, [*ends, ""], strict=False)]
-
-
-def _apart(piece: Piece, following: Region) -> str:
-    """Returns what stands between two regions that share a crop; else what does in Markdown."""
-    assert piece.question is not None
-    form = FORMS[piece.question.form]
-    return (form if form.is_plain else FORMS["markdown"]).between(piece.region, following)
+            around = target.start(alone), target.end(alone)
+            pieces.append(Piece(place, region, [text.join(around) for text in texts]))
+    return pieces
 
 
 def with_region_texts(
@@ -121,6 +109,17 @@ def on_page(
     return target.texts(updated, draft.size, size)
 
 
+def page_texts(pieces: Sequence[Piece], form: str, place: int = 0) -> list[str]:
+    """Returns texts of a page's regions that stand one behind the other, of each the draft at
+    `place` or its last one.
+    """
+    texts = [piece.texts[min(place, len(piece.texts) - 1)] + piece.end for piece in pieces]
+    if pieces:
+        texts[0] = FORMS[form].start(pieces[0].region) + texts[0]
+        texts[-1] += FORMS[form].end(pieces[-1].region)
+    return texts
+
+
 def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) -> list[list[Ids]]:
     """Returns token ids of the drafts of each region of a page: alternatives, each once.
 
@@ -134,11 +133,7 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
     """
     drafts: list[list[Ids]] = [[] for _ in pieces]
     for place in range(max((len(piece.texts) for piece in pieces), default=0)):
-        texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
-        texts = [text + piece.end for text, piece in zip(texts, pieces, strict=True)]
-        texts[0] = FORMS[form].start(pieces[0].region) + texts[0]
-        texts[-1] += FORMS[form].end(pieces[-1].region)
-        rows = cut(tokenizer, texts)
+        rows = cut(tokenizer, page_texts(pieces, form, place))
         rows[-1] = rows[-1] + eos[:1]
         for ids, piece, each in zip(rows, pieces, drafts, strict=True):
             if ids and place < len(piece.texts) and ids not in each:

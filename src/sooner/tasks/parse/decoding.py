@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,7 +18,6 @@ from ...generation import generate
 from ...methods import HSD, Autoregressive, Method
 from ..prefill import Prefill
 from .result import BUDGET, LENGTH, REPETITION, TIME, StageStats
-from .stages import StageBudget
 
 T = TypeVar("T")
 
@@ -93,7 +91,6 @@ class DecodeRequest:
     """Rows of a page to be decoded greedily.
 
     Attributes:
-        stage: `regions` or `page`.
         inputs: what the processor returned, `input_ids [rows, width]`.
         limits: most new tokens of each row.
         repetition: of `RunawayWatch`, of each row; 0 never stops.
@@ -102,10 +99,9 @@ class DecodeRequest:
         prefill: a sparse one; the model's own by default.
         seconds: of decoding, after which rows are stopped; neither the prefill nor the wait for
             drafts counts.
-        budget: of which every forward is taken; rows are stopped where it is spent.
+        forwards: after which rows are stopped.
     """
 
-    stage: str
     inputs: Mapping[str, Any] = field(repr=False)
     limits: Sequence[int]
     repetition: Sequence[int]
@@ -113,7 +109,7 @@ class DecodeRequest:
     verification: Mapping[str, Any] = field(default_factory=dict)
     prefill: Prefill | None = None
     seconds: float | None = None
-    budget: StageBudget | None = None
+    forwards: int | None = None
 
 
 class RowListener(RowWatch):
@@ -176,8 +172,8 @@ class RowListener(RowWatch):
 
     def _stopped(self, row: int) -> str | None:
         """Returns why the row may not go on, whatever it says."""
-        budget, seconds = self.request.budget, self.request.seconds
-        if budget is not None and budget.is_spent(self._commits[row]):
+        forwards, seconds = self.request.forwards, self.request.seconds
+        if forwards is not None and self._commits[row] >= forwards:
             return BUDGET
         if seconds is None or self._commits[row] == 1:
             return None
@@ -231,11 +227,7 @@ class PageDecoder:
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
         """Decode requests, side by side where that is possible."""
-        try:
-            return [decode_alone(request, self.model, self.eos) for request in requests]
-        except Exception as error:
-            traceback.clear_frames(error.__traceback__)  # they hold what was allocated
-            raise
+        return [decode_alone(request, self.model, self.eos) for request in requests]
 
 
 def decode_alone(
@@ -283,16 +275,9 @@ def release() -> None:
 
 def stage_stats(stats: Stats, is_complete: bool = True) -> StageStats:
     """Returns figures of a stage. One that did not come to its end says nothing about speed."""
-    counts = StageStats(stats.rows, stats.tokens, stats.nfe, stats.mode)
-    if not is_complete:
-        return counts
-    return replace(
-        counts,
-        mean_acceptance_length=stats.mean_acceptance_length,
-        aal=stats.aal,
-        decode_seconds=stats.decode_seconds,
-        tokens_per_second=stats.tokens_per_second,
-    )
+    acceptance, speed = stats.mean_acceptance_length, stats.tokens_per_second
+    speeds = (acceptance, stats.aal, stats.decode_seconds, speed) if is_complete else ()
+    return StageStats(stats.rows, stats.tokens, stats.nfe, stats.mode, *speeds)
 
 
 def eos_ids(model: Any) -> list[int]:

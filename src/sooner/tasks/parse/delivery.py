@@ -1,21 +1,95 @@
-"""Writes results: files of pages and documents, and pictures of figures."""
+"""An output folder: an object a page, an entry a document, their files, and the manifest.
+
+A page's object stands under its document's content and the settings, so two writers of one name
+write the same page, and whoever is last changes nothing but times. Everything else (files of pages
+and documents, entries, `manifest.jsonl`) is derived from these objects, by anybody, as often as
+wanted. As long as a document's entry is there, its files are what the entry says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...documents import Document, Page
-from ...storage import ObjectError, Store, open_store
-from ...storage.store import Data, check_name
+from ...io import read_line, to_line
+from ...storage import MissingObjectError, ObjectError, Store, is_url, open_store
+from ...storage.store import Data, check_name, is_unicode
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
 from .formats.figures import crops, named
-from .records import AT_ONCE, Line, PageTask, public_hash
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
+
+PAGES, DOCUMENTS = ".sooner/pages", ".sooner/documents"
+NAME = "manifest.jsonl"
+
+PARSED, ASIDE, BROKEN = ENDS = (".json", ".aside.json", ".failed.json")
+"""How names of pages' objects end: of those that were parsed, that are not tried again, and that
+failed. A page may have several; the first of them counts."""
+
+END = ".json"
+LONGEST = 255
+"""Bytes of the longest name of a file or folder on common file systems."""
+
+AT_ONCE = 16
+"""Objects that are read or written at once where each takes a network's time."""
+
+Line = dict[str, Any]
+"""What the manifest says of a page; see `Delivery.line`."""
+
+
+@dataclass(frozen=True)
+class PageTask:
+    """A page to be parsed: all that another process needs to know of it; no pixels.
+
+    Attributes:
+        path: file or URL of its document.
+        place: of the document in the results, with `/`.
+        input_hash: of the document's content; empty for a file that can't be read.
+        settings_hash: of how.
+        number: from 1; 0 for the document as a whole.
+    """
+
+    path: str
+    place: str
+    input_hash: str
+    settings_hash: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        """Names the page in a store: the same for every place of this content."""
+        return f"{self.input_hash}/{self.settings_hash}/{self.number:06d}"
+
+
+def document_at(source: str, place: Path) -> Document:
+    """Returns the document at a path or a URL."""
+    return Document(Path(source), place, source if is_url(source) else None)
+
+
+@dataclass(frozen=True)
+class DocumentEntry:
+    """A document whose files are all there.
+
+    Attributes:
+        place: where they are.
+        input_hash: of the content that they are of.
+        of: pages that it has; 0 for one that can't be read or written.
+        choices: what its files are, see `Delivery.choices`.
+        lines: of its pages, in order.
+    """
+
+    place: str
+    input_hash: str
+    of: int
+    choices: dict[str, Any]
+    lines: list[Line]
 
 
 def page_file(place: Path, number: int, suffix: str) -> Path:
@@ -30,10 +104,11 @@ def document_file(place: Path, suffix: str) -> Path:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Names and writes the files of a run.
+    """Keeps what becomes of pages, and names and writes the files of a run.
 
     Attributes:
-        folder: of the results; a folder or a URL. What it can't hold raises a `StorageError`.
+        folder: of the results; a folder or a URL. What can't be read or written there raises its
+            `StorageError`.
         formats: of `formats.FORMATS`.
         figures: labels of regions that are cut out as pictures.
         furniture: keep page headers and footers in the texts of documents.
@@ -53,9 +128,9 @@ class Delivery:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """What the content of files depends on besides pages, where it is not as by default."""
-        figures = {"figures": sorted(self.figures)} if self.figures else {}
-        return figures if self.furniture else {**figures, "furniture": False}
+        """What the files of a document depend on besides its pages."""
+        figures, formats = sorted(self.figures), sorted(self.formats)
+        return {"formats": formats, "figures": figures, "furniture": self.furniture}
 
     def files(self, place: Path, number: int) -> dict[str, str]:
         """Returns files that every page has, below the folder, by format."""
@@ -92,23 +167,13 @@ class Delivery:
         for file in self.document_files(document.place).values():
             self.store.exists(file)
 
-    def is_in_place_of(self, document: Document) -> bool:
-        """Returns whether a document itself lies where the folder of its pages would be."""
-        place = self.store.local_path(document.place.as_posix())
-        return place is not None and place.is_file() and place.samefile(document.path)
-
-    def has(self, place: Path, lines: Mapping[int, Line]) -> bool:
-        """Returns whether all files of a document are there that were written for these lines."""
-        pages: list[str] = []
-        for number, line in lines.items():
-            if line["status"] != FAILED:
-                expected = {*self.files(place, number).values()}
-                if not expected <= {*line["files"]} or line.get("choices", {}) != self.choices:
-                    return False
-                pages += line["files"]
-        names = [*self.document_files(place).values()] if pages else []
-        there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
-        return {*pages} <= there and all(map(self.store.exists, names))
+    def has(self, entry: DocumentEntry) -> bool:
+        """Returns whether a document's files were written by these choices, and are all there."""
+        pages = {name for line in entry.lines for name in line["files"]}
+        names = self.document_files(Path(entry.place)).values() if pages else ()
+        there = {info.name for info in self.store.names(f"{entry.place}/")}
+        is_same = entry.choices == self.choices
+        return is_same and pages <= there and all(map(self.store.exists, names))
 
     def write_page(self, place: Path, page: Page | None, parsed: ParsedPage) -> None:
         """Write a page's files.
@@ -146,13 +211,12 @@ class Delivery:
             "tokens_per_second": last and last.tokens_per_second,
             "notes": parsed.notes,
             "source": task.path,
-            "input_hash": public_hash(task.input_hash),
+            "input_hash": task.input_hash,
             "settings_hash": task.settings_hash,
             "files": self.files_of(Path(task.place), parsed) if has_files else [],
             "regions": len(parsed.regions),
             "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
             **({} if parsed.compared is None else {"compared": parsed.compared}),
-            **({"choices": self.choices} if self.choices else {}),
         }
 
     def _write(self, files: Mapping[str, Data]) -> None:
@@ -179,6 +243,105 @@ class Delivery:
             files[name] = render_document(format_, parsed, info, self.furniture)
         self._write(files)
 
+    def save(self, task: PageTask, page: ParsedPage, is_fresh: bool = False) -> None:
+        """Keep what became of a page. A failure never takes the place of what was parsed, unless
+        it `is_fresh`.
+        """
+        end = PARSED if page.status != FAILED else ASIDE if page.set_aside else BROKEN
+        data = {
+            "input_hash": task.input_hash,
+            "settings_hash": task.settings_hash,
+            "page": replace(page, source="").to_json(),  # a document may lie at many places
+        }
+        name = f"{PAGES}/{task.key}{end}"
+        self.store.write(name, json.dumps(data, indent=1).encode() + b"\n")
+        for other in ENDS if is_fresh else ():
+            if other != end:
+                self.store.remove(f"{PAGES}/{task.key}{other}")
+
+    def read(self, task: PageTask) -> ParsedPage | None:
+        """Returns what became of a page; `None` if nothing did.
+
+        Raises:
+            ObjectError: the store holds something else under its name.
+        """
+        for end in ENDS:
+            name = f"{PAGES}/{task.key}{end}"
+            try:
+                page = json.loads(self.store.read(name))["page"]
+                return replace(
+                    ParsedPage.from_json(page), source=task.place, set_aside=end == ASIDE
+                )
+            except MissingObjectError:
+                continue
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ObjectError(
+                    f"object '{self.store.url(name)}' is no record of a page; remove it, and the "
+                    "page is parsed again"
+                ) from error
+        return None
+
+    def is_done(self, task: PageTask) -> bool:
+        """Returns whether a page was parsed by now."""
+        return self.store.exists(f"{PAGES}/{task.key}{PARSED}")
+
+    def ends(self, whole: PageTask) -> dict[int, str]:
+        """Returns how the names of the objects end that count, by number of the page.
+
+        Args:
+            whole: any page of the document.
+        """
+        done: dict[int, str] = {}
+        folder = f"{PAGES}/{whole.key.rpartition('/')[0]}/"
+        for info in self.store.names(folder):
+            digits, dot, end = info.name.removeprefix(folder).partition(".")
+            if digits.isdigit() and dot + end in ENDS:
+                number = int(digits)
+                done[number] = min(dot + end, done.get(number, BROKEN), key=ENDS.index)
+        return done
+
+    def entry(self, place: str) -> DocumentEntry | None:
+        """Returns what is known of a document's files; `None` if they may be anything."""
+        with suppress(MissingObjectError, TypeError):  # not there, or of a later version
+            record = read_line(self.store.read(_entry_name(place)))
+            return None if record is None else DocumentEntry(**record)
+        return None
+
+    def lines(self, place: str) -> list[Line]:
+        """Returns the manifest's lines of the pages of a document whose files are there."""
+        entry = self.entry(place)
+        return [] if entry is None else entry.lines
+
+    def write_entry(self, entry: DocumentEntry) -> None:
+        self.store.write(_entry_name(entry.place), to_line(asdict(entry)))
+
+    def forget_entry(self, place: str) -> None:
+        """A document's files are about to change."""
+        self.store.remove(_entry_name(place))
+
+    def rebuild_manifest(self) -> None:
+        """Put the manifest together from the entries, a line a page, by document and page."""
+        self.store.write(NAME, self._all_lines())
+
+    def _all_lines(self) -> Iterator[bytes]:
+        names = self.store.names(f"{DOCUMENTS}/")
+        keys = sorted(info.name.removeprefix(f"{DOCUMENTS}/").removesuffix(END) for info in names)
+        with ThreadPoolExecutor(AT_ONCE) as crew:  # each may wait for a network
+            for start in range(0, len(keys), 4 * AT_ONCE):
+                for lines in crew.map(self.lines, keys[start : start + 4 * AT_ONCE]):
+                    yield from map(to_line, lines)
+
+
+def _entry_name(place: str) -> str:
+    """Returns what an entry is called: its document's place, or a hash of one that is no name for a
+    file with an ending more.
+    """
+    longest = LONGEST - len(END)
+    if is_unicode(place) and all(len(part.encode()) <= longest for part in place.split("/")):
+        return f"{DOCUMENTS}/{place}{END}"
+    digest = hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
+    return f"{DOCUMENTS}/unnamed-{digest}{END}"
+
 
 def document_info(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
     """Returns what a document's JSON says besides its pages.
@@ -193,7 +356,7 @@ def document_info(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
     return {
         "source": task.place,
         "status": SUCCESS if statuses == {SUCCESS} else status,
-        "input_hash": public_hash(task.input_hash),
+        "input_hash": task.input_hash,
         "settings_hash": task.settings_hash,
         "failed": [{"page": entry["page"], "reason": entry["reason"]} for entry in failed],
     }

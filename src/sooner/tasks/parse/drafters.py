@@ -64,7 +64,11 @@ def make_drafter(
         check_choice("drafter", name, NAMES)
         if name == "text-layer":
             return TextLayer()
-        _check_ocr(name)
+        if importlib.util.find_spec("rapidocr") is None:
+            raise SoonerError(
+                f"drafter '{name}' needs rapidocr; install it with: pip install 'sooner[ocr]', or "
+                "use --drafter text-layer or none"
+            )
         ocr = OCR(language=language, models=ocr_models)
         if name == OCR.name:
             return ocr
@@ -72,14 +76,6 @@ def make_drafter(
 
     drafters = [drafter_of(name) for name in names]
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
-
-
-def _check_ocr(name: str) -> None:
-    if importlib.util.find_spec("rapidocr") is None:
-        raise SoonerError(
-            f"drafter '{name}' needs rapidocr; install it with: pip install 'sooner[ocr]', or use "
-            "--drafter text-layer or none"
-        )
 
 
 def guard(
@@ -100,12 +96,9 @@ def guard(
     if drafter is None:
         return None
     if isinstance(drafter, FirstOf):
-        drafters = (_guard(member, member.name, timeout, workers) for member in drafter.drafters)
-        return FirstOf(*drafters, pictures=drafter.pictures, any_script=drafter.any_script)
-    return _guard(drafter, spec, timeout, workers)
-
-
-def _guard(drafter: PageDrafter, spec: str, timeout: float, workers: int) -> Guarded:
+        members = (guard(item, item.name, timeout, workers) for item in drafter.drafters)
+        pictures, any_script = drafter.pictures, drafter.any_script
+        return FirstOf(*filter(None, members), pictures=pictures, any_script=any_script)
     is_ocr = any(name.strip() in (AUTO, OCR.name) for name in spec.split(","))
     return GuardedDrafter(drafter, timeout, workers if is_ocr else 0)
 

@@ -6,19 +6,17 @@ import asyncio
 import hashlib
 import re
 import time
-from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from contextlib import aclosing, closing, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...documents import Document
 from ...documents.drafters import PageDrafter
-from ...errors import SoonerError, error_line
-from ...storage import ObjectError, StorageError
+from ...errors import SoonerError
+from ...storage import StorageError
+from .delivery import Line
 from .output import DocumentWork, ParseOutput
-from .records import Line
 from .result import FAILED, Counts
 from .worker import PageWorker, in_thread
 
@@ -31,35 +29,22 @@ OnPage = Callable[[Line, Counts], None]
 """Called with a page's line in the manifest and the counts, after its files are on disk."""
 
 
-@dataclass(frozen=True)
-class DocumentShard:
-    """Holds a part of all documents, by a hash of their places: the same on every machine.
+def shard_of(documents: Sequence[Document], text: str) -> list[Document]:
+    """Returns a part of documents, such as `2/8`, by a hash of their places: the same on every
+    machine. A document at two places may be in two shards; it is parsed by whoever comes first.
 
-    A document at two places may so be in two shards; it is parsed by whoever comes first.
-
-    Attributes:
-        number: which, from 1.
-        of: how many there are.
+    Raises:
+        SoonerError: another form, or no such shard.
     """
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise SoonerError(f"shard is '{text}'; write it as 1/8 to 8/8")
 
-    number: int
-    of: int
+    def number(document: Document) -> int:
+        name = document.place.as_posix().encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") % int(match[2]) + 1
 
-    @classmethod
-    def parse(cls, text: str) -> DocumentShard:
-        """Read `2/8`.
-
-        Raises:
-            SoonerError: another form, or no such shard.
-        """
-        match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise SoonerError(f"shard is '{text}'; write it as 1/8 to 8/8")
-        return cls(int(match[1]), int(match[2]))
-
-    def has(self, place: str) -> bool:
-        digest = hashlib.sha256(place.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
+    return [document for document in documents if number(document) == int(match[1])]
 
 
 @dataclass(kw_only=True)
@@ -72,8 +57,8 @@ class DocumentJob:
     Attributes:
         documents: what, from `sooner.documents.find_documents`.
         output: where to, of which settings, and which pages.
+        shard: which part of the documents, see `shard_of`; `None` for all of them.
         stop_on_error: end at the first page that fails.
-        notes_of: notes for the pages of a document, such as that the model never saw its like.
         on_page: called for each page.
         counts: pages done so far.
 
@@ -83,22 +68,25 @@ class DocumentJob:
 
     documents: Sequence[Document]
     output: ParseOutput
+    shard: str | None = None
     stop_on_error: bool = False
-    notes_of: Callable[[Path], list[str]] | None = None
     on_page: OnPage | None = None
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        delivery = self.output.delivery
-        for document in self.documents[:1]:  # the others when their turn comes
-            if delivery.is_in_place_of(document):  # as of all others, most likely
-                delivery.check(document)
-        self.store, self.records = delivery.store, self.output.records
+        self.delivery = self.output.delivery
+        self.store = self.delivery.store
         self.store.check()
+        for document in self.documents[:1]:  # as of all others, most likely
+            place = self.store.local_path(document.place.as_posix())
+            if place is not None and place.is_file() and place.samefile(document.path):
+                self.delivery.check(document)
+        if self.shard is not None:
+            self.documents = shard_of(self.documents, self.shard)
         self.counts.documents = len(self.documents)
         self._since, self._longest, self._is_stopped = time.perf_counter(), 0, False
 
-    def _open(self, of: int, left: int, before: int, aside: int) -> None:
+    def _open(self, of: int, left: int, before: int, aside: int, failure: Line | None) -> None:
         """Count a document that was opened: its pages, and how many of them are to be done."""
         counts = self.counts
         self._longest = max(self._longest, of)
@@ -106,6 +94,7 @@ class DocumentJob:
         counts.total += left
         counts.before += before
         counts.aside += aside
+        self._count_failure(failure)
 
     def _count(self, line: Line) -> None:
         """Count a page that is saved.
@@ -123,10 +112,24 @@ class DocumentJob:
             where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
             raise SoonerError(f"{where}: {line['reason']}")
 
-    def _count_unwritable(self, line: Line) -> None:
-        """Count a document whose files can't be written, as a page that failed."""
-        self.counts.total += 1
-        self._count(line)
+    def _count_failure(self, line: Line | None) -> None:
+        """Count a document that failed as a whole as a page."""
+        if line is not None:
+            self.counts.total += 1
+            self._count(line)
+
+    def _check_pages(self) -> None:
+        """Refuse pages that no document has; documents of other shards may be longer.
+
+        Raises:
+            SoonerError: names them.
+        """
+        longest = self._longest  # 0 if none was opened
+        missing = self.output.intake.pages.missing(longest) if longest else ""
+        if missing and self.shard is None:
+            raise SoonerError(
+                f"no document has page {missing}: the longest has {longest}; give other --pages"
+            )
 
 
 @dataclass(kw_only=True)
@@ -139,20 +142,10 @@ class ParseJob(DocumentJob):
     Attributes:
         drafter: `GuardedDrafter`; `None` decodes plainly.
         workers: pages that are read and drafted ahead.
-        shard: which documents; `None` for all of them.
     """
 
     drafter: PageDrafter | None = None
     workers: int = 1
-    shard: DocumentShard | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._numbers: Sequence[int] = range(len(self.documents))
-        if self.shard is not None:
-            places = (Path(document.place).as_posix() for document in self.documents)
-            self._numbers = array("q", (n for n, name in enumerate(places) if self.shard.has(name)))
-        self.counts.documents = len(self._numbers)
 
     def run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> Counts:
         """Do what is left to be done.
@@ -175,24 +168,20 @@ class ParseJob(DocumentJob):
             return parser
 
         worker = PageWorker(
-            self.output.intake, timed, self.drafter, workers=self.workers, output=self.output,
-            notes_of=self.notes_of,
-        )  # fmt: skip
+            self.output.intake, timed, self.drafter, workers=self.workers, output=self.output
+        )
         try:
-            try:
-                with asyncio.Runner() as runner:  # whose `run` would not end at once by Ctrl-C
-                    runner.get_loop().run_until_complete(self._run(worker))
-            finally:
-                worker.close()
+            # The `run` of a runner would not end at once by Ctrl-C.
+            with closing(worker), asyncio.Runner() as runner:
+                runner.get_loop().run_until_complete(self._run(worker))
         except BaseException:
             with suppress(StorageError):  # which would hide what happened
-                self.records.rebuild_manifest()
+                self.delivery.rebuild_manifest()
             raise
-        self.records.rebuild_manifest()
+        self.delivery.rebuild_manifest()
         with suppress(StorageError):  # nobody reads what killed writers left
             self.store.sweep()
-        if self.shard is None:  # others may have longer documents
-            self.output.intake.check(self._longest)
+        self._check_pages()
         return self.counts
 
     async def _run(self, worker: PageWorker) -> None:
@@ -216,40 +205,18 @@ class ParseJob(DocumentJob):
 
     async def _pages(self, worker: PageWorker) -> AsyncGenerator[tuple[DocumentWork, int], None]:
         """Yields pages to be done, each document planned when the one before it is read."""
-        for number in self._numbers:
-            # Paths remember what was asked of them: those of a hundred thousand documents must not.
-            document = self.documents[number]
-            document = replace(document, path=Path(document.path), place=Path(document.place))
-            work, problem = await in_thread(self._planned, worker, document)
-            self._open(work.of, len(work.left), work.done, work.aside)
-            if problem:
-                self._count_unwritable(self.output.fail(work, problem))
-            elif not work.left and not work.is_delivered:
-                await self._ended(worker, work, pages=0)
+        for document in self.documents:
+            work = await in_thread(worker.reader.planned, self.output, document)
+            self._open(work.of, len(work.left), work.done, work.aside, work.failure)
             for page in work.left:
                 if not self.output.fresh and await worker.store(
-                    self.records.is_done, work.task(page)
+                    self.delivery.is_done, work.task(page)
                 ):
                     self.counts.total -= 1  # by another run, or at another place
                     self.counts.before += 1
                     await self._ended(worker, work)
                 else:
                     yield work, page
-
-    def _planned(self, worker: PageWorker, document: Document) -> tuple[DocumentWork, str]:
-        """Returns what is to be done of a document, and why nothing of it can be written."""
-        try:
-            with worker.reader.lock:
-                return self.output.plan(worker.reader.document(document)), ""
-        except ObjectError as error:
-            problem = str(error)
-        except SoonerError:  # which any document would meet
-            raise
-        except Exception as error:
-            if self.output.debug:
-                raise
-            problem = error_line(error)
-        return DocumentWork(self.output.whole(document)), problem
 
     async def _page(self, worker: PageWorker, work: DocumentWork, number: int) -> None:
         """Take a page through; with a document's last page its files are written."""
@@ -261,12 +228,9 @@ class ParseJob(DocumentJob):
         finally:  # what a page that stops the run has ended is in the manifest, too
             await self._ended(worker, work)
 
-    async def _ended(self, worker: PageWorker, work: DocumentWork, pages: int = 1) -> None:
+    async def _ended(self, worker: PageWorker, work: DocumentWork) -> None:
         """Write a document's files behind its last page."""
-        work.waiting -= pages
-        if work.waiting:
-            return
-        try:
+        work.waiting -= 1
+        if not work.waiting:
             await worker.store(self.output.finish, work)
-        except ObjectError as error:
-            self._count_unwritable(self.output.fail(work, str(error)))
+            self._count_failure(work.failure)

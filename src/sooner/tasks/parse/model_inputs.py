@@ -85,18 +85,6 @@ def room_for(model: Any, inputs: dict[str, Any], count: int) -> int:
     return min(count, limit - width)
 
 
-def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
-    """Returns width and height of the picture as the model sees it, in pixels, in which it writes
-    boxes; `None` if that can't be told.
-    """
-    grid = inputs.get("image_grid_thw")
-    patch = getattr(getattr(model.config, "vision_config", None), "patch_size", None)
-    if grid is None or not isinstance(patch, int):
-        return None
-    _, down, across = grid[0].tolist()
-    return across * patch, down * patch
-
-
 SLACK = 0.125
 """Share of a cell's side by which a box may reach into a cell that is not its own: drafters draw
 boxes somewhat larger than the text."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,20 +21,18 @@ from ...documents.inputs import PICTURES
 from ...documents.pages import count_frames
 from ...documents.pdf import count_pdf_pages
 from ...errors import SoonerError, error_line
-from ...storage import Attempts, ObjectError, StorageError
+from ...storage import Attempts, ObjectError
 from ...storage.attempts import MAX_ATTEMPTS
 from ..identity import sha256
-from .delivery import Delivery, document_info
-from .records import (
+from .delivery import (
     ASIDE,
-    BROKEN,
     PARSED,
+    Delivery,
     DocumentEntry,
     Line,
-    PageRecords,
     PageTask,
     document_at,
-    key_of,
+    document_info,
 )
 from .result import DRAFTED, FAILED, ParsedPage
 
@@ -57,23 +54,32 @@ class Intake:
             return iter([BrokenPage(document.path, 0, document.problem)])
         return read_pages(document.path, pages, self.resolution, self.password)
 
-    def check(self, longest: int) -> None:
-        """Refuse pages that no document has: the longest has so many, or 0 if none was opened.
+    def count(self, document: Document) -> int:
+        """Returns pages of a document.
 
         Raises:
-            SoonerError: names them.
+            ObjectError: it can't be opened, or has none.
         """
-        missing = self.pages.missing(longest) if longest else ""
-        if missing:
-            raise SoonerError(
-                f"no document has page {missing}: the longest has {longest}; give other --pages"
-            )
+        path, is_picture = document.path, document.path.suffix.lower() in PICTURES
+        count = count_frames(path) if is_picture else count_pdf_pages(path, self.password)
+        if not count:
+            pages = self.read(document, PageRange())
+            reasons = (page.reason for page in pages if isinstance(page, BrokenPage))
+            raise ObjectError(next(reasons, "changed while it was read"))
+        return count
 
-    def count(self, path: Path) -> int:
-        """Returns pages of a document; 0 if it can't be opened."""
-        if path.suffix.lower() in PICTURES:
-            return count_frames(path)
-        return count_pdf_pages(path, self.password)
+
+def reason_of(error: Exception, debug: bool) -> str:
+    """Returns an error of one document or page in a line.
+
+    Raises:
+        Exception: the error, if any other document would meet it, or to `debug`.
+    """
+    if isinstance(error, ObjectError):
+        return str(error)
+    if debug or isinstance(error, SoonerError):
+        raise error
+    return error_line(error)
 
 
 @dataclass
@@ -84,12 +90,13 @@ class DocumentWork:
         whole: the document, as its page 0.
         of: pages that it has.
         numbers: pages that are wanted.
-        left: those of them that are to be done now; page 0 where it can't be opened.
+        left: those of them that are to be done now.
         done: how many were done before.
-        aside: how many of the others are not tried again.
+        aside: how many are not tried again.
         is_delivered: its files are there, and are what they should be.
         written: pages whose files are known to be there.
         waiting: how many of `left` have not ended.
+        failure: its line in the manifest, if it can't be read or its files can't be written.
     """
 
     whole: PageTask
@@ -101,6 +108,7 @@ class DocumentWork:
     is_delivered: bool = False
     written: set[int] = field(default_factory=set)
     waiting: int = 0
+    failure: Line | None = None
 
     def task(self, number: int) -> PageTask:
         return replace(self.whole, number=number)
@@ -129,88 +137,89 @@ class ParseOutput:
     debug: bool = False
 
     @cached_property
-    def records(self) -> PageRecords:
-        return PageRecords(self.delivery.store)
-
-    @cached_property
     def deaths(self) -> Attempts:
         """The attempts at pages, which stay where processes died."""
         return Attempts(self.delivery.store, self.attempts)
 
-    def whole(self, document: Document, input_hash: str = "") -> PageTask:
-        """Returns page 0 of a document, which stands for all of it."""
-        place = document.place.as_posix()
-        return PageTask(document.source, place, input_hash, self.settings_hash, 0)
+    @property
+    def set_aside(self) -> str:
+        """Why what killed its processes has failed."""
+        return f"{self.attempts} processes died at it; it is set aside; --fresh tries it again"
 
     def plan(self, document: Document) -> DocumentWork:
         """Returns what is to be done of a document, which is hashed, and opened if it is not known.
+        If nothing is, its files are there, or it has a `failure`.
 
         Raises:
-            ObjectError: its files can't be written.
             StorageError: the results can't be read.
             SoonerError: a model has verified its files, and these pages are drafts.
         """
-        self.delivery.check(document)
-        place, hashed = document.place.as_posix(), ""
-        with suppress(SoonerError):  # it can't be read
-            hashed = sha256(document.path)
-        whole = self.whole(document, key_of(hashed, place))
-        work, entry = DocumentWork(whole), self.records.entry(place)
-        if entry is not None and not self.fresh:
-            if self.is_draft:
-                check_unverified(entry)
-            if entry.input_hash == whole.input_hash and self._holds(entry, work):
-                return work
-        done = {} if self.fresh else self.records.of(whole)
-        if self.fresh:
-            self.deaths.forget(whole.key.rpartition("/")[0], below=True)
-        if done.get(0) == ASIDE:
-            work.aside = 1
-        else:
-            if entry is not None and entry.input_hash == whole.input_hash:
-                work.of = entry.of
-            if not work.of and (deaths := self.deaths.count(whole.key)) < self.attempts:
-                with self.deaths.trying(whole.key):
-                    work.of = self.intake.count(document.path)
-                if deaths:  # for another reason than this document
-                    self.deaths.forget(whole.key)
-            self._select(work, done)
-        if not work.is_delivered:
-            self.records.forget_entry(place)
+        place = document.place.as_posix()
+        work = DocumentWork(PageTask(document.source, place, "", self.settings_hash, 0))
+        try:
+            self.delivery.check(document)
+            self._plan(work, document)
+        except Exception as error:
+            self.fail(work, reason_of(error, self.debug))
+        if not (work.left or work.is_delivered or work.failure):
+            self.finish(work)
         return work
 
-    def _select(self, work: DocumentWork, done: Mapping[int, str]) -> None:
-        """Say which pages are wanted, and which of these are left."""
-        if work.of and done.get(0) == BROKEN:
-            self.records.forget(work.whole.key, BROKEN)
+    def _plan(self, work: DocumentWork, document: Document) -> None:
+        """Say what is to be done.
+
+        Raises:
+            ObjectError: the document can't be read.
+        """
+        try:
+            work.whole = replace(work.whole, input_hash=sha256(document.path))
+        except SoonerError as error:
+            raise ObjectError(document.problem or str(error)) from error
+        key, place = work.whole.key, work.whole.place
+        entry = self.delivery.entry(place)
+        if self.fresh:
+            self.deaths.forget(key.rpartition("/")[0], below=True)
+        elif entry is not None:
+            if self.is_draft:
+                check_unverified(entry)
+            if self._holds(entry, work):
+                return
+        if entry is not None and entry.input_hash == work.whole.input_hash:
+            work.of = entry.of
+        if not work.of:
+            if (deaths := self.deaths.count(key)) >= self.attempts:
+                self.fail(work, self.set_aside, set_aside=True)
+                return
+            with self.deaths.trying(key):
+                work.of = self.intake.count(document)
+            if deaths:  # for another reason than this document
+                self.deaths.forget(key)
+        done = {} if self.fresh else self.delivery.ends(work.whole)
         work.numbers = self.intake.pages.select(work.of)
         ends = [done.get(number) for number in work.numbers]
         work.done, work.aside = ends.count(PARSED), ends.count(ASIDE)
-        # What is wrong with the document as a whole comes to light where it is read.
-        left = [number for number in work.numbers if done.get(number) not in (PARSED, ASIDE)]
-        work.left = left if work.of else [0]
+        work.left = [number for number in work.numbers if done.get(number) not in (PARSED, ASIDE)]
         work.waiting = len(work.left)
-        work.is_delivered = work.of > 0 and not work.numbers  # what others wanted of it stays
+        work.is_delivered = not work.numbers  # what others wanted of it stays
+        if work.numbers:
+            self.delivery.forget_entry(place)
 
     def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
         """Returns whether an entry's files are those that this run would write; then it says the
         rest.
         """
-        lines = {line["page"]: line for line in entry.lines}
-        numbers = self.intake.pages.select(entry.of)
-        is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
-        is_whole = numbers and 0 not in lines and lines.keys() >= {*numbers}
+        numbers = {*self.intake.pages.select(entry.of)}
         failed = [line for line in entry.lines if line["status"] == FAILED]
         if (
-            not (is_shut or is_whole)
+            entry.input_hash != work.whole.input_hash
+            or not numbers <= {line["page"] for line in entry.lines}
             or any(line["settings_hash"] != self.settings_hash for line in entry.lines)
             or not all(line["set_aside"] for line in failed)
-            or not self.delivery.has(Path(entry.place), lines)
+            or not self.delivery.has(entry)
         ):
             return False
-        work.of, work.numbers, work.is_delivered = entry.of, numbers, True
-        work.aside = len(failed)
-        work.done = len(numbers) - work.aside * (not is_shut)
+        work.of, work.is_delivered, work.aside = entry.of, True, len(failed)
+        work.done = len(numbers - {line["page"] for line in failed})
         return True
 
     def keep(self, task: PageTask, page: Page | None, parsed: ParsedPage) -> Line:
@@ -235,58 +244,52 @@ class ParseOutput:
                 is_written = True
             except ObjectError:
                 pass  # its document fails in the end
-            except StorageError:
-                raise
             except Exception as error:  # what a format or a picture makes of a page's content
-                if self.debug:
-                    raise
-                parsed = replace(parsed, status=FAILED, reason=error_line(error))
+                parsed = replace(parsed, status=FAILED, reason=reason_of(error, self.debug))
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
-        self.records.write(task, parsed, self.fresh)
+        self.delivery.save(task, parsed, self.fresh)
         return self.delivery.line(task, parsed, is_written)
 
     def finish(self, work: DocumentWork) -> bool:
         """Derive a document's files from the objects of its pages, whoever parsed them, if no page
-        is still to come. Several may do so at once: the files have the same bytes.
+        is still to come. Several may do so at once: the files have the same bytes. If they can't be
+        written, the document has a `failure`.
 
         Returns:
             Whether none is: what is missing is being done by somebody else.
 
         Raises:
-            ObjectError: a file of this document can't be written, or its pages can't be put into
-                one.
             StorageError: nothing more can be written, of whatever document.
         """
-        done = self.records.of(work.whole)
-        if not {*work.numbers} <= done.keys() and 0 not in done:
+        done = self.delivery.ends(work.whole)
+        if not {*work.numbers} <= done.keys():
             return False
         try:
             self._derive(work, done)
-        except StorageError:
-            raise
         except Exception as error:  # what a format or a picture makes of a page's content
-            if self.debug:
-                raise
-            raise ObjectError(error_line(error)) from error
+            self.fail(work, reason_of(error, self.debug))
         return True
 
-    def fail(self, work: DocumentWork, problem: str) -> Line:
-        """Record that a document's files can't be written; returns its line.
+    def fail(self, work: DocumentWork, reason: str, set_aside: bool = False) -> None:
+        """Record that a document can't be read, or its files can't be written.
 
         What it holds may be parsed at another place, so nothing is recorded with the content.
         """
         place = work.whole.place
-        task = replace(work.whole, input_hash=key_of("", place))
-        line = self.delivery.line(task, ParsedPage(place, 0, FAILED, problem))
-        self.records.write_entry(DocumentEntry(place, task.input_hash, 0, [line]))
-        return line
+        page = ParsedPage(place, 0, FAILED, reason, set_aside=set_aside)
+        work.failure = self.delivery.line(work.whole, page)
+        self._enter(work, [work.failure], of=0)
+
+    def _enter(self, work: DocumentWork, lines: list[Line], of: int) -> None:
+        whole, choices = work.whole, self.delivery.choices
+        self.delivery.write_entry(DocumentEntry(whole.place, whole.input_hash, of, choices, lines))
 
     def _derive(self, work: DocumentWork, done: Mapping[int, str]) -> None:
         """Write what is missing of a document's files, and its entry."""
         whole, place, lines = work.whole, Path(work.whole.place), list[Line]()
         parsed_pages = sorted(number for number, end in done.items() if end == PARSED)
-        read = lru_cache(IN_MEMORY)(lambda number: self.records.read(work.task(number)))
+        read = lru_cache(IN_MEMORY)(lambda number: self.delivery.read(work.task(number)))
 
         def pages() -> Iterator[ParsedPage]:
             return filter(None, map(read, parsed_pages))
@@ -308,7 +311,7 @@ class ParseOutput:
         if parsed_pages:
             info = document_info(whole, lines)
             self.delivery.write_document(place, info, pages)
-        self.records.write_entry(DocumentEntry(whole.place, whole.input_hash, work.of, lines))
+        self._enter(work, lines, work.of)
 
 
 def check_unverified(entry: DocumentEntry) -> None:

@@ -8,20 +8,25 @@ drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from ... import miniatures
 from ...documents import Page, PageDraft
-from ...engine.stats.run import APPROXIMATE, EXACT, Stats
-from ...errors import MemoryRanOutError, is_out_of_memory
+from ...engine.stats.run import APPROXIMATE, EXACT
+from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned.alignment import Experience
-from ..loading import ModelPair
+from ..loading import ModelPair, load_pair
+from ..model_types import check_sees, model_type
 from ..prefill import build_prefill
 from ..settings import CaptionSettings
-from .answers import Reading, described, read, region_markdown
+from .answers import Reading, described, read
 from .contexts import (
     Piece,
     decoded,
     page_drafts,
+    page_texts,
     pieces_of,
     region_pieces,
     with_region_texts,
@@ -36,11 +41,17 @@ from .decoding import (
     run_now,
     stage_stats,
 )
-from .forms import FamilyPrompts
-from .habits import ask_of, known_habits
-from .model_inputs import cells_of, message_of, picture_inputs, room_for, seen_size
-from .page_work import PageWork
-from .regions import RegionStage
+from .families import GENERAL, FamilyPrompts, family_of
+from .model_inputs import cells_of, message_of, picture_inputs, room_for
+from .regions import (
+    BOTH,
+    MIN_FORWARDS,
+    PAGE,
+    PageWork,
+    RegionStage,
+    StageChoice,
+    fixed_forwards,
+)
 from .result import (
     LENGTH,
     PARTIAL,
@@ -48,11 +59,9 @@ from .result import (
     SUCCESS,
     TIME,
     ParsedPage,
-    ParsedRegion,
     parsed_region,
 )
-from .settings import ParseSettings
-from .stages import BOTH, PAGE, PageCost, StageBudget, StageChoice
+from .settings import DEMO, MINIATURE, ParseSettings, parser_name
 
 NO_DRAFT = PageDraft([])
 
@@ -75,13 +84,10 @@ class PageParser:
         self.pair, self.target = pair, pair.target
         self.settings = settings = settings or ParseSettings()
         kind = getattr(pair.target.model.config, "model_type", "")
-        known = known_habits(pair.target.name, kind, settings.family).ask
-        self.ask = ask_of(
-            known or (FamilyPrompts(pair.prompt) if pair.prompt else None),
-            settings.prompt,
-            settings.region_prompt,
-            settings.form,
-        )
+        ask = family_of(pair.target.name, kind, settings.family).ask
+        if ask is GENERAL and pair.prompt:
+            ask = FamilyPrompts(pair.prompt)
+        self.ask = ask.changed(settings.prompt, settings.region_prompt, settings.form)
         message_of(self.target.processor, self.ask.page, self.ask.template)
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
@@ -124,7 +130,7 @@ class PageParser:
         stages = self.settings.stages
         if stages == "auto":
             stages = self.choice.ways.pick() if self.is_measured and draft is not None else BOTH
-        work = PageWork(page, draft or NO_DRAFT, decoder, _notes(draft or NO_DRAFT))
+        work = PageWork(page, draft or NO_DRAFT, decoder, self._notes(page, draft or NO_DRAFT))
         await decoder.call(self._see, work)
         if stages != PAGE and work.draft.regions:
             await self._read_regions(work, is_result=stages == "regions")
@@ -136,6 +142,16 @@ class PageParser:
         (result,) = await decoder.decode([request])
         return await decoder.call(self._parsed, work, request, result)
 
+    def _notes(self, page: Page, draft: PageDraft) -> list[str]:
+        """Returns what a page's record says of the drafter, and of a model that is a toy."""
+        name, notes = self.pair.miniature, list[str]()
+        if name is not None:
+            notes = miniatures.find(name).foreign(page.source)
+        if draft.reason:
+            how = "" if draft.regions else "; decoded plainly"
+            notes.append(f"drafter {draft.drafter or 'none'}: {draft.reason}{how}")
+        return notes
+
     def _see(self, work: PageWork) -> None:
         """Make the page's inputs."""
         began, target = time.perf_counter(), self.target
@@ -143,16 +159,16 @@ class PageParser:
             target.processor, [work.page.picture], self.ask.page, target.model, self.ask.template
         )
         work.cells = cells_of(target.processor, work.inputs)
-        work.size = seen_size(target.model, work.inputs)
         work.processor = time.perf_counter() - began
 
     async def _read_regions(self, work: PageWork, is_result: bool) -> None:
         """Stage 1, within its budget; there is none where what it reads is the result."""
         if not is_result:
-            work.budget = StageBudget.fixed(work.letters)
+            work.forwards = fixed_forwards(work.letters)
             if self.is_measured:
-                work.budget = self.choice.budget(work.letters, work.width)
-            if not work.budget.is_enough:
+                slots = int(work.inputs["input_ids"].shape[1])
+                work.forwards, work.slots = self.choice.budget(work.letters, slots)
+            if work.forwards < MIN_FORWARDS:
                 return
         work.pieces = region_pieces(work.draft, self.ask)
         await self.regions(work)
@@ -164,11 +180,9 @@ class PageParser:
         settings, form = self.settings, self.ask.form
         limit = room_for(self.target.model, work.inputs, settings.max_new_tokens)
         prefill = build_prefill(CaptionSettings(prefill=settings.prefill), self.pair, work.inputs)
-        pieces = pieces_of(work.draft, form, work.size)
-        pieces = with_region_texts(pieces, work.texts, self.ask, work.draft, work.size)
+        pieces = self._pieces(work)
         drafts = page_drafts(self.target.tokenizer, pieces, form, self.eos) if pieces else []
         return DecodeRequest(
-            PAGE,
             work.inputs,
             limits=[limit],
             repetition=[settings.repetition],
@@ -177,6 +191,11 @@ class PageParser:
             prefill=prefill,
             seconds=settings.timeout,
         )
+
+    def _pieces(self, work: PageWork) -> list[Piece]:
+        """Returns the drafts of a page, what stage 1 read before those that it read."""
+        pieces = pieces_of(work.draft, self.ask.form, work.size)
+        return with_region_texts(pieces, work.texts, self.ask, work.draft, work.size)
 
     def _parsed(self, work: PageWork, request: DecodeRequest, result: DecodeResult) -> ParsedPage:
         """Returns the page that the target's answer is of."""
@@ -198,65 +217,47 @@ class PageParser:
             markdown=reading.markdown,
             raw=raw,
             regions=described(reading, output, raw, tokenizer, page.size),
+            form=form,
             truncated=output.truncated,
             repaired=reading.repaired,
             mode=mode,
             stages={PAGE: replace(stage_stats(stats, is_complete), mode=mode)},
         )
         if request.drafts is not None:
-            self._learn(work, parsed, stats)
+            self._learn(work, parsed)
         return parsed
 
-    def _learn(self, work: PageWork, parsed: ParsedPage, stats: Stats) -> None:
+    def _learn(self, work: PageWork, parsed: ParsedPage) -> None:
         """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
         last, way = parsed.last, BOTH if work.stats.rows else PAGE
         if not parsed.counts_for_speed:
             self.choice.add(way, 0, 0.0)
             return
-        slot = (stats.seconds["vision"] + stats.seconds["prefill"]) / work.width
-        cost = PageCost(work.letters, last.steps, last.decode_seconds, slot)
-        self.choice.add(way, last.tokens, parsed.seconds["regions"] + last.decode_seconds, cost)
+        seconds = parsed.seconds["regions"] + last.decode_seconds
+        self.choice.add(way, last.tokens, seconds, work.letters, last.steps)
 
     def _assembled(self, work: PageWork) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
-        regions, blocks = list[ParsedRegion](), ""
+        pieces, form, size = self._pieces(work), self.ask.form, work.page.size
         cut = [output.truncated for output in work.output.values() if output.truncated]
-        for piece in work.pieces:
-            output = work.output.get(piece.place)
-            text, share = self._region_text(piece, output), None
-            if text:
-                blocks += text + (piece.end or "\n")
-                if output is not None and output.drafted:
-                    share = sum(output.drafted) / len(output.drafted)
-                region = replace(piece.region, drafts=[text])
-                regions.append(parsed_region(region, len(regions), work.page.size, share))
+        text = "".join(page_texts(pieces, form))
+        regions = [replace(piece.region, drafts=piece.texts[:1]) for piece in pieces]
+        reading = read(text, form, replace(work.draft, regions=regions), size, work.size)
         reason = f"{len(cut)} of {len(work.pieces)} regions did not come to an end"
         return work.parsed(
             status=PARTIAL if cut else SUCCESS,
             reason=reason if cut else "",
-            markdown=blocks,
-            raw=blocks,
-            regions=regions,
+            markdown=reading.markdown,
+            raw=text,
+            regions=[
+                parsed_region(region, order, size, None)
+                for order, region in enumerate(reading.regions)
+            ],
+            form=form,
             truncated=cut[0] if cut else None,
             mode=APPROXIMATE,
             stages={},
         )
-
-    def _region_text(self, piece: Piece, output: DecodedRow | None) -> str:
-        """Returns what the target wrote about a region's crop, as Markdown; else its draft."""
-        form, text = self.ask.about(piece.region).form, piece.texts[0]
-        if output is not None:
-            tokens = output.tokens[: output.sound]
-            text = decoded(self.target.tokenizer, tokens, form, self.eos)
-        return region_markdown(text, form, piece.region)
-
-
-def _notes(draft: PageDraft) -> list[str]:
-    """Returns what a page's record says of its drafter."""
-    if not draft.reason:
-        return []
-    how = "" if draft.regions else "; decoded plainly"
-    return [f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"]
 
 
 def _judged(
@@ -274,3 +275,47 @@ def _judged(
         what = "valid JSON" if form.startswith("dots") else f"valid '{form}'"
         return PARTIAL, f"the answer is no {what}; it was read as far as possible"
     return SUCCESS, ""
+
+
+def load_parser(
+    model: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
+) -> ModelPair:
+    """Load a model that reads pages.
+
+    Args:
+        model: hub id or folder; `None` or `"miniature"` takes the bundled `document` miniature.
+        trust_remote_code: run a checkpoint's own code, as that of dots.ocr.
+
+    Raises:
+        SoonerError: as `load_pair`, a model that reads text only, has no processor or is no causal
+            one, or no miniature here.
+    """
+    name = parser_name(model)
+    kind = model_type(name, trust_remote_code)
+    check_sees(name, kind, "page")
+    pair = load_pair(
+        None if model == DEMO else model,
+        device=device,
+        dtype=dtype,
+        miniature=MINIATURE,
+        trust_remote_code=trust_remote_code,
+    )
+    if not hasattr(pair.target.processor, "image_processor"):
+        raise SoonerError(
+            f"model '{name}' of type '{kind}' comes with a tokenizer, but no processor of "
+            "pictures; make its inputs by its own code and decode them by sooner.generate"
+        )
+    add_stops(pair.target.model, pair.target.tokenizer, family_of(name, kind).stops)
+    return pair
+
+
+def add_stops(model: Any, tokenizer: Any, stops: Sequence[str]) -> None:
+    """Let a model's texts end at further tokens; those that its tokenizer lacks are left out."""
+    config, unknown = model.generation_config, (None, tokenizer.unk_token_id)
+    known = [tokenizer.convert_tokens_to_ids(stop) for stop in stops]
+    ends = dict.fromkeys([*eos_ids(model), *(token for token in known if token not in unknown)])
+    if stops and ends:
+        config.eos_token_id = list(ends)

@@ -150,7 +150,7 @@ class ParsedPage:
         reason: why, in one line; empty for success.
         markdown: blocks separated by blank lines.
         raw: what the target said, to the letter.
-        form: that of `raw`, of `forms.FORMS`.
+        form: that of `raw`, of `families.FORMS`.
         regions: in reading order.
         size: width and height of the page's picture, in pixels.
         truncated: `repetition`, `length` or `time` if the target did not come to an end. Such

@@ -6,11 +6,18 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from ... import miniatures
 from ...checks import KnowsOldNames, check_choice, check_fields, option
 from ...errors import SoonerError
+from ..identity import RECORDS, fingerprint
 from ..settings import parse_prefill
+
+MINIATURE = "document"
+DEMO = "miniature"
+"""Name of the bundled miniature on the command line."""
 
 STAGES = ("auto", "page", "both", "regions")
 
@@ -40,12 +47,10 @@ class ParseSettings(KnowsOldNames):
             not likely to change. 1 looks at every region, whatever was drafted.
         margin: pixels of the page around a region's crop. Models that lay a raster of visual
             tokens over a page get whole cells of that instead.
-        region_rows: most regions that are verified in one batch.
         nodes: draft tokens that a forward verifies; `auto` takes what measurably pays, and 16 below
             acceptance threshold 1, where the text depends on it and the clock must not matter.
         max_nodes: most that `nodes` takes by itself.
         depth: most draft tokens on one path of a tree.
-        reference_window: tokens that must match, n of eq. 4.
         repetition: tokens that repeat a period until a page counts as runaway; 0 for never.
         timeout: seconds that decoding a page, and each batch of regions, may take, by default any;
             what takes longer is cut, and the page is PARTIAL. On the command line a page's drafter
@@ -67,11 +72,9 @@ class ParseSettings(KnowsOldNames):
     max_new_tokens: int = option(8192, 1)
     sure: float = option(0.95, 0, 1, hint=" (every region)", metavar="0..1")
     margin: int = option(8, 0)
-    region_rows: int = option(32, 1)
     nodes: int | Literal["auto"] = option("auto")
     max_nodes: int = option(64, 1)
     depth: int = option(64, 1)
-    reference_window: int = option(3, 1)
     repetition: int = option(256, 0)
     timeout: float | None = option(None, 0, above=True, metavar="S")
     prefill: str | None = option(None, metavar="FILE|NAME[:SHARE]")
@@ -79,7 +82,7 @@ class ParseSettings(KnowsOldNames):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.form is not None:
-            from .forms import FORMS  # with all that reads documents
+            from .families import FORMS  # with all that reads documents
 
             check_choice("form", self.form, FORMS)
         if self.family is not None:
@@ -102,12 +105,37 @@ class ParseSettings(KnowsOldNames):
             experience: what earlier pages taught; it chooses the nodes, on which the text depends
                 below acceptance threshold 1, where it is left out.
         """
-        names = ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth")
+        names = ("acceptance_threshold", "nodes", "max_nodes", "depth")
         options = {name: getattr(self, name) for name in names}
         return {**options, "experience": experience if self.acceptance_threshold == 1 else None}
 
-    def digest(self, *extras: Any) -> str:
-        """Returns a short hash of these settings and `extras` (model, drafter, dpi), stable between
-        runs."""
-        text = json.dumps([dataclasses.asdict(self), *extras], sort_keys=True)
+    def digest(self, model: str, dtype: str, drafter: str, resolution: object) -> str:
+        """Returns a short hash of all that decides a page's result besides its document, stable
+        between runs.
+
+        Args:
+            model: its name, from `parser_name`.
+            drafter: from `drafter_hash`.
+        """
+        details = fingerprint(model), dtype, drafter, repr(resolution), RECORDS
+        text = json.dumps([dataclasses.asdict(self), *details], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parser_name(model: str | None) -> str:
+    """Returns a model's name; the bundled miniature's folder for `None` or `"miniature"`.
+
+    Raises:
+        SoonerError: it is not in this installation; or a folder that does not exist.
+    """
+    if model is not None and model != DEMO:
+        if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+            raise SoonerError(f"model folder '{model}' does not exist; check the path")
+        return model
+    if MINIATURE in miniatures.names():
+        target = miniatures.find(MINIATURE).target
+        if (target / "config.json").is_file():
+            return str(target)
+    raise SoonerError(
+        f"the '{MINIATURE}' miniature is not in this installation; give a model with --model"
+    )

@@ -10,7 +10,6 @@ from ...documents.drafters import BLANK, TextLayer
 from ...documents.drafters.combine import large_pictures
 from ...documents.regions import PICTURE
 from ...documents.serialise import MARKDOWN, PROSE, escaped, texts_of
-from .forms import FamilyPrompts
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_region
 
 
@@ -21,14 +20,12 @@ class DraftParser:
     page of which the drafter can say nothing is `FAILED`, unless there is nothing on it.
     """
 
-    def __init__(self) -> None:
-        self.ask = FamilyPrompts("")  # no model, no prompt; the format is Markdown
-
     def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         page_draft = draft or PageDraft([], reason="no drafter")
         parsed = ParsedPage(
-            page.source.name, page.number, size=page.size, drafter=page_draft.drafter, mode=DRAFTED
-        )
+            page.source.name, page.number, size=page.size, drafter=page_draft.drafter,
+            mode=DRAFTED, seconds={"drafter": page_draft.seconds},
+        )  # fmt: skip
         if not page_draft.regions and page_draft.reason and not page_draft.reason.endswith(BLANK):
             return replace(parsed, status=FAILED, reason=page_draft.reason)
         markdown = _markdown(page_draft.regions)

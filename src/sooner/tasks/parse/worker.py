@@ -21,16 +21,16 @@ from typing import Any, TypeVar
 
 from ...documents import BrokenPage, Document, Page, PageDraft, PageRange, fetched
 from ...documents.drafters import PageDrafter
-from ...errors import SoonerError, error_line, is_device_fault
+from ...errors import SoonerError, is_device_fault
 from ...storage import StorageError
-from .output import Intake, ParseOutput
-from .records import Line, PageTask, document_at
+from .delivery import Line, PageTask, document_at
+from .output import DocumentWork, Intake, ParseOutput, reason_of
 from .result import FAILED, ParsedPage
 
 T = TypeVar("T")
 
-PreparedPage = tuple[Page | BrokenPage, PageDraft | Exception | None, float]
-"""A page, its draft or what went wrong with that, and the seconds that reading it took."""
+PreparedPage = tuple[Page | BrokenPage, PageDraft | None, float]
+"""A page, its draft, and the seconds that reading it took."""
 
 FETCHED = 2
 """Documents behind URLs that are kept while their pages are read: the next one is planned while
@@ -57,7 +57,7 @@ class PageReader:
         self._following: tuple[str, int] | None = None  # what `_pages` yields next
 
     def page(self, task: PageTask) -> Page | BrokenPage:
-        """Returns a page; number 0 is what is wrong with the document as a whole.
+        """Returns a page.
 
         Raises:
             SoonerError: what reads such files is not installed.
@@ -65,7 +65,7 @@ class PageReader:
         with self.lock:
             document, number = self.document(document_at(task.path, Path(task.place))), task.number
             if self._following != (task.path, number):
-                self._pages = self.intake.read(document, PageRange(((max(number, 1), None),)))
+                self._pages = self.intake.read(document, PageRange(((number, None),)))
             self._following = None
             for page in self._pages:
                 if page.number == number:
@@ -75,6 +75,11 @@ class PageReader:
                     return BrokenPage(document.path, number, page.reason)
         reason = "is not there any more; the file changed meanwhile"
         return BrokenPage(document.path, number, reason)
+
+    def planned(self, output: ParseOutput, document: Document) -> DocumentWork:
+        """Returns what is to be done of a document; raises as `ParseOutput.plan`."""
+        with self.lock:
+            return output.plan(self.document(document))
 
     def document(self, document: Document) -> Document:
         """Returns a document as a file of this machine; the caller has the lock."""
@@ -104,14 +109,12 @@ class PageWorker:
 
     Args:
         intake: how pages are read.
-        load: makes the parser when the first page needs it: an object with `ask` that is called
-            with a page and its draft, or that has an async `parse`, `pages_in_flight` and `close`,
-            as `ConcurrentParser`.
+        load: makes the parser when the first page needs it: it is called with a page and its draft,
+            or has an async `parse`, `pages_in_flight` and `close`, as `ConcurrentParser`.
         drafter: drafts pages; `None` decodes plainly. Its errors fail the page, if it is not
             `GuardedDrafter`.
         workers: pages that are read and drafted at a time, and ahead; 0 drafts each in its turn.
         output: takes the pages; `None` for a worker whose pages are only `parsed`.
-        notes_of: notes for the pages of a document.
     """
 
     def __init__(
@@ -122,10 +125,9 @@ class PageWorker:
         *,
         workers: int = 1,
         output: ParseOutput | None = None,
-        notes_of: Callable[[Path], list[str]] | None = None,
     ) -> None:
         self.reader = PageReader(intake)
-        self.drafter, self.output, self.notes_of = drafter, output, notes_of
+        self.drafter, self.output = drafter, output
         self.debug = output is not None and output.debug
         self.capacity = workers + 1
         self._load = load
@@ -146,42 +148,51 @@ class PageWorker:
         """
         output = self.output
         assert output is not None
-        attempts = output.deaths
-        deaths = await self.store(attempts.count, task.key)
-        if deaths >= attempts.maximum:
+        deaths = await self.store(output.deaths.count, task.key)
+        if deaths >= output.attempts:
             # Said here, since another process may set it aside, and forget the attempts, meanwhile.
-            died = "a process" if attempts.maximum == 1 else f"{attempts.maximum} processes"
-            reason = f"{died} died at it; it is set aside; --fresh tries it again"
-            failed = ParsedPage(task.place, task.number, FAILED, reason, set_aside=True)
+            failed = ParsedPage(task.place, task.number, FAILED, output.set_aside, set_aside=True)
             line = await self.store(output.keep, task, None, failed)
-            await self.store(attempts.forget, task.key)
-            return line
-        if deaths:
-            self._loaded()  # before all slots are held: it brings more of them
-        async with self.turn(alone=deaths > 0):
-            attempt, is_fault = await self.store(self._begin, output, task), False
-            try:
-                async with self._parsed(task) as (page, parsed):
-                    picture = page if isinstance(page, Page) else None
-                    line = await self.store(output.keep, task, picture, parsed)
-            except DeviceFaultError:
-                is_fault = True  # the process ends, as one that died at the page
-                raise
-            finally:
-                self._attempts.discard(attempt)
-                if not is_fault:
-                    attempts.end(attempt)
-            if deaths and line["status"] != FAILED:
-                await self.store(attempts.forget, task.key)
-            return line
+        else:
+            if deaths:
+                self._loaded()  # before all slots are held: it brings more of them
+            async with self._turn(alone=deaths > 0):
+                line = await self._attempted(task, output)
+        if deaths and (line["set_aside"] or line["status"] != FAILED):
+            await self.store(output.deaths.forget, task.key)
+        return line
+
+    async def _attempted(self, task: PageTask, output: ParseOutput) -> Line:
+        """Take a page through with an attempt recorded around that."""
+        attempt = await self.store(self._begin, output, task)
+        try:
+            async with self._parsed(task) as (page, parsed):
+                picture = page if isinstance(page, Page) else None
+                return await self.store(output.keep, task, picture, parsed)
+        except DeviceFaultError:
+            self._attempts.discard(attempt)  # it stays: the process ends as one that died at it
+            raise
+        finally:
+            self._end(output, attempt)
+
+    def _begin(self, output: ParseOutput, task: PageTask) -> str:
+        """Record an attempt, and that it is open: who awaits this may be cancelled meanwhile."""
+        attempt = output.deaths.begin(task.key, f"{task.place}, page {task.number}")
+        self._attempts.add(attempt)
+        return attempt
+
+    def _end(self, output: ParseOutput, attempt: str) -> None:
+        if attempt in self._attempts:
+            self._attempts.remove(attempt)
+            output.deaths.end(attempt)
 
     async def parsed(self, task: PageTask) -> ParsedPage:
         """Returns a page's result, and writes nothing; raises as `written`."""
-        async with self._parsed(task) as (_, parsed):
+        async with self._turn(), self._parsed(task) as (_, parsed):
             return parsed
 
     @asynccontextmanager
-    async def turn(self, alone: bool = False) -> AsyncIterator[None]:
+    async def _turn(self, alone: bool = False) -> AsyncIterator[None]:
         """Hold a slot, or all of them; who comes later waits for those who wait."""
         acquired = 0
         try:
@@ -201,18 +212,12 @@ class PageWorker:
     def close(self) -> None:
         """Take back what is under way, once nothing is awaited any more: nobody died at it."""
         self._storing.shutdown()
-        if self.output is not None:
-            for attempt in self._attempts:
-                with suppress(StorageError):  # it ends with this process
-                    self.output.deaths.end(attempt)
+        for attempt in [*self._attempts]:
+            assert self.output is not None
+            with suppress(StorageError):  # it ends with this process
+                self._end(self.output, attempt)
         getattr(self._parser, "close", lambda: None)()
         self.reader.close()
-
-    def _begin(self, output: ParseOutput, task: PageTask) -> str:
-        """Record an attempt, and that it is open: who awaits this may be cancelled meanwhile."""
-        attempt = output.deaths.begin(task.key, f"{task.place}, page {task.number}")
-        self._attempts.add(attempt)
-        return attempt
 
     @asynccontextmanager
     async def _parsed(self, task: PageTask) -> AsyncIterator[tuple[Page | BrokenPage, ParsedPage]]:
@@ -243,47 +248,31 @@ class PageWorker:
         began = time.perf_counter()
         try:
             page = self.reader.page(task)
-        except SoonerError:  # which any document would meet
-            raise
+            took = time.perf_counter() - began
+            if self.drafter is None or isinstance(page, BrokenPage):
+                return page, None, took
+            return page, self.drafter(page), took
         except Exception as error:
-            if self.debug:
-                raise
-            page = BrokenPage(Path(task.path), task.number, error_line(error))
-        took = time.perf_counter() - began
-        draft: PageDraft | Exception | None = None
-        if self.drafter is not None and isinstance(page, Page):
-            try:
-                draft = self.drafter(page)
-            except Exception as error:
-                draft = error
-        return page, draft, took
+            reason = reason_of(error, self.debug)
+            return BrokenPage(Path(task.path), task.number, reason), None, 0.0
 
-    async def _result(
-        self, page: Page, draft: PageDraft | Exception | None, task: PageTask
-    ) -> ParsedPage:
+    async def _result(self, page: Page, draft: PageDraft | None, task: PageTask) -> ParsedPage:
         """Returns what the parser makes of a page, with what is known of it besides."""
         parser = self._loaded()
         parse = parser.parse if hasattr(parser, "pages_in_flight") else partial(in_thread, parser)
         try:
-            if isinstance(draft, Exception):
-                raise draft
             parsed = await parse(page, draft)
+        except SoonerError as error:
+            return ParsedPage(task.place, task.number, FAILED, str(error), size=page.size)
         except Exception as error:
-            is_known = isinstance(error, SoonerError)
-            if self.debug and not is_known:
-                raise
-            reason = str(error) if is_known else error_line(error)
-            if not is_known and is_device_fault(error):
+            reason = reason_of(error, self.debug)
+            if is_device_fault(error):
                 raise DeviceFaultError(
                     f"the device failed at '{task.path}', page {task.number}: {reason}; what is "
                     "finished is kept, the same command goes on there"
                 ) from error
             return ParsedPage(task.place, task.number, FAILED, reason, size=page.size)
-        seconds = {"drafter": draft.seconds if draft is not None else 0.0, **parsed.seconds}
-        notes = [] if self.notes_of is None else self.notes_of(page.source)
-        notes = [*page.notes, *notes, *parsed.notes]
-        form = parser.ask.form
-        return parsed.encodable(source=task.place, form=form, seconds=seconds, notes=notes)
+        return parsed.encodable(source=task.place, notes=[*page.notes, *parsed.notes])
 
     def _loaded(self) -> Any:
         """Returns the parser; as many pages more are under way as it takes."""

@@ -172,7 +172,7 @@ class ParseModels:
         def read(sheet: Sheet, draft: PageDraft | None) -> PageRun:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
-            request = DecodeRequest("page", inputs, [limit], [self.plain.settings.repetition])
+            request = DecodeRequest(inputs, [limit], [self.plain.settings.repetition])
             (row,), stats = decode_alone(request, self.model, set(self.plain.eos), make())
             text = self.text(row.tokens)
             seconds, count = time.perf_counter() - began, len(row.tokens)
@@ -204,7 +204,7 @@ class ParseModels:
     def untimed(self, sheet: Sheet) -> PageRun:
         """Decode a page plainly, where nobody times it."""
         inputs, limit = self.inputs(sheet)
-        request = DecodeRequest("page", inputs, [limit], [0])
+        request = DecodeRequest(inputs, [limit], [0])
         (row,), _ = decode_alone(request, self.model, set(self.plain.eos))
         return self._cut(row.tokens, row.truncated)
 

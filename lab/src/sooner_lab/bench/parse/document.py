@@ -11,6 +11,7 @@ from typing import Any
 from sooner.documents import Resolution, find_documents, read_pages
 from sooner.documents.drafters import OCR
 from sooner.documents.page import Page
+from sooner.miniatures import MADE_UP
 from sooner.tasks.parse import Delivery, ParseJob, ParseOutput
 from sooner.tasks.parse.drafters import guard, make_drafter
 from sooner.tasks.parse.output import Intake
@@ -125,7 +126,9 @@ def _row(kind: str, arm: str, plain: Data, drafted: Data) -> Data:
         "plain_seconds": seconds,
         "seconds": arm_seconds,
         "speedup": seconds / arm_seconds if counted else None,
-        "notes": sorted({note for record in records for note in record["notes"]})[:3],
+        "notes": sorted(
+            {note for record in records for note in record["notes"] if MADE_UP not in note}
+        )[:3],
         "start_seconds": drafted["start_seconds"],
         "aal": aal([record for record in records if record["page"] in counted]),
         "spent": {

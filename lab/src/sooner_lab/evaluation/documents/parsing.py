@@ -66,7 +66,7 @@ def failures(job: ParseJob | RayJob, benchmark: Benchmark) -> Mapping[str, str]:
     """Reasons by page of what failed; of a document that could not be opened, for all its pages."""
     reasons = {}
     for sample in benchmark.samples:
-        for line in job.records.lines(sample.place.as_posix()):
+        for line in job.delivery.lines(sample.place.as_posix()):
             if line["status"] == FAILED and line["page"] in (0, sample.number):
                 reasons[sample.name] = line["reason"]
     return reasons

@@ -57,7 +57,7 @@ def compared_lines(
     """Manifest lines of pages that were compared with plain decoding, by the page's name.
 
     Args:
-        lines_of_place: a document's lines, such as `job.records.lines`.
+        lines_of_place: a document's lines, such as `job.delivery.lines`.
     """
     compared = {}
     for sample in benchmark.samples:

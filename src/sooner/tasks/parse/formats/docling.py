@@ -10,12 +10,14 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from docling_core.types import doc as docling
 from docling_core.types.doc.document import DocumentOrigin
+from docling_core.types.doc.utils import parse_otsl_table_content
 
 from ....documents.regions import (
     CAPTION,
@@ -29,12 +31,10 @@ from ....documents.regions import (
     TABLE,
     TITLE,
     Size,
-    area,
     clipped,
-    overlap,
 )  # fmt: skip
 from ....documents.serialise import BULLET, FENCE, NUMBER, bare_formula, items
-from ....documents.tables import read_table
+from ....documents.tables import read_table, to_otsl
 from .figures import crop_box
 from .joined_pages import BlockPart, DocumentBlock, DocumentPage
 
@@ -89,19 +89,15 @@ class _Writer:
         self.list: docling.NodeItem | None = None
 
     def page(self, page: DocumentPage) -> None:
-        blocks = page.blocks
-        captions, within = captions_of(blocks), within_pictures(blocks, page.parsed.size)
-        for place, block in enumerate(blocks):
-            if place in within or place in captions.values():
-                continue
-            item = self.block(block)
-            if place in captions:
-                self.caption(item, blocks[captions[place]])
-            for inner in [index for index, picture in within.items() if picture == place]:
-                self.inner(item, blocks[inner])
-        if not blocks and page.markdown.strip():  # a page of which only the text is known
-            whole = BlockPart(page.parsed.number, None, 0, len(page.markdown.strip()))
-            self.text("text", page.markdown.strip(), [whole])
+        captions = captions_of(page.blocks)
+        for place, block in enumerate(page.blocks):
+            if place not in captions.values():
+                item = self.block(block)
+                if place in captions:
+                    self.caption(item, page.blocks[captions[place]])
+        text = page.parsed.markdown.strip()
+        if not page.parsed.regions and text:  # a page of which only the text is known
+            self.text("text", text, [BlockPart(page.parsed.number, None, 0, len(text))])
 
     def block(self, block: DocumentBlock) -> Any:
         if block.label == LIST_ITEM:
@@ -184,14 +180,6 @@ class _Writer:
         caption_item = self.text("caption", block.text.strip(), block.parts, parent=item)
         item.captions.append(caption_item.get_ref())
 
-    def inner(self, item: Any, block: DocumentBlock) -> None:
-        """What stands within a figure: it is no part of the text."""
-        if block.label == TABLE:
-            table = self.made.add_table(data=table_data(block.text), parent=item)
-            self.put(table, block.parts)
-        elif block.text.strip():
-            self.text("text", HASHES.sub("", block.text.strip()), block.parts, parent=item)
-
     def image(self, block: DocumentBlock) -> Any:
         """Returns the picture that was cut out of the page, if one was."""
         first = block.parts[0]
@@ -217,62 +205,23 @@ class _Writer:
         return item
 
 
-def table_data(text: str) -> Any:
+LESS = "\ufdd0"
+"""Stands for `<` in cells, of which docling-core would make a mark."""
+
+
+def table_data(text: str) -> docling.TableData:
     """Returns cells with their places; the first row is the head, more of them where HTML
     says so.
     """
-    table = read_table(text)
     marked = re.findall(r"<tr\b.*?(?=<tr\b|$)", text, re.IGNORECASE | re.DOTALL)
     heads = max(1, sum(1 for _ in takewhile(lambda row: "<th" in row.lower(), marked)))
-    used: set[tuple[int, int]] = set()
-    cells = []
-    for row, line in enumerate(table):
-        column = 0
-        for cell in line:
-            while (row, column) in used:
-                column += 1
-            # A span that reaches below the last row would be a row that nobody wrote.
-            down = min(row + max(cell.rows, 1), len(table))
-            right = column + max(cell.columns, 1)
-            used |= {(y, x) for y in range(row, down) for x in range(column, right)}
-            cells.append(
-                docling.TableCell(
-                    text=cell.text,
-                    row_span=down - row,
-                    col_span=right - column,
-                    start_row_offset_idx=row,
-                    end_row_offset_idx=down,
-                    start_col_offset_idx=column,
-                    end_col_offset_idx=right,
-                    column_header=row < heads,
-                )
-            )
-            column = right
-    width = 1 + max((x for _, x in used), default=-1)
-    return docling.TableData(table_cells=cells, num_rows=len(table), num_cols=width)
-
-
-WITHIN, LARGEST = 0.8, 0.5
-"""Share of a block that stands within a figure, and the largest figure for which that says
-something, as a share of the page: scans may be pictures as a whole."""
-
-
-def within_pictures(blocks: Sequence[DocumentBlock], size: Size) -> dict[int, int]:
-    """Returns places of blocks within a figure, such as the numbers at its axes, by its place."""
-    boxes = [block.parts[0].bbox if len(block.parts) == 1 else None for block in blocks]
-    boxed = [(place, blocks[place].label, box) for place, box in enumerate(boxes) if box]
-    figures = [
-        (place, box)
-        for place, label, box in boxed
-        if label == PICTURE and area(box) <= LARGEST * size[0] * size[1]
-    ]
-    return {
-        place: figure
-        for place, label, box in boxed
-        if label not in (PICTURE, CAPTION)
-        for figure, frame in figures
-        if overlap(box, frame) >= WITHIN * area(box)
-    }
+    rows = read_table(text)
+    rows = [[replace(cell, text=cell.text.replace("<", LESS)) for cell in row] for row in rows]
+    data = parse_otsl_table_content(to_otsl(rows))
+    for cell in data.table_cells:
+        cell.text = cell.text.replace(LESS, "<")
+        cell.column_header = cell.start_row_offset_idx < heads
+    return data
 
 
 def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from PIL import Image
@@ -15,9 +14,6 @@ from ....checks import check_choice
 from ....documents import Page
 from ....documents.regions import FORMULA, PICTURE, TABLE, Box, Size, clipped
 from ..result import ParsedPage
-
-if TYPE_CHECKING:
-    from .joined_pages import DocumentBlock
 
 KINDS = {"picture": PICTURE, "table": TABLE, "formula": FORMULA}
 
@@ -91,29 +87,11 @@ def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
     return int(x0), int(y0), round(x1), round(y1)
 
 
-def figure_address(name: str, block: DocumentBlock) -> str:
+def figure_address(folder: str, picture: str) -> str:
     """Returns a picture's address in a file that lies beside its document's folder.
 
     Args:
-        name: of the folder, as of the document; empty in files that lie within it.
+        folder: its name, as of the document; empty in files that lie within it.
+        picture: name of the file.
     """
-    return quote(f"{name}/{block.picture}" if name else block.picture)
-
-
-def with_pictures(markdown: str, blocks: Iterable[DocumentBlock], name: str = "") -> str:
-    """Returns Markdown with an image for each figure, behind the block that it follows in reading
-    order.
-
-    Args:
-        name: as in `figure_address`.
-    """
-    at, images = 0, list[tuple[int, str]]()
-    for block in blocks:
-        if block.label == PICTURE and block.picture:
-            images.append((at, f"![Figure]({figure_address(name, block)})"))
-        elif (index := markdown.find(block.markdown, at)) >= 0:
-            at = index + len(block.markdown)
-    for at, image in reversed(images):
-        parts = markdown[:at].rstrip("\n"), image, markdown[at:].strip("\n")
-        markdown = "\n\n".join(part for part in parts if part) + "\n"
-    return markdown
+    return quote(f"{folder}/{picture}" if folder else picture)

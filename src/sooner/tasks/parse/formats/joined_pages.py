@@ -1,4 +1,5 @@
-"""Pages as formats of documents see them: tables and paragraphs that go on are whole again.
+"""Pages as formats of documents see them: tables and paragraphs that go on are whole again, and
+what neighbouring pages repeat at their edges is a page header or footer, though nobody marked it.
 
 A page's own files are never changed. Within a document, the last block of a page and the first one
 of the next become one if all signs say so (`continued.py`); where they are doubtful, nothing
@@ -7,11 +8,14 @@ happens.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, repeat
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from ....documents import Region
@@ -20,6 +24,9 @@ from ....documents.regions import (
     FOOTNOTE,
     FURNITURE,
     LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
     SECTION_HEADER,
     TABLE,
     TEXT,
@@ -27,12 +34,10 @@ from ....documents.regions import (
     Size,
 )
 from ....documents.serialise import escaped, written
-from ..forms import FORMS, MARKDOWN_HTML
+from ..families import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
 from .continued import CONTINUES, Whole, joined_paragraph, joined_table
-from .running import NEAR, Running
-
-BETWEEN = "\n\n"
+from .figures import figure_address
 
 LOW, HIGH = 0.6, 0.4
 """Shares of a page's height: a page that ends above was not full, so nothing goes on behind it."""
@@ -60,14 +65,15 @@ class BlockPart:
     end: int
 
 
-@dataclass
+@dataclass(eq=False)
 class DocumentBlock:
     """A region, with what follows of it on later pages.
 
     Attributes:
         label, level, picture: as in `ParsedRegion`.
         text: in the target's own form.
-        markdown: the same as it stands in the page's Markdown; empty if it is not found there.
+        before: what stands in front of it in the page's Markdown, behind the block before.
+        markdown: its text as it stands in the page's Markdown; empty if it is not found there.
         parts: where it stands, one for each page.
     """
 
@@ -75,6 +81,7 @@ class DocumentBlock:
     text: str
     level: int
     picture: str
+    before: str
     markdown: str
     parts: list[BlockPart]
 
@@ -91,51 +98,65 @@ class DocumentPage:
 
     Attributes:
         parsed: the page as it was parsed.
-        markdown: blocks, without those that an earlier page took over.
-        blocks: the same, in reading order.
+        blocks: in reading order, without those that an earlier page took over.
+        after: what stands behind the last of them in the page's Markdown.
     """
 
     parsed: ParsedPage
-    markdown: str
-    blocks: list[DocumentBlock] = field(default_factory=list)
+    blocks: list[DocumentBlock]
+    after: str
 
     @classmethod
-    def of(cls, parsed: ParsedPage, labels: Mapping[int, str] | None = None) -> DocumentPage:
+    def of(
+        cls, parsed: ParsedPage, labels: Mapping[int, str] = MappingProxyType({})
+    ) -> DocumentPage:
         """Returns a page.
 
         Args:
             labels: of regions, by order, where they are not what the page says.
         """
-        names = labels or {}
-        blocks = [_block(region, parsed, names.get(region.order)) for region in parsed.regions]
-        return cls(parsed, parsed.markdown, blocks)
+        blocks, at, whole = [], 0, parsed.markdown
+        for region in parsed.regions:
+            start, end = _standing(region, parsed, at)
+            part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
+            block = DocumentBlock(
+                labels.get(region.order, region.label), region.text, region.level, region.picture,
+                before=whole[at:start], markdown=whole[start:end], parts=[part],
+            )  # fmt: skip
+            blocks.append(block)
+            at = end
+        return cls(parsed, blocks, whole[at:])
+
+    def markdown(self, folder: str = "") -> str:
+        """Returns the page's Markdown, with an image for each figure in reading order.
+
+        Args:
+            folder: of figures, as seen from the file.
+        """
+        text, is_behind_figure = "", False
+        for block in self.blocks:
+            if block.label == PICTURE and block.picture:
+                text += f"\n\n![Figure]({figure_address(folder, block.picture)})"
+                is_behind_figure = True
+            part = block.before + block.markdown
+            if part and is_behind_figure:
+                part, is_behind_figure = "\n\n" + part.lstrip("\n"), False
+            text += part
+        return text + self.after
 
     @property
-    def body(self) -> list[int]:
-        """Places of the blocks that are no page headers or footers."""
-        blocks = enumerate(self.blocks)
-        return [place for place, block in blocks if block.label not in FURNITURE]
-
-    def rewrite(self, block: DocumentBlock, text: str) -> bool:
-        """Put another text where the last `block.markdown` stands; whether that is there."""
-        start = _standing(self.markdown, block.markdown, is_last=True)
-        if start is None:
-            return False
-        end = start + len(block.markdown)
-        self.markdown = f"{self.markdown[:start]}{text}{self.markdown[end:]}"
-        return True
+    def body(self) -> list[DocumentBlock]:
+        """The blocks that are no page headers or footers."""
+        return [block for block in self.blocks if block.label not in FURNITURE]
 
     def remove(self, block: DocumentBlock) -> None:
-        """Take a block out."""
-        place = next(n for n, other in enumerate(self.blocks) if other is block)
-        is_last = place > len(self.blocks) / 2  # a page's number may stand elsewhere, too
+        """Take a block out; text in front of it that is of no block stays."""
+        place, before = self.blocks.index(block), block.before.rstrip()
         del self.blocks[place]
-        start = _standing(self.markdown, block.markdown, is_last)
-        if start is None:
-            return
-        before = self.markdown[:start].rstrip("\n")
-        after = self.markdown[start + len(block.markdown) :].lstrip("\n")
-        self.markdown = f"{before}{BETWEEN if before and after else ''}{after}"
+        if place < len(self.blocks):
+            self.blocks[place].before = before + self.blocks[place].before
+        else:
+            self.after = before + self.after
 
     def without_furniture(self) -> DocumentPage:
         """Returns the page without page headers and footers."""
@@ -152,7 +173,8 @@ def folder_of(info: dict[str, Any]) -> str:
 def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
     """Pages in order, each once nothing can follow it; those that a table covers wait together."""
     pending: list[DocumentPage] = []
-    for page in labelled(pages):
+    for parsed, labels in labelled(pages):
+        page = DocumentPage.of(parsed, labels)
         if pending and _goes_on(pending, page):
             pending.append(page)
             if page.body:
@@ -164,30 +186,16 @@ def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
     yield from pending
 
 
-def labelled(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
-    """Pages with their headers and footers told apart, for which the next ones are needed."""
-    running, waiting = Running(), deque[ParsedPage]()
-    for parsed in pages:
-        running.add(parsed)
-        waiting.append(parsed)
-        if len(waiting) > NEAR:
-            first = waiting.popleft()
-            yield DocumentPage.of(first, running.of(first.number))
-    for parsed in waiting:
-        yield DocumentPage.of(parsed, running.of(parsed.number))
-
-
 def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     """Join the last block of the pages held with the first one of the next page, if it goes on."""
     last, home = pending[-1].parsed, pending[0]
     if page.parsed.number != last.number + 1 or last.status == PARTIAL:
         return False
-    blocks = [home.blocks[place] for place in home.body]
+    blocks, rest = home.body, page.body
     is_noted = bool(blocks) and blocks[-1].label == FOOTNOTE
     while blocks and blocks[-1].label == FOOTNOTE:
         blocks.pop()
     marks = [blocks.pop()] if blocks and is_marked(blocks[-1]) else []
-    rest = [page.blocks[place] for place in page.body]
     next_marks = [rest.pop(0)] if rest and is_marked(rest[0]) else []
     if not blocks or not rest:
         return False
@@ -206,7 +214,7 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
         return False
     # The Markdown may write a table otherwise than its region does.
     text, markdown = join(tail.text, head.text), join(tail.markdown, head.markdown)
-    if text is None or markdown is None or not home.rewrite(tail, markdown.text):
+    if text is None or markdown is None:
         return False
     for block in (head, *next_marks):
         page.remove(block)
@@ -247,41 +255,114 @@ def is_marked(block: DocumentBlock) -> bool:
     return is_text and CONTINUES.fullmatch(block.text.strip()) is not None
 
 
-def _block(region: ParsedRegion, parsed: ParsedPage, label: str | None = None) -> DocumentBlock:
-    """Returns a region's block; its Markdown is that of its own label, whatever it is told
-    to be.
+def _standing(region: ParsedRegion, parsed: ParsedPage, at: int) -> tuple[int, int]:
+    """Returns start and end of a region's text on lines of its own in the page's Markdown, which
+    may write it in another way; both `at` if it is not found behind that.
     """
-    part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
-    markdown = _as_markdown(region, parsed)
-    label = label or region.label
-    return DocumentBlock(label, region.text, region.level, region.picture, markdown, [part])
-
-
-def _as_markdown(region: ParsedRegion, parsed: ParsedPage) -> str:
-    """Returns a region's text as it stands in its page's Markdown, which may write it in another
-    way.
-    """
-    if not region.text.strip():
-        return ""
     form = FORMS.get(parsed.form)
     form_style = None if form is None or form.has_boxes else form.style
     style = MARKDOWN_HTML if form_style is None else form_style
     plain = written(Region(None, region.label, 0, [], region.level), region.text, style)
-    for text in (region.text.strip(), plain, escaped(plain)):
-        if _standing(parsed.markdown, text, is_last=False) is not None:
-            return text
-    return ""
+    for text in (region.text.strip(), plain, escaped(plain)) if region.text.strip() else ():
+        own_lines = re.compile(rf"^{re.escape(text)}$", re.MULTILINE)
+        if match := own_lines.search(parsed.markdown, at):
+            return match.span()
+    return at, at
 
 
-def _standing(markdown: str, text: str, is_last: bool) -> int | None:
-    """Returns where a text stands on lines of its own."""
-    start = -1
-    result = None
-    while text and (start := markdown.find(text, start + 1)) >= 0:
-        end = start + len(text)
-        begins = start == 0 or markdown[start - 1] == "\n"
-        if begins and (end == len(markdown) or markdown[end] == "\n"):
-            result = start
-            if not is_last:
-                break
-    return result
+NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
+
+NEAR = 2
+"""Pages before and behind that are compared: left and right ones may differ."""
+
+EDGE, MOVED = 0.12, 0.01
+"""Share of the page's height, above and below, where they stand, and by which they may differ."""
+
+WORDS = 16
+"""Words at most."""
+
+CLOSE = 0.75
+"""Heights that are free, at least, between them and the text: what is nearer is the head of what
+stands below it, such as of a table that goes on."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Holds a short text at a page's edge.
+
+    Attributes:
+        order: of its region.
+        text: without its numbers.
+        top: where it stands, as a share of the page's height.
+        number: what it says, if that is digits and nothing else.
+    """
+
+    order: int
+    text: str
+    top: float
+    number: int | None = None
+
+    def is_like(self, other: Edge, pages: int) -> bool:
+        """Returns whether both are the same thing, `pages` apart: numbers of pages count these."""
+        if self.number is not None and other.number is not None:
+            return other.number - self.number == pages and abs(self.top - other.top) <= MOVED
+        return self.text == other.text and abs(self.top - other.top) <= MOVED
+
+
+def labelled(pages: Iterable[ParsedPage]) -> Iterator[tuple[ParsedPage, dict[int, str]]]:
+    """Yields pages with the labels of regions, by order, that a page nearby repeats; the next
+    pages are needed for that.
+    """
+    edges, waiting = dict[int, list[Edge]](), deque[ParsedPage]()
+    for parsed in chain(pages, repeat(None, NEAR)):
+        if parsed is not None:
+            edges[parsed.number] = list(_edges(parsed))
+            waiting.append(parsed)
+        if waiting and (parsed is None or len(waiting) > NEAR):
+            first = waiting.popleft()
+            yield first, _labels(first.number, edges)
+
+
+def _labels(number: int, edges: Mapping[int, list[Edge]]) -> dict[int, str]:
+    """Returns what regions of a page are, by order: those that stand on a page nearby, too."""
+    others = [
+        (other, apart)
+        for apart in range(-NEAR, NEAR + 1)
+        for other in edges.get(number + apart, ())
+        if apart
+    ]
+    return {
+        edge.order: PAGE_HEADER if edge.top < EDGE else PAGE_FOOTER
+        for edge in edges[number]
+        if any(edge.is_like(other, apart) for other, apart in others)
+    }
+
+
+def _edges(parsed: ParsedPage) -> Iterator[Edge]:
+    width, height = parsed.size
+    # Slides repeat their headings, and these belong to the text.
+    labels = (TEXT, SECTION_HEADER) if height > width else (TEXT,)
+    boxes = [region.bbox for region in parsed.regions if region.bbox is not None]
+    inner = [box for box in boxes if box[3] > EDGE * height and box[1] < (1 - EDGE) * height]
+    for region in parsed.regions:
+        text = region.text.lstrip("# ")
+        if region.label in labels and region.bbox is not None and 0 < len(text.split()) <= WORDS:
+            _, top, _, bottom = region.bbox
+            is_above, is_below = bottom <= EDGE * height, top >= (1 - EDGE) * height
+            if (is_above or is_below) and not _is_close(region.bbox, inner, is_above):
+                masked = NUMBER.sub("0", " ".join(text.casefold().split()))
+                number = int(text) if text.strip().isdecimal() else None
+                yield Edge(region.order, masked, top / height, number)
+
+
+def _is_close(box: Box, inner: list[Box], is_above: bool) -> bool:
+    """Returns whether the page's text begins right below a box at its top, or ends right
+    above one.
+    """
+    left, top, right, bottom = box
+    gaps = [
+        other[1] - bottom if is_above else top - other[3]
+        for other in inner
+        if other[0] < right and left < other[2]
+    ]
+    return any(0 <= gap < CLOSE * (bottom - top) for gap in gaps)
