@@ -96,9 +96,9 @@ def guard(
     if drafter is None:
         return None
     if isinstance(drafter, FirstOf):
-        members = (guard(item, item.name, timeout, workers) for item in drafter.drafters)
-        pictures, any_script = drafter.pictures, drafter.any_script
-        return FirstOf(*filter(None, members), pictures=pictures, any_script=any_script)
+        guards = (guard(item, item.name, timeout, workers) for item in drafter.drafters)
+        members: list[PageDrafter] = [item for item in guards if item is not None]
+        return FirstOf(*members, pictures=drafter.pictures, any_script=drafter.any_script)
     is_ocr = any(name.strip() in (AUTO, OCR.name) for name in spec.split(","))
     return GuardedDrafter(drafter, timeout, workers if is_ocr else 0)
 
