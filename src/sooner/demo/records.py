@@ -7,7 +7,7 @@ import io
 import shlex
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -210,7 +210,8 @@ def record_pages(
             {
                 "image": data_url(page.picture, PAGE_SIDE, "PNG"), "markdown": parsed.markdown,
                 "regions": regions, "speedup": compared["decode_speedup"],
-                "seconds": [plain, plain / e2e] if e2e else None, "drafting": parsed.seconds["drafter"],
+                "seconds": [plain, plain / e2e] if e2e else None,
+                "drafting": parsed.seconds["drafter"],
                 "steps": parsed.last.steps, "tokens": parsed.last.tokens, "mode": parsed.mode,
                 "parity": compared["parity"], "drafter": parsed.drafter,
             }
