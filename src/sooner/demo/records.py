@@ -228,7 +228,7 @@ def record_pages(
 
 
 def record_robot(policy: Policy, env: str, seed: int, live: Live = Live()) -> Record:
-    """Films an episode plainly, strictly and within the policy's allowance."""
+    """Returns films of an episode: plain, strict and within the policy's allowance."""
     bins = policy.allowance.bins
     allowed = bins if isinstance(bins, int) else max(bins)
     ways = (

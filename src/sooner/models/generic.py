@@ -122,7 +122,7 @@ CARRIED = {
 """Arguments of a decoder that say nothing of a prompt but its embeddings."""
 
 AXES = 3
-"""Of M-RoPE: time, height and width, where the config lists no `mrope_section`."""
+"""Axes of M-RoPE, time, height and width, where the config lists no `mrope_section`."""
 
 WORDS = {"token_type_ids", "mm_token_type_ids"}
 """What processors say of words, too."""
