@@ -4,10 +4,9 @@ Needs the extra `ocr` for PDFs and OCR; importing this loads neither.
 """
 
 from .inputs import Document, PageRange, fetched, find_documents
-from .page import BrokenPage, Line, Page, PageText
+from .page import BrokenPage, Line, Page, PageText, Resolution
 from .pages import read_pages
 from .regions import PageDraft, Region
-from .resolution import Resolution
 from .serialise import DOTS, MARKDOWN, Style, draft_texts, page_html, texts_of, to_markdown
 
 __all__ = [

@@ -11,9 +11,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import SoonerError
 from .inputs import HEIF, PICTURES, PageRange
-from .page import BrokenPage, Page, Picture
+from .page import MIN_SIDE, BrokenPage, Page, Picture, Resolution, is_too_large, size_problem
 from .pdf import read_pdf
-from .resolution import MIN_SIDE, Resolution, is_too_large, size_problem
 
 MIN_DPI, MAX_DPI = 36.0, 2400.0
 """Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""

@@ -16,9 +16,8 @@ import numpy as np
 
 from ..errors import SoonerError, error_line
 from .inputs import PageRange
-from .page import BrokenPage, Page, PageText, Picture
+from .page import FINEST, POINTS, BrokenPage, Page, PageText, Picture, Resolution, size_problem
 from .pdf_text import page_text, text_turn
-from .resolution import FINEST, POINTS, Resolution, size_problem
 
 PASSWORD = 4
 """PDFium's error code for a wrong password, or for none where there should be one."""

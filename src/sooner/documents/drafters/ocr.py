@@ -20,7 +20,7 @@ from PIL import Image
 from ...checks import check_whole
 from ...errors import SoonerError, unknown
 from ..grouping import regions_of
-from ..page import BLANK, Line, Page, Picture
+from ..page import BLANK, MAX_SIDE, Line, Page, Picture
 from ..pdf import needed
 from ..regions import (
     Box,
@@ -34,7 +34,6 @@ from ..regions import (
     label_of,
     quarter_turned,
 )
-from ..resolution import MAX_SIDE
 
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 """Versions and sizes of models, the best first; the wheel has that of the first."""
@@ -244,9 +243,7 @@ def _skew(corners: np.ndarray) -> float:
     if not is_long.any():
         return 0.0
     slopes = np.degrees(np.arctan2(along[is_long, 1], along[is_long, 0]))
-    order = np.argsort(slopes)
-    weights = np.cumsum(lengths[is_long][order])
-    slope = float(slopes[order][np.searchsorted(weights, weights[-1] / 2)])
+    slope = float(np.median(np.repeat(slopes, lengths[is_long].astype(int))))
     return slope if MIN_SKEW <= abs(slope) <= MAX_SKEW else 0.0
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ...documents.page import Resolution
 from ...documents.pages import as_rgb
 from ...documents.pdf import PASSWORD, draw_page, init_forms
-from ...documents.resolution import Resolution
 from ...errors import SoonerError
 from ...tasks.frames import read
 from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
