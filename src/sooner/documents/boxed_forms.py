@@ -49,6 +49,7 @@ class LayoutJson(PageForm):
 
     style: Style = DOTS
     has_boxes = True
+    marks = ("[", ", ", "]")
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         cell: dict[str, Any] = {}
@@ -62,15 +63,6 @@ class LayoutJson(PageForm):
         if text or region.label != Label.PICTURE:
             cell["text"] = text
         return json.dumps(cell, ensure_ascii=False)
-
-    def start(self, first: Region) -> str:
-        return "["
-
-    def between(self, region: Region, following: Region) -> str:
-        return ", "
-
-    def end(self, last: Region) -> str:
-        return "]"
 
     def read(self, text: str) -> FormAnswer:
         """Returns the elements of an answer.
@@ -241,6 +233,7 @@ class Chandra(PageForm):
 
     has_boxes = True
     fences = ("html",)
+    marks = ("", "", "")
 
     def __init__(self, side: int, boxes: Literal["list", "blanks"]) -> None:
         self.frame, self.boxes = (side, side), boxes
@@ -256,9 +249,6 @@ class Chandra(PageForm):
         listed = str(sides) if self.boxes == "list" else " ".join(map(str, sides))
         attributes = f' data-bbox="{listed}"' if sides else ""
         return f'<div{attributes} data-label="{CHANDRA_NAMES[region.label]}">{text}</div>'
-
-    def between(self, region: Region, following: Region) -> str:
-        return ""
 
     def read(self, text: str) -> FormAnswer:
         """Returns blocks, the last one as far as it goes; text outside of them is a block without a

@@ -51,6 +51,7 @@ class PageForm:
         has_boxes: an answer lists regions with boxes, which `read` finds.
         is_special: its tags are special tokens of the model, which decoding must not leave out.
         fences: names of a code fence that may stand around a whole answer.
+        marks: what stands in front of the first region, between two, and behind the last one.
         is_plain: texts in `style` are written as they are, one behind the other, so that several
             regions may stand in one answer.
     """
@@ -60,6 +61,7 @@ class PageForm:
     has_boxes: bool = False
     is_special: bool = False
     fences: tuple[str, ...] = FENCES
+    marks: tuple[str, str, str] = ("", "\n\n", "")
     is_plain: bool = False
 
     def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
@@ -94,15 +96,15 @@ class PageForm:
 
     def start(self, first: Region) -> str:
         """Returns what the model writes in front of the first region."""
-        return ""
+        return self.marks[0]
 
     def between(self, region: Region, following: Region) -> str:
         """Returns what it writes between two regions."""
-        raise NotImplementedError
+        return self.marks[1]
 
     def end(self, last: Region) -> str:
         """Returns what it writes behind the last region."""
-        return ""
+        return self.marks[2]
 
     def body(self, text: str) -> str:
         """Returns the Markdown or HTML of an answer, without what is not of the page."""
