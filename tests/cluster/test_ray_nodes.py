@@ -7,13 +7,13 @@ import pytest
 pytest.importorskip("ray")
 
 from sooner.errors import SoonerError
-from sooner.ray.nodes import CPUS, GONE, SPARE, RayNode, compare, gpus_of_actors
+from sooner.ray.nodes import CPUS, GONE, SPARE, Resources, compare, gpus_of_actors
 
 HERE = {"Python": "3.11.7", "torch": "2.11", "'/data'": "a folder"}
 
 
-def nodes(*cpus: float, gpus: float = 0.0) -> list[RayNode]:
-    return [RayNode(str(number), count, gpus) for number, count in enumerate(cpus)]
+def nodes(*cpus: float, gpus: float = 0.0) -> list[Resources]:
+    return [{"CPU": count, "GPU": gpus} for count in cpus]
 
 
 @pytest.mark.parametrize("cpus", [[1], [2], [4], [16], [1, 1], [2, 2], [1, 4, 16]])
@@ -33,7 +33,7 @@ def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
     ],
 )
 def test_too_many_are_refused_with_the_way_out(
-    machines: list[RayNode], actors: int, message: str
+    machines: list[Resources], actors: int, message: str
 ) -> None:
     with pytest.raises(SoonerError, match=message):
         gpus_of_actors(machines, actors, "--actors")

@@ -281,14 +281,10 @@ def _node_address(address: str) -> dict[str, str]:
 
 
 def _explain(address: str, error: Exception) -> str:
-    reason = _error_line(error)
+    reason = " ".join(str(error).split())[:300]
     if address == LOCAL:
         return f"ray could not be started on this machine: {reason.rstrip('.')}; --debug shows more"
     way = "start one with `ray start --head`, or leave the address out"
     if "ersion mismatch" in reason:
         way = "make versions of Ray and Python the same on all machines"
     return f"no Ray cluster at '{address}' ({reason}); {way}"
-
-
-def _error_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

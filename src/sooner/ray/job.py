@@ -37,6 +37,9 @@ page, in the driver until its end."""
 WAITING = 16
 """Pages that may wait behind a stage, besides those that are under way; sizes the object store."""
 
+DEPTH = 20
+"""Errors around that of this library, at most."""
+
 ROUNDS = 20
 """Datasets one after another in which no document may come to its end."""
 
@@ -83,7 +86,7 @@ class RayJob(DocumentJob):
         under_way = (self.parsers or 1) * self.pages_in_flight + 4 * WAITING
         with connected(self.address, under_way, debug=self.debug):
             nodes = connected_nodes()
-            parsers = self.parsers or int(sum(item.gpus for item in nodes)) or len(nodes)
+            parsers = self.parsers or int(sum(node.get("GPU", 0) for node in nodes)) or len(nodes)
             gpus = gpus_of_actors(nodes, parsers, "--actors")
             check_nodes(self.inputs, self.parser.get("model"), self.store)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
@@ -237,19 +240,12 @@ def _rows(output: ParseOutput, number: int, source: str, place: str) -> Iterator
 
 def _sooner_error(error: BaseException) -> Exception:
     """Returns the error of this library that Ray has wrapped, or one line about Ray's own."""
-    for cause in _chain(error):
+    cause: Any = error
+    for _ in range(DEPTH):
         if isinstance(cause, SoonerError):
             return SoonerError(str(getattr(cause, "cause", None) or cause))
+        cause = getattr(cause, "cause", None) or getattr(cause, "__cause__", None)
     lines = str(error).strip().splitlines() or [repr(error)]
     # Ray puts advice behind what a stage raised.
     raised = [line for line in lines if RAISED.match(line)] or lines
     return SoonerError(f"ray failed: {' '.join(raised[-1].split())[:300]}")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        cause = getattr(error, "cause", None)
-        error = cause if isinstance(cause, BaseException) else error.__cause__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +34,17 @@ Facts = Mapping[str, str]
 """What a machine says of itself, by what it is about."""
 
 
-@dataclass(frozen=True)
-class RayNode:
-    """Holds a machine of the cluster, as Ray counts it."""
-
-    name: str
-    cpus: float
-    gpus: float = 0.0
+Resources = Mapping[str, float]
+"""`CPU` and `GPU` of a machine, as Ray counts them."""
 
 
 def gpus_of_actors(
-    nodes: Sequence[RayNode], actors: int, options: str, needs_gpu: bool = True
+    nodes: Sequence[Resources], actors: int, options: str, needs_gpu: bool = True
 ) -> float:
     """Returns the GPUs of each actor, one where there are any; of the CPUs it takes `CPUS`.
 
     Args:
-        nodes: of the cluster.
+        nodes: machines of the cluster.
         actors: with a model each.
         options: of the command line that say how many.
         needs_gpu: models go onto GPUs.
@@ -58,17 +52,18 @@ def gpus_of_actors(
     Raises:
         SoonerError: there is no room, and Ray would wait for it for ever.
     """
-    gpus = sum(item.gpus for item in nodes) if needs_gpu else 0.0
+    gpus = sum(node.get("GPU", 0.0) for node in nodes) if needs_gpu else 0.0
     if gpus and actors > gpus:
         raise SoonerError(
             f"{actors} models need a GPU each, and the cluster has {gpus:g}; ask for at most "
             f"{int(gpus)} with {options}, or give --device cpu"
         )
-    limit = sum(int(max(node.cpus - SPARE, 0.0) / CPUS + 1e-9) for node in nodes)
+    cpus = [node.get("CPU", 0.0) for node in nodes]
+    limit = sum(int(max(count - SPARE, 0.0) / CPUS + 1e-9) for count in cpus)
     if actors > limit:
         raise SoonerError(
             f"{actors} actors need {CPUS * actors:g} CPUs or more, and the cluster has "
-            f"{sum(item.cpus for item in nodes):g}; ask for at most {max(limit, 1)} with {options}"
+            f"{sum(cpus):g}; ask for at most {max(limit, 1)} with {options}"
         )
     return 1.0 if gpus else 0.0
 
@@ -179,9 +174,8 @@ def node_name(node: Mapping[str, Any]) -> str:
     return f"{node['NodeManagerHostname']}:{node['NodeManagerPort']}"
 
 
-def connected_nodes() -> list[RayNode]:
+def connected_nodes() -> list[Resources]:
     """Returns the machines of the connected cluster that are alive."""
     import ray
 
-    alive = [(node_name(node), node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    return [RayNode(name, has.get("CPU", 0.0), has.get("GPU", 0.0)) for name, has in alive]
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]

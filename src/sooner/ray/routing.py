@@ -14,6 +14,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
@@ -69,15 +70,13 @@ async def _body(receive: Receive) -> list[Message]:
     """Returns the messages of a body, as far as it comes in time and is not too large."""
     messages: list[Message] = []
     size = 0
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(SECONDS):
             while size <= LIMIT:
                 messages.append(message := await receive())
                 size += len(message.get("body", b""))
                 if not message.get("more_body", False):
                     break
-    except TimeoutError:
-        pass
     return messages
 
 

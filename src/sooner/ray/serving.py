@@ -11,15 +11,16 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from ..errors import SoonerError
 from ..interrupts import ended_as_interrupted
 from ..serve.settings import ChatSettings, ReplicaSettings
-from .cluster import LOCAL, MISSING, connected, hushed
+from .cluster import LOCAL, connected, hushed
 from .nodes import CPUS, check_nodes, connected_nodes, gpus_of_actors
 
 logger = logging.getLogger("sooner.serve")
@@ -110,7 +111,9 @@ class RayServer:
     @contextmanager
     def _deployed(self, gpus: float, is_managed: bool, port: int) -> Iterator[str]:
         """The application's address, while all replicas that there are always are ready."""
-        serve = import_serve(self.debug)
+        from ray import serve
+
+        _quiet(self.debug)
         was_there = not is_managed and _client(serve) is not None
         if was_there and self.name in serve.status().applications:
             raise SoonerError(
@@ -196,31 +199,12 @@ class RayServer:
         """Returns why replicas could not be started, in a line."""
         text = str(error)
         with suppress(Exception):
-            application = serve.status().applications[self.name]
-            text = (
-                "\n".join(deployment.message for deployment in application.deployments.values())
-                or text
-            )
-        errors = re.findall(r"SoonerError: (.+)", text)
-        if errors:
+            deployments = serve.status().applications[self.name].deployments.values()
+            text = "\n".join(deployment.message for deployment in deployments) or text
+        if errors := re.findall(r"SoonerError: (.+)", text):
             return str(errors[-1]).strip()
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        reason = next((line for line in reversed(lines) if re.match(r"[\w.]+Error: ", line)), text)
+        reason = (re.findall(r"^\s*([\w.]+Error: .+)", text, re.MULTILINE) or [text])[-1]
         return f"no replica could be started: {' '.join(reason.split())[:300]}; --debug shows more"
-
-
-def import_serve(debug: bool = False) -> Any:
-    """Returns the module `ray.serve`, told to print nothing unless `debug`.
-
-    Raises:
-        SoonerError: it is not installed.
-    """
-    try:
-        from ray import serve
-    except ImportError as error:
-        raise SoonerError(MISSING) from error
-    _quiet(debug)
-    return serve
 
 
 def _wait_for_term() -> None:
@@ -285,9 +269,9 @@ class ChatReplica:
 
         return app
 
-    async def metrics(self) -> tuple[str, str]:
+    async def metrics(self) -> tuple[str, list[Any]]:
         """Returns the replica's name and its own metrics."""
-        return self.name, self._chat.handler.metrics.text().decode()
+        return self.name, list(self._chat.handler.metrics.registry.collect())
 
     async def _all_metrics(self) -> Any:
         """Returns counters, gauges and histograms of all replicas, under a label of each."""
@@ -297,10 +281,8 @@ class ChatReplica:
         context = serve.get_replica_context()
         handle = serve.get_deployment_handle(DEPLOYMENT, context.app_name)
         coming = handle.broadcast("metrics")
-        texts = await coming.results_async(timeout_s=METRICS_SECONDS, return_exceptions=True)
-        known = dict(item for item in texts if isinstance(item, tuple)) or dict(
-            [await self.metrics()]
-        )
+        every = await coming.results_async(timeout_s=METRICS_SECONDS, return_exceptions=True)
+        known = dict(item for item in (await self.metrics(), *every) if isinstance(item, tuple))
         return Response(merge_metrics(known), media_type="text/plain; version=0.0.4")
 
     async def check_health(self) -> None:
@@ -319,30 +301,21 @@ class ChatReplica:
             chat.close()
 
 
-def merge_metrics(texts: dict[str, str]) -> bytes:
-    """Returns Prometheus' text format of several replicas as one, each family once.
+def merge_metrics(metrics: Mapping[str, Iterable[Any]]) -> bytes:
+    """Returns Prometheus' text format of several replicas, each family once.
 
     Args:
-        texts: of each replica by its name, which becomes the label `replica`.
+        metrics: families of each replica by its name, which becomes the label `replica`.
     """
-    from prometheus_client import CollectorRegistry, Metric, generate_latest
-    from prometheus_client.parser import text_string_to_metric_families
+    from prometheus_client import Metric, generate_latest
 
-    class Merged:
-        def describe(self) -> list[Metric]:
-            return []
-
-        def collect(self) -> Iterator[Metric]:
-            families: dict[str, Metric] = {}
-            for name, text in sorted(texts.items()):
-                for item in text_string_to_metric_families(text):
-                    new = Metric(item.name, item.documentation, item.type)
-                    family = families.setdefault(item.name, new)
-                    for sample in item.samples:
-                        labels = {**sample.labels, "replica": name}
-                        family.samples.append(sample._replace(labels=labels))
-            yield from families.values()
-
-    registry = CollectorRegistry()
-    registry.register(Merged())
-    return bytes(generate_latest(registry))
+    merged: dict[str, Metric] = {}
+    for replica, families in sorted(metrics.items()):
+        for item in families:
+            new = Metric(item.name, item.documentation, item.type)
+            merged.setdefault(item.name, new).samples += [
+                sample._replace(labels={**sample.labels, "replica": replica})
+                for sample in item.samples
+            ]
+    every: Any = SimpleNamespace(collect=merged.values)
+    return generate_latest(every)
