@@ -7,6 +7,7 @@ import base64
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from sooner import miniatures
 from sooner.serve.http import parse
-from sooner.serve.media.reader import MediaReader, media_reader
+from sooner.serve.media.reader import MediaReader
 from sooner.serve.openai.planning import Prepared
 from sooner.serve.openai.prompts import ChatPrompts
 from sooner.serve.openai.protocol import ChatRequest
@@ -41,7 +42,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MediaReader]:
     videos.write(root / "long.mkv", frames=40, size=(512, 512))
     for color in ("red", "blue"):
         Image.new("RGB", (60, 40), color).save(root / f"{color}.png")
-    made = media_reader(ChatSettings(media_root=str(root), max_media=6, max_pages=4))
+    made = MediaReader(ChatSettings(media_root=str(root), max_media=6, max_pages=4))
     yield made
     made.processes.close()
 
@@ -54,7 +55,7 @@ def chatting(
     limit: int = LIMIT,
 ) -> ChatPrompts:
     target = Loaded("some/model", SimpleNamespace(dtype=dtype), processor, is_text)
-    return ChatPrompts("some/model", target, reader, limit, max_media=6, max_pixels=5 << 20)
+    return ChatPrompts("some/model", target, reader, limit)
 
 
 def ask(prompts: ChatPrompts, messages: list[dict[str, Any]], **more: Any) -> Prepared:
@@ -97,7 +98,7 @@ def _processor(name: str) -> Any:
 @pytest.mark.parametrize("name", ["video", "document"])
 def test_a_video_is_what_sooner_caption_makes_of_it(name: str, tmp_path: Path) -> None:
     path = videos.write(tmp_path / "film.mp4", frames=40)
-    reader = media_reader(ChatSettings(media_root=str(tmp_path)))
+    reader = MediaReader(ChatSettings(media_root=str(tmp_path)))
     prompts = chatting(_processor(name), reader)
     frames = read(probe(path), Sampler(prompts.processor.video_processor))
     weights = SimpleNamespace(weight=torch.zeros(1))
@@ -181,12 +182,16 @@ def test_audio_is_refused_by_name(seeing: ChatPrompts) -> None:
 
 
 @pytest.mark.lab
-def test_pictures_of_a_request_have_a_limit_together(seeing: ChatPrompts) -> None:
+def test_pictures_of_a_request_have_a_limit_together(
+    seeing: ChatPrompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(seeing.media.settings, media_memory=64 << 20)
+    monkeypatch.setattr(seeing.media, "settings", small)
     big = io.BytesIO()
-    Image.new("RGB", (1000, 1000)).save(big, "PNG")
+    Image.new("RGB", (2500, 2500)).save(big, "PNG")
     uri = "data:;base64," + base64.b64encode(big.getvalue()).decode()
     field = "messages[0].content[1].image_url.url"
-    refused(seeing, [user(image(uri), image(uri))], field, "take 6000000 bytes up to here")
+    refused(seeing, [user(image(uri), image(uri))], field, "take 37500000 bytes up to here")
 
 
 def words(template: str | None = None) -> PreTrainedTokenizerFast:
@@ -255,4 +260,4 @@ def test_pixels_that_were_processed_are_known(name: str, reader: MediaReader) ->
         assert found.inputs.keys() == wanted.inputs.keys()
         for key, value in wanted.inputs.items():
             assert torch.equal(found.inputs[key], value), key
-        assert len(kept.processed._cache._items) == processed
+        assert len(kept.processed.cache._items) == processed

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.server
 import os
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpcore2
 import pytest
 
-from sooner.serve.media.sources import Fetcher, MediaError, MediaLimits, Sources, is_public, split
+from sooner.serve.media.fetching import fetch, is_public, parse
+from sooner.serve.media.reader import read
+from sooner.serve.media.sources import MediaError, MediaSettings
 
-LIMITS = MediaLimits(max_bytes=1000, seconds=1.0)
+LIMITS = MediaSettings(max_media_bytes=1000, media_seconds=1.0)
 PUBLIC = "93.184.216.34"
 
 
 def test_a_data_uri_is_its_content() -> None:
-    sources = Sources(LIMITS)
     encoded = base64.b64encode(bytes(range(200))).decode()
-    assert sources.read(f"data:image/png;base64,{encoded}") == bytes(range(200))
-    assert sources.read(f"DATA:;charset=x;BASE64,{encoded[:60]}\n {encoded[60:]}") == bytes(
-        range(200)
-    )
-    assert sources.read("data:,a%20b") == b"a b"
+    assert read(f"data:image/png;base64,{encoded}", LIMITS) == bytes(range(200))
+    in_lines = f"DATA:;charset=x;BASE64,{encoded[:60]}\n {encoded[60:]}"
+    assert read(in_lines, LIMITS) == bytes(range(200))
+    assert read("data:,a%20b", LIMITS) == b"a b"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_a_data_uri_is_its_content() -> None:
 )
 def test_what_a_server_without_a_root_and_network_refuses(url: str, message: str) -> None:
     with pytest.raises(MediaError, match=message):
-        Sources(LIMITS).read(url)
+        read(url, LIMITS)
 
 
 @pytest.fixture
@@ -67,13 +70,16 @@ def root(tmp_path: Path) -> Path:
     return home
 
 
+def below(root: Path) -> MediaSettings:
+    return replace(LIMITS, media_root=str(root))
+
+
 def test_files_below_the_root_are_read(root: Path) -> None:
-    sources = Sources(LIMITS, root)
     for url in ("deep er/a.txt", f"file://{root}/deep%20er/a.txt", f"{root}/deep er/a.txt"):
-        assert sources.read(url) == b"inside"
+        assert read(url, below(root)) == b"inside"
     linked = root.parent / "linked"
     linked.symlink_to(root)
-    assert Sources(LIMITS, linked).read(f"file://localhost{linked}/deep%20er/a.txt") == b"inside"
+    assert read(f"file://localhost{linked}/deep%20er/a.txt", below(linked)) == b"inside"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_files_below_the_root_are_read(root: Path) -> None:
 )  # fmt: skip
 def test_nothing_else_is(root: Path, url: str) -> None:
     with pytest.raises(MediaError) as caught:
-        Sources(LIMITS, root).read(url.format(root=root))
+        read(url.format(root=root), below(root))
     assert "\n" not in str(caught.value)
 
 
@@ -106,7 +112,7 @@ def test_a_link_that_is_made_meanwhile_is_not_followed(
 
     monkeypatch.setattr(os, "open", swap)
     with pytest.raises(MediaError, match="symbolic links"):
-        Sources(LIMITS, root).read("deep er/a.txt")
+        read("deep er/a.txt", below(root))
     assert swapped
 
 
@@ -141,14 +147,14 @@ def test_addresses_that_are(address: str) -> None:
 )  # fmt: skip
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(MediaError, match="no URL"):
-        split(url)
+        parse(url)
 
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 class Site:
-    """A server on the loopback that a planted dial takes for one of the internet."""
+    """A server on the loopback that a planted network takes for one of the internet."""
 
     def __init__(self) -> None:
         site = self
@@ -169,16 +175,17 @@ class Site:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def resolve(self, host: str, port: int) -> list[str]:
-        self.names.append(host)
-        return self.addresses[min(len(self.names), len(self.addresses)) - 1]
+    def resolve(self, host: Any, port: int, *rest: Any, **options: Any) -> list[Any]:
+        self.names.append(host.decode() if isinstance(host, bytes) else host)
+        addresses = self.addresses[min(len(self.names), len(self.addresses)) - 1]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (item, port)) for item in addresses]
 
-    def dial(self, address: str, port: int, seconds: float) -> socket.socket:
+    async def dial(self, backend: Any, address: str, port: int, *rest: Any, **options: Any) -> Any:
         self.dialled.append((address, port))
-        return socket.create_connection(self.server.server_address[:2], seconds)
+        return await DIAL(backend, *self.server.server_address[:2], *rest, **options)
 
-    def fetcher(self, limits: MediaLimits = LIMITS, **more: ssl.SSLContext) -> Fetcher:
-        return Fetcher(limits, self.resolve, self.dial, **more)
+
+DIAL: Any = httpcore2.AnyIOBackend.connect_tcp
 
 
 def reply(
@@ -192,15 +199,18 @@ def reply(
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     made = Site()
+    monkeypatch.setattr(socket, "getaddrinfo", made.resolve)
+    dial = lambda backend, *args, **options: made.dial(backend, *args, **options)  # noqa: E731
+    monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", dial)
     yield made
     made.server.shutdown()
     made.server.server_close()
 
 
 def test_a_file_is_fetched_from_the_address_that_was_checked(site: Site) -> None:
-    assert site.fetcher().get("http://example.com:8080/a.png?x=1") == b"content"
+    assert fetch("http://example.com:8080/a.png?x=1", LIMITS) == b"content"
     assert site.names == ["example.com"]
     assert site.dialled == [(PUBLIC, 8080)]
     path, headers = site.seen[0]
@@ -212,11 +222,10 @@ def test_a_file_is_fetched_from_the_address_that_was_checked(site: Site) -> None
 def test_a_name_that_changes_its_address_is_resolved_once(site: Site) -> None:
     """DNS rebinding: the second answer would be this machine."""
     site.addresses = [[PUBLIC], ["127.0.0.1"]]
-    fetcher = site.fetcher()
-    assert fetcher.get("http://rebind.example/") == b"content"
+    assert fetch("http://rebind.example/", LIMITS) == b"content"
     assert site.dialled == [(PUBLIC, 80)]
     with pytest.raises(MediaError, match="not a public address"):
-        fetcher.get("http://rebind.example/")
+        fetch("http://rebind.example/", LIMITS)
     assert len(site.dialled) == 1
 
 
@@ -226,7 +235,7 @@ def test_a_name_that_changes_its_address_is_resolved_once(site: Site) -> None:
 def test_a_single_address_that_is_not_public_is_enough(site: Site, addresses: list[str]) -> None:
     site.addresses = [addresses]
     with pytest.raises(MediaError, match="not a public address") as caught:
-        site.fetcher().get("http://inner.example/")
+        fetch("http://inner.example/", LIMITS)
     assert not site.dialled
     assert "10.0.0.1" not in str(caught.value)
 
@@ -235,14 +244,14 @@ def test_an_address_in_the_url_is_checked_as_well() -> None:
     """The system's own resolver takes numbers of any form."""
     for host in ("127.0.0.1", "localhost", "0x7f000001", "2130706433", "[::1]", "127.1"):
         with pytest.raises(MediaError, match=r"not a public address|can't be fetched"):
-            Fetcher(LIMITS).get(f"http://{host}:9/")
+            fetch(f"http://{host}:9/", LIMITS)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_redirects_are_not_followed(site: Site, status: int) -> None:
     site.answer = lambda handler: reply(handler, b"", status, Location="http://127.0.0.1/")
     with pytest.raises(MediaError, match="redirects"):
-        site.fetcher().get("http://example.com/")
+        fetch("http://example.com/", LIMITS)
     assert len(site.dialled) == 1
 
 
@@ -260,7 +269,7 @@ def test_redirects_are_not_followed(site: Site, status: int) -> None:
 def test_answers_that_are_refused(site: Site, answer: Answer, message: str) -> None:
     site.answer = answer
     with pytest.raises(MediaError, match=message):
-        site.fetcher().get("http://example.com/")
+        fetch("http://example.com/", LIMITS)
 
 
 @pytest.mark.slow
@@ -283,21 +292,28 @@ def test_a_trickle_of_bytes_ends_with_the_time(site: Site, where: str) -> None:
     site.answer = drip
     start = time.monotonic()
     with pytest.raises(MediaError, match=r"did not come within 0\.4 s"):
-        site.fetcher(MediaLimits(max_bytes=1000, seconds=0.4)).get("http://example.com/")
+        fetch("http://example.com/", replace(LIMITS, media_seconds=0.4))
     assert time.monotonic() - start < 3
     over.set()
 
 
-def test_tls_asks_for_the_name_and_not_the_address(site: Site) -> None:
-    names: list[str] = []
+def test_tls_asks_for_the_name_and_not_the_address(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[object] = []
 
-    class Context(ssl.SSLContext):
-        def wrap_socket(self, sock: socket.socket, **more: object) -> socket.socket:  # type: ignore[override]
-            names.append(str(more["server_hostname"]))
-            return sock
+    async def start_tls(stream: Any, *, server_hostname: object, **options: object) -> Any:
+        names.append(server_hostname)
+        return stream
 
-    context = Context(ssl.PROTOCOL_TLS_CLIENT)
-    assert site.fetcher(tls=context).get("https://example.com/a") == b"content"
+    monkeypatch.setattr(type(asyncio.run(_stream(site))), "start_tls", start_tls)
+    assert fetch("https://example.com/a", LIMITS) == b"content"
     assert names == ["example.com"]
-    assert site.dialled == [(PUBLIC, 443)]
+    assert site.dialled[-1] == (PUBLIC, 443)
     assert site.seen[0][1]["Host"] == "example.com"
+
+
+async def _stream(site: Site) -> Any:
+    stream = await DIAL(httpcore2.AnyIOBackend(), *site.server.server_address[:2])
+    await stream.aclose()
+    return stream

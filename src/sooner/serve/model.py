@@ -23,7 +23,7 @@ from ..tasks.parse.families import family_in_folder
 from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
-from .media.reader import media_reader
+from .media.reader import MediaReader
 from .openai.planning import Following, ServedModel
 from .openai.prompts import ChatPrompts
 from .settings import ChatSettings
@@ -161,10 +161,8 @@ def served_model(
         prepare=ChatPrompts(
             name,
             pair.target,
-            media_reader(settings, family_in_folder(pair.target.name).size),
+            MediaReader(settings, family_in_folder(pair.target.name).size),
             memory.max_model_len,
-            settings.max_media,
-            settings.media_memory // 2,
         ),
         max_model_len=memory.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),

@@ -12,8 +12,8 @@ from .. import miniatures
 from ..checks import check_choice, check_fields, option, parse_bytes
 from ..errors import SoonerError
 from ..registry import choices
+from .media.sources import MEBI, MediaSettings
 
-MEBI = 1 << 20
 TYPO = 0.8
 """Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
 MINIATURE, MINIATURES = "miniature", ("video", "document")
@@ -99,7 +99,7 @@ METHODS = {
 
 
 @dataclass(frozen=True)
-class ChatSettings(ServerSettings):
+class ChatSettings(MediaSettings, ServerSettings):
     """The server of a model that answers OpenAI's API.
 
     Args:
@@ -123,16 +123,6 @@ class ChatSettings(ServerSettings):
         time_per_token_ms: that a stream may take, on average; prompts are held back for it, 4 s at
             most. By default none waits while there is a row.
         deadline: seconds that a request may take, if it names none; by default any.
-        media_root: folder whose files requests may name (`file:///...`); by default none.
-        allow_remote_media: fetch pictures and videos that requests name by http(s).
-        max_media: most pictures, videos and PDF pages of a request.
-        max_media_bytes: most bytes of one picture, video or PDF.
-        max_pixels: most pixels of one picture, page or frame.
-        max_video_seconds: longest video.
-        max_pages: most pages of one PDF.
-        media_seconds: what fetching one of them may take, and decoding it.
-        media_memory: bytes that a process may take to decode.
-        media_workers: processes that decode.
         ping_seconds: after which a stream without tokens says that it is alive.
         stream_interval: seconds between two wake-ups for tokens of streams; what comes meanwhile
             goes out together, but first tokens and ends at once. 0 sends each round's.
@@ -158,16 +148,6 @@ class ChatSettings(ServerSettings):
     max_queue: int = option(64, 0)
     time_per_token_ms: float | None = option(None, 0, above=True, metavar="MS")
     deadline: float | None = option(None, 0, above=True, metavar="S")
-    media_root: str | None = option(None, metavar="DIR")
-    allow_remote_media: bool = False
-    max_media: int = option(64, 1)
-    max_media_bytes: int = option(48 * MEBI, 1)
-    max_pixels: int = option(40_000_000, 1)
-    max_video_seconds: float = option(1800.0, 0, above=True)
-    max_pages: int = option(20, 1)
-    media_seconds: float = option(20.0, 0, above=True, metavar="S")
-    media_memory: int = option(2048 * MEBI, 64 * MEBI)
-    media_workers: int = option(2, 1)
     ping_seconds: float = option(5.0, 0, above=True)
     stream_interval: float = option(0.02, 0, metavar="S")
     page: bool = True

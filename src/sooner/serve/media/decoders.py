@@ -20,10 +20,12 @@ from ...errors import SoonerError
 from ...tasks.frames import read
 from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
 from .processes import DecodeTask
-from .sources import MediaError, MediaLimits
+from .sources import MediaError, MediaSettings
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """What Pillow may try. It knows forty others, and hands some of them (EPS) to another program."""
+MAX_FRAMES = 200_000
+"""Frames of a video at most, whether they are looked at or not."""
 
 
 def picture(task: DecodeTask) -> dict[str, Any]:
@@ -72,9 +74,9 @@ def video(task: DecodeTask) -> dict[str, Any]:
     try:
         with open_video(source) as (container, stream):
             limits.check_size(stream.codec_context.width, stream.codec_context.height)
-            _check_length(limits, (container.duration or 0) / 1e6, stream.frames)
+            check_length(limits, (container.duration or 0) / 1e6, stream.frames)
         info = probe(source)
-        _check_length(limits, info.seconds, info.frames)
+        check_length(limits, info.seconds, info.frames)
 
         def choose(available: VideoInfo) -> list[int]:
             indices = task.ask({"choose": info_fields(available)})["indices"]
@@ -98,15 +100,18 @@ def info_fields(info: VideoInfo) -> dict[str, Any]:
     return {name: getattr(info, name) for name in names}
 
 
-def _check_length(limits: MediaLimits, seconds: float, frames: int) -> None:
+def check_length(limits: MediaSettings, seconds: float, frames: int) -> None:
+    """Refuse a video that is too long.
+
+    Raises:
+        MediaError: says by how much.
+    """
     if seconds > limits.max_video_seconds:
         raise MediaError(
             f"it is {seconds:.0f} s long; at most {limits.max_video_seconds:g} s are read, cut it"
         )
-    if frames > limits.max_video_frames:
-        raise MediaError(
-            f"it has {frames} frames; at most {limits.max_video_frames} are read, cut it"
-        )
+    if frames > MAX_FRAMES:
+        raise MediaError(f"it has {frames} frames; at most {MAX_FRAMES} are read, cut it")
 
 
 def pages(task: DecodeTask) -> dict[str, Any]:
@@ -148,7 +153,7 @@ def pages(task: DecodeTask) -> dict[str, Any]:
 
 
 def _page(
-    pdfium: Any, document: Any, number: int, resolution: Resolution, limits: MediaLimits
+    pdfium: Any, document: Any, number: int, resolution: Resolution, limits: MediaSettings
 ) -> np.ndarray:
     try:
         page = document[number]

@@ -7,7 +7,6 @@ and raw bytes: nothing that it says is unpickled.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -17,9 +16,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
@@ -27,7 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .sources import MediaBusyError, MediaError, MediaLimits
+from .sources import MediaBusyError, MediaError, MediaSettings
 
 DECODER = "sooner.serve.media.decoders"
 START_SECONDS = 60.0
@@ -70,26 +69,21 @@ class DecodeProcesses:
     """Processes that decode files; each call takes one of them. Calls come from any threads.
 
     Args:
-        workers: processes at most.
-        limits: of each file.
+        limits: of each file, and how many processes there are at most.
     """
 
-    def __init__(self, workers: int, limits: MediaLimits) -> None:
+    def __init__(self, limits: MediaSettings) -> None:
         self.limits = limits
         self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
-        for _ in range(workers):
+        for _ in range(limits.media_workers):
             self._idle.put(None)  # one that is to be started
-        self._lock = threading.Lock()
         self._alive: set[_Process] = set()
         self._closed = False
 
     def start(self) -> None:
         """Start one process ahead of the first file."""
-        process = self._idle.get()
-        try:
-            process = process or self._started()
-        finally:
-            self._idle.put(process)
+        with self._borrow():
+            pass
 
     def decode(
         self, decoder: str, data: bytes, answer: Answer | None = None, **options: Any
@@ -105,53 +99,37 @@ class DecodeProcesses:
             MediaError: the file is refused, took too long, or ended the process.
             MediaBusyError: no process came free.
         """
-        self._check_open()
+        name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
+        with self._borrow() as process:
+            return process.decode(name, data, self.limits, answer, options)
+
+    def close(self) -> None:
+        """Kill all processes; those who decode with one, or wait for one, are told."""
+        self._closed = True
+        for process in list(self._alive):
+            process.process.kill()
+            process.process.wait()
+
+    @contextmanager
+    def _borrow(self) -> Iterator[_Process]:
+        """Yields a process that nobody else has meanwhile; it is ended unless it is reusable."""
         try:
-            process = self._idle.get(timeout=self.limits.seconds)
+            process = self._idle.get(timeout=self.limits.media_seconds)
         except queue.Empty:
             raise MediaBusyError("all processes that decode are taken; come back in 2 s") from None
         try:
-            self._check_open()
-            process = process or self._started()
-            name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
-            return process.decode(name, data, self.limits, answer, options)
+            if process is None:
+                process = _Process()
+                self._alive.add(process)
+            if self._closed:
+                raise MediaBusyError("the server is stopping; ask another one")
+            yield process
         finally:
-            if process is not None and (not process.is_reusable or self._closed):
-                self._end(process)
+            if process is not None and (self._closed or not process.is_reusable):
+                self._alive.discard(process)
+                process.kill()
                 process = None
             self._idle.put(process)
-
-    def close(self) -> None:
-        """Kill all processes; those who wait for one are told."""
-        with self._lock:
-            self._closed, alive = True, list(self._alive)
-        # Who decodes with one closes its connection: a descriptor that a thread reads stays open.
-        for process in alive:
-            process.process.kill()
-        for _ in range(self._idle.qsize()):
-            with suppress(queue.Empty):
-                idle = self._idle.get_nowait()
-                if idle is not None:
-                    self._end(idle)
-                self._idle.put(None)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise MediaBusyError("the server is stopping; ask another one")
-
-    def _started(self) -> _Process:
-        process = _Process()
-        with self._lock:
-            self._alive.add(process)
-            is_late = self._closed
-        if is_late:
-            process.process.kill()
-        return process
-
-    def _end(self, process: _Process) -> None:
-        with self._lock:
-            self._alive.discard(process)
-        process.kill()
 
 
 class _Process:
@@ -179,7 +157,7 @@ class _Process:
         self,
         decoder: str,
         data: bytes,
-        limits: MediaLimits,
+        limits: MediaSettings,
         answer: Answer | None,
         options: dict[str, Any],
     ) -> DecodedMedia:
@@ -188,8 +166,9 @@ class _Process:
         if not self._is_ready:
             self._in_time(START_SECONDS, self._receive)
             self._is_ready = True
-        fields = dataclasses.asdict(limits)
-        request = {"decoder": decoder, "limits": fields, "options": options}
+        names = (field.name for field in fields(MediaSettings))  # a token is none of them
+        known = {name: getattr(limits, name) for name in names}
+        request = {"decoder": decoder, "limits": known, "options": options}
 
         def run() -> DecodedMedia:
             send(self.connection, request)
@@ -197,7 +176,7 @@ class _Process:
             return self._decoded(limits.max_total, answer)
 
         self._tasks += 1
-        return self._in_time(limits.seconds, run)
+        return self._in_time(limits.media_seconds, run)
 
     def kill(self) -> None:
         self.process.kill()
@@ -274,16 +253,31 @@ class DecodeTask:
     Attributes:
         data: its content.
         limits: checked before anything is decoded.
-        send: takes a picture, uint8 `[..., height, width, 3]`.
-        ask: a question to the server and its answer, as JSON has it.
+        connection: to the server.
         options: of the decoder.
     """
 
     data: bytes = field(repr=False)
-    limits: MediaLimits
-    send: Callable[[np.ndarray], None]
-    ask: Callable[[dict[str, Any]], dict[str, Any]]
+    limits: MediaSettings
+    connection: Connection
     options: dict[str, Any] = field(default_factory=dict)
+
+    def send(self, pixels: np.ndarray) -> None:
+        """Send a picture, uint8 `[..., height, width, 3]`."""
+        send(self.connection, {"shape": pixels.shape})
+        self.connection.send_bytes(np.ascontiguousarray(pixels).data.cast("B"))
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Returns the server's answer to a question, as JSON has both.
+
+        Raises:
+            MediaError: it refuses the file.
+        """
+        send(self.connection, question)
+        answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
+        if "error" in answer:
+            raise MediaError(answer["error"])
+        return answer
 
 
 def send(connection: Connection, message: dict[str, Any]) -> None:
@@ -303,45 +297,29 @@ def serve(descriptor: int) -> None:
             data = connection.recv_bytes()
         except (EOFError, OSError):
             return
-        limits = MediaLimits(**request["limits"])
+        limits = MediaSettings(**request["limits"])
         if not is_limited:
-            confine(limits.memory)
+            confine(limits.media_memory)
             is_limited = True
-        signal.alarm(math.ceil(limits.seconds) + SLACK)
-        answer = _answer(connection, request, data, limits)
+        signal.alarm(math.ceil(limits.media_seconds) + SLACK)
+        answer = _answer(
+            request["decoder"], DecodeTask(data, limits, connection, request["options"])
+        )
         signal.alarm(0)
         del data
         send(connection, answer)
 
 
-def _answer(
-    connection: Connection, request: dict[str, Any], data: bytes, limits: MediaLimits
-) -> dict[str, Any]:
-    def ask(question: dict[str, Any]) -> dict[str, Any]:
-        send(connection, question)
-        answer: dict[str, Any] = json.loads(connection.recv_bytes())
-        if "error" in answer:
-            raise MediaError(answer["error"])
-        return answer
-
-    def give(pixels: np.ndarray) -> None:
-        send(connection, {"shape": pixels.shape})
-        connection.send_bytes(np.ascontiguousarray(pixels).data.cast("B"))
-
+def _answer(decoder: str, task: DecodeTask) -> dict[str, Any]:
     try:
-        done = resolve_name(request["decoder"])(
-            DecodeTask(data, limits, give, ask, request["options"])
-        )
+        return {"done": resolve_name(decoder)(task)}
     except MediaError as error:
         return {"error": str(error)}
     except MemoryError:
-        return {
-            "error": f"decoding it takes more than {limits.memory >> 20} MiB of memory; send it "
-            "smaller"
-        }
+        limit = task.limits.media_memory >> 20
+        return {"error": f"decoding it takes more than {limit} MiB of memory; send it smaller"}
     except ImportError as error:
         return {"error": f"this server can't read it: {error.name} is not installed"}
-    return {"done": done}
 
 
 def confine(memory: int) -> None:

@@ -50,10 +50,8 @@ class ChatPrompts:
     Args:
         name: of the model, as its clients know it.
         target: the model with its processor, or with its tokenizer if it reads text only.
-        media: gets pixels.
+        media: gets pixels, within the limits of its settings.
         max_model_len: tokens that prompt and answer may have together.
-        max_media: pictures, videos and pages of a request.
-        max_pixels: bytes of all pixels of a request, as RGB.
     """
 
     def __init__(
@@ -62,15 +60,12 @@ class ChatPrompts:
         target: Loaded,
         media: MediaReader,
         max_model_len: int,
-        max_media: int = 64,
-        max_pixels: int = 1 << 30,
     ) -> None:
         self.name, self.target, self.media = name, target, media
         # The tokenizer is not safe in two threads, and answers are turned into text elsewhere.
         self.processor = copy.deepcopy(target.processor)
-        self.processed = ProcessedMedia()
-        self.processed.put_into(self.processor)
-        self.max_model_len, self.max_media, self.max_pixels = max_model_len, max_media, max_pixels
+        self.processed = ProcessedMedia(self.processor)
+        self.max_model_len = max_model_len
         self.template = _template(self.processor)
         apply = getattr(self.processor, "apply_chat_template", None)
         self._sanitizes = apply is not None and SANITIZES in inspect.signature(apply).parameters
@@ -278,7 +273,8 @@ class _Chat:
         if not hasattr(self.prompts.processor, f"{kind}_processor"):
             what = "pictures" if kind == "image" else "videos"
             raise BadRequestError(path, f"model '{self.prompts.name}' takes no {what}; send text")
-        if len(self.keys) >= self.prompts.max_media:
+        limits = self.prompts.media.settings
+        if len(self.keys) >= limits.max_media:
             raise self._too_many(path)
         try:
             media = get()
@@ -288,19 +284,19 @@ class _Chat:
             raise RefusedError(429, str(error), path, "media_busy", {"Retry-After": "2"}) from error
         self.keys += [key for _, key in media]
         self._bytes += sum(getattr(item, "pixels", item).nbytes for item, _ in media)
-        if len(self.keys) > self.prompts.max_media:
+        if len(self.keys) > limits.max_media:
             raise self._too_many(path)
-        if self._bytes > self.prompts.max_pixels:
+        if self._bytes > (limit := limits.media_memory // 2):
             raise BadRequestError(
                 path,
                 f"the request's pictures take {self._bytes} bytes up to here; at most "
-                f"{self.prompts.max_pixels} are taken, send fewer or smaller ones",
+                f"{limit} are taken, send fewer or smaller ones",
                 "invalid_media",
             )
         return [item for item, _ in media]
 
     def _too_many(self, path: str) -> BadRequestError:
-        limit = self.prompts.max_media
+        limit = self.prompts.media.settings.max_media
         text = f"the request has more than {limit} pictures, videos and pages; send fewer"
         return BadRequestError(path, text, "invalid_media")
 
