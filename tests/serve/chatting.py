@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import threading
 import time
@@ -24,6 +25,7 @@ from sooner.serve.engine_thread import ServedRequest, ServiceLoad, ServiceState,
 from sooner.serve.openai.app import OpenAIHandler
 from sooner.serve.openai.planning import Prepared, ServedModel
 from sooner.serve.openai.protocol import ChatRequest
+from sooner.serve.refusal import not_ready
 from sooner.serve.run import bind, url
 from sooner.serve.settings import ChatSettings
 
@@ -56,6 +58,7 @@ class ScriptedService:
     ) -> None:
         self.script, self.blocks, self.pause = script, tuple(blocks), pause
         self.state: ServiceState = "ready"
+        self.clock, self.listener = time.monotonic, None
         self.go = threading.Event()
         self.go.set()
         self.fault: str | None = None
@@ -94,6 +97,13 @@ class ScriptedService:
 
     def load(self) -> ServiceLoad:
         return ServiceLoad(len(self.rows), 0)
+
+    def check_takes(self) -> None:
+        if self.state != "ready":
+            raise not_ready(self.state, self.fault)
+
+    def drain(self) -> None:
+        """It outlives the applications of a test."""
 
     def start(self) -> None:
         """It runs already."""
@@ -158,19 +168,6 @@ class ScriptedService:
             self.rows.pop(request, None)
 
 
-class CountedMetrics:
-    """Remembers statuses."""
-
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-
-    def answered(self, status: int, seconds: float) -> None:
-        self.statuses.append(status)
-
-    def text(self) -> bytes:
-        return f"sooner:answers {len(self.statuses)}\n".encode()
-
-
 async def prepare(request: ChatRequest) -> Prepared:
     """Messages by the chat template; no media."""
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
@@ -181,8 +178,15 @@ async def prepare(request: ChatRequest) -> Prepared:
     return Prepared({"input_ids": torch.tensor([ids])}, len(ids))
 
 
-def served(**fields: Any) -> ServedModel:
-    tokenizer = byte_level()
+def with_template(template: Any) -> Any:
+    """The tokenizer, with a response template."""
+    tokenizer = copy.copy(byte_level())
+    tokenizer.response_template = template
+    return tokenizer
+
+
+def served(response_template: Any = None, **fields: Any) -> ServedModel:
+    tokenizer = with_template(response_template)
     known: dict[str, Any] = {
         "names": NAMES, "tokenizer": tokenizer, "prepare": prepare, "max_model_len": 2048,
         "vocab_size": VOCAB, "stop_token_ids": frozenset([tokenizer.eos_token_id]),
@@ -194,7 +198,7 @@ def served(**fields: Any) -> ServedModel:
 def handler_of(service: Any, model: ServedModel | None = None, **options: Any) -> OpenAIHandler:
     settings = ChatSettings(**options.pop("settings", {}))
     model = model or served(method=getattr(service, "method", Autoregressive()))
-    return OpenAIHandler(model, service, settings, CountedMetrics(), **options)
+    return OpenAIHandler(model, service, settings, **options)
 
 
 @asynccontextmanager

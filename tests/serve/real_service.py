@@ -17,7 +17,6 @@ from serve.job_listener import until
 from sooner import Autoregressive, Engine, Method
 from sooner.engine.request import RequestOptions
 from sooner.serve.engine_thread import EngineThread, ServedRequest
-from sooner.serve.openai.grammar import GrammarProcessor
 from sooner.serve.openai.planning import Planner
 
 
@@ -54,16 +53,19 @@ def planned(
     """A request as a server by `method` makes it of a client's."""
     tokens = torch.tensor([ids])
     options = {**sampling, "max_new_tokens": limit, "eos_token_id": sorted(stops) or [-1]}
-    masks = None if grammar is None else GrammarProcessor(grammar, len(ids))
-    if masks is not None:
-        options["logits_processor"] = LogitsProcessorList([masks])
+    if grammar is not None:
+        grammar.width = len(ids)
+        options["logits_processor"] = LogitsProcessorList([grammar])
+    planner = Planner(served(method=method))
+    method, on_session = planner.decoding(prediction, len(ids) + limit)
     return ServedRequest(
         inputs={"input_ids": tokens, "attention_mask": torch.ones_like(tokens)},
         options=RequestOptions(
-            options, seed, logprobs=logprobs, num_draft_tokens=num_draft_tokens
+            options, seed, logprobs=logprobs, num_draft_tokens=num_draft_tokens,
+            on_session=on_session,
         ),
-        method=Planner(served(method=method))._method(prediction, len(ids) + limit),
-        rows=1, id="a", prompt_tokens=len(ids), stop_token_ids=frozenset(stops), grammar=masks,
+        method=method,
+        rows=1, id="a", prompt_tokens=len(ids), stop_token_ids=frozenset(stops), grammar=grammar,
         **fields,
     )  # fmt: skip
 

@@ -17,9 +17,9 @@ import pytest
 import tiny
 from serve.robots import WAIT
 from serve.spoken import byte_level
+from sooner.engine.scheduler import Engine
 from sooner.errors import SoonerError
-from sooner.serve import chat_run
-from sooner.serve.chat_run import ChatServer
+from sooner.serve.model import ChatServer
 from sooner.serve.run import bind, url
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
@@ -131,13 +131,13 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.go.set()
-        usual = chat_run.Engine.step
+        usual = Engine.step
 
         def step(engine: Any) -> Any:
             assert self.go.wait(WAIT)
             return usual(engine)
 
-        monkeypatch.setattr(chat_run.Engine, "step", step)
+        monkeypatch.setattr(Engine, "step", step)
 
 
 @pytest.mark.slow
@@ -166,8 +166,8 @@ def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.Mo
         def broken(*args: Any, **more: Any) -> Any:
             raise MemoryError("no room")
 
-        monkeypatch.setattr(chat_run.Engine, "step", broken)
-        monkeypatch.setattr(chat_run.Engine, "__init__", broken)
+        monkeypatch.setattr(Engine, "step", broken)
+        monkeypatch.setattr(Engine, "__init__", broken)
         with pytest.raises(openai.APIStatusError) as caught:
             server.chat()
         assert caught.value.status_code == 503

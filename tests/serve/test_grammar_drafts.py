@@ -17,8 +17,9 @@ from sooner import HSD, Autoregressive, Eagle, EagleHead, Engine, PromptLookup, 
 from sooner.engine import loop as decoding_loop
 from sooner.engine.memory import manager
 from sooner.methods.sd_tree import STATIC_TREE
-from sooner.serve.engine_thread import EngineLoop, ServedRequest, Tokens
-from sooner.serve.openai.planning import Following, sampling_options
+from sooner.serve.engine_thread import EngineThread, ServedRequest, Tokens
+from sooner.serve.openai.grammar import GuidanceMatcher
+from sooner.serve.openai.planning import sampling_options
 
 pytest.importorskip("llguidance")
 
@@ -39,11 +40,11 @@ def head() -> Any:
 
 METHODS: dict[str, Any] = {
     "plain": Autoregressive,
-    "prompt-lookup": lambda: Following(PromptLookup(num_draft_tokens=5, max_ngram=2)),
+    "prompt-lookup": lambda: PromptLookup(num_draft_tokens=5, max_ngram=2),
     "hsd": lambda: HSD(drafts=[[]], nodes=8),
-    "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=4)),
-    "sd-tree": lambda: Following(SDTree(shaken(), STATIC_TREE)),
-    "eagle": lambda: Following(Eagle(head(), nodes=8)),
+    "speculative": lambda: Speculative(shaken(), num_draft_tokens=4),
+    "sd-tree": lambda: SDTree(shaken(), STATIC_TREE),
+    "eagle": lambda: Eagle(head(), nodes=8),
 }
 
 
@@ -71,33 +72,23 @@ class Ear:
             self.end = self.made
 
 
-class Preemptions:
-    """Counts rows that made room."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def preempted(self, request: ServedRequest) -> None:
-        self.count += 1
-
-    def __getattr__(self, hook: str) -> Any:
-        return lambda *args: None
-
-
 def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
     """Decode together; returns how often a row made room, if there are so few pages."""
-    method, preemptions = METHODS[name](), Preemptions()
+    method = METHODS[name]()
     engine = Engine(target(), method, max_rows=4, pages=pages)
-    loop = EngineLoop(lambda: engine, StubClock(), preemptions)
+    loop = EngineThread(lambda: engine, clock=StubClock())
     loop.open()
+    requests = []
     for ear in ears:
         if name == "plain":
             ear.fields["prediction"] = None  # which any method would draft from
-        loop.add(ear.request(method))
-    while not loop.is_idle:
+        requests.append(ear.request(method))
+        loop.submit(requests[-1])
+    loop.obey()
+    while loop.requests:
         loop.turn()
-    loop.close(RuntimeError())
-    return preemptions.count
+    engine.close()
+    return sum(request.num_preemptions for request in requests)
 
 
 @functools.cache
@@ -186,7 +177,7 @@ def test_a_row_that_makes_room_goes_on_under_its_grammar(
     assert ears[1].logprobs == pytest.approx(free.logprobs, abs=2e-4)
 
 
-class Failing:
+class Failing(GuidanceMatcher):
     """A grammar that breaks down after some tokens.
 
     Args:
@@ -194,16 +185,18 @@ class Failing:
     """
 
     def __init__(self, where: str, after: int) -> None:
-        self.inner, self.where, self.left = matcher_of({"type": "object"}), where, after
+        inner = matcher_of({"type": "object"})
+        super().__init__(inner.matcher, inner.vocab_size, inner.stop_token_ids)
+        self.where, self.left = where, after
 
     def masks(self, tokens: Any, parents: Any) -> Any:
         self._fail("masks")
-        return self.inner.masks(tokens, parents)
+        return super().masks(tokens, parents)
 
     def accept(self, ids: Any) -> None:
         self._fail("accept")
         self.left -= len(ids)
-        self.inner.accept(ids)
+        super().accept(ids)
 
     def _fail(self, where: str) -> None:
         if where == self.where and self.left <= 0:

@@ -11,7 +11,7 @@ import torch
 import tiny
 from serve.real_service import planned
 from sooner import HSD, Autoregressive, Engine, Method, PromptLookup, SDTree, Speculative, generate
-from sooner.serve.openai.planning import Following, sampling_options
+from sooner.serve.openai.planning import sampling_options
 
 PROMPT = [7, 8, 9, 10, 7, 8, 9, 10, 7, 8]
 NEW = 24
@@ -58,10 +58,10 @@ def test_predictions_are_drafted_from_and_counted() -> None:
 
 
 PREDICTED: dict[str, Callable[[], Method]] = {
-    "plain": lambda: Following(Autoregressive()),
-    "prompt-lookup": lambda: Following(PromptLookup()),
-    "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=5)),
-    "sd-tree": lambda: Following(SDTree(shaken())),
+    "plain": lambda: Autoregressive(),
+    "prompt-lookup": lambda: PromptLookup(),
+    "speculative": lambda: Speculative(shaken(), num_draft_tokens=5),
+    "sd-tree": lambda: SDTree(shaken()),
 }
 
 

@@ -21,7 +21,7 @@ from serve.chatting import (
 )
 from serve.robots import until
 from sooner.serve.http import is_local
-from sooner.serve.openai.answering import EventMail
+from sooner.serve.openai.app import EventMail
 
 
 def test_models_are_listed() -> None:
@@ -45,14 +45,16 @@ def test_models_are_listed() -> None:
 def test_health_fails_when_the_loop_stands_still() -> None:
     async def run(service: ScriptedService) -> None:
         now = service.ticked
-        async with talking(service, clock=lambda: now + 29) as client:
+        service.clock = lambda: now + 29
+        async with talking(service) as client:
             answer = await client.get("/health")
             assert answer.status_code == 200
             assert answer.json() == {
                 "status": "ok", "seconds_since_tick": 29.0, "running": 0, "waiting": 0,
             }  # fmt: skip
             assert (await client.get("/ready")).json() == {"status": "ready"}
-        async with talking(service, clock=lambda: now + 31) as client:
+        service.clock = lambda: now + 31
+        async with talking(service) as client:
             answer = await client.get("/health")
             assert (answer.status_code, answer.json()["status"]) == (503, "stalled")
 
@@ -79,10 +81,10 @@ def test_silence_is_filled_with_pings() -> None:
     assert lines[-2] == "data: [DONE]"
 
 
-def test_deadlines_come_from_header_body_and_settings() -> None:
+def test_deadlines_come_from_body_and_settings() -> None:
     with scripted() as service:
         ask_sync(service, {**HELLO, "deadline_ms": 5000})
-        ask_sync(service, {**HELLO, "deadline_ms": 5000}, headers={"X-Deadline-Ms": "70000"})
+        ask_sync(service, {**HELLO, "deadline_ms": 70_000}, settings={"deadline": 9.0})
         ask_sync(service, HELLO, settings={"deadline": 9.0})
         left = [
             round(request.deadline - request.arrived)
@@ -90,14 +92,14 @@ def test_deadlines_come_from_header_body_and_settings() -> None:
             if request.deadline
         ]
         assert left == [5, 70, 9]
-        answer = ask_sync(service, HELLO, headers={"X-Deadline-Ms": "soon"})
+        answer = ask_sync(service, {**HELLO, "deadline_ms": "soon"})
         assert (answer.status_code, error_of(answer)["param"]) == (400, "deadline_ms")
 
 
 def test_metrics_and_the_description() -> None:
     async def run(service: ScriptedService) -> None:
         async with talking(service) as client:
-            assert (await client.get("/metrics")).text == "sooner:answers 0\n"
+            assert "sooner:num_requests_running" in (await client.get("/metrics")).text
             assert "/openapi.json" in (await client.get("/docs")).text
             described = (await client.get("/openapi.json")).json()
             assert {"ChatRequest", "CompletionRequest"} <= set(described["components"]["schemas"])

@@ -129,7 +129,7 @@ class CompiledOnly(GuidanceGrammars):
 
     async def of(self, request: Any) -> Any:
         await super().of(request)
-        return lambda: None
+        return lambda width: None
 
 
 class Forgetful(StubEngine):

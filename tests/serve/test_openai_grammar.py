@@ -150,11 +150,11 @@ def test_structured_outputs_are_grammars() -> None:
             for fields, right, wrong in GUIDED:
                 make = await made.of(request(structured_outputs=fields))
                 for text in right:
-                    matcher = make()
+                    matcher = make(0)
                     assert matcher is not None
                     matcher.accept([*ids_of(text), end])
                 for text in wrong:
-                    matcher = make()
+                    matcher = make(0)
                     assert matcher is not None
                     with pytest.raises(GrammarError):
                         matcher.accept([*ids_of(text), end])
@@ -221,7 +221,7 @@ def test_schemas_are_compiled_on_trial_and_cached() -> None:
                     await made.of(request(**as_schema(schema)))
                 assert caught.value.field == "response_format.json_schema.schema"
             first = await made.of(request(**as_schema(PERSON)))
-            matcher, other = first(), (await made.of(request(**as_schema(PERSON))))()
+            matcher, other = first(9), (await made.of(request(**as_schema(PERSON))))(9)
             assert len(made._compiled) == 1
             assert matcher is not None
             assert other is not None
@@ -229,7 +229,7 @@ def test_schemas_are_compiled_on_trial_and_cached() -> None:
             other.accept(ids_of(ANSWER))  # each has its own place
             with pytest.raises(BadRequestError, match="letters as JSON"):
                 await made.of(request(**as_schema({"enum": ["x" * 300_000]})))
-            assert (await made.of(request()))() is None
+            assert (await made.of(request()))(9) is None
         finally:
             made.close()
 
@@ -251,7 +251,7 @@ def test_a_schema_that_would_compile_for_ever_is_refused_and_others_compile() ->
         try:
             with pytest.raises(BadRequestError, match="can't be made a grammar"):
                 await made.of(request(**as_schema(HOSTILE)))
-            assert (await made.of(request(**as_schema(PERSON))))() is not None
+            assert (await made.of(request(**as_schema(PERSON))))(9) is not None
         finally:
             made.close()
 
@@ -266,7 +266,7 @@ def test_choices_get_a_matcher_each() -> None:
             body = {**HELLO, "n": 2, **as_schema(PERSON)}
             answer = await client.post(CHAT, json=body)
             assert json.loads(answer.json()["choices"][1]["message"]["content"])["city"] == "Bern"
-            first, second = (request.grammar.grammar for request in service.requests)
+            first, second = (request.grammar for request in service.requests)
             assert first is not second
             assert isinstance(first, GuidanceMatcher)
             bad = await client.post(CHAT, json={**HELLO, **as_schema({"type": "x"})})

@@ -16,13 +16,12 @@ from sooner import PromptLookup, Speculative
 from sooner.engine.request import TokenLogprobs
 from sooner.serve.openai.answers import TokenTexts
 from sooner.serve.openai.choice import OutputToken
-from sooner.serve.openai.planning import Following
 
 NEW, TOP = 40, 4
 CLOSE = {"rtol": 0.0, "atol": 2e-4}
 METHODS: dict[str, Any] = {
-    "prompt-lookup": lambda: Following(PromptLookup(num_draft_tokens=4)),
-    "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=4)),
+    "prompt-lookup": lambda: PromptLookup(num_draft_tokens=4),
+    "speculative": lambda: Speculative(shaken(), num_draft_tokens=4),
 }
 SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0, "frequency_penalty": -0.06},

@@ -14,17 +14,8 @@ from serve.spoken import byte_fallback, byte_level, ids_of
 from serve.stub_engine import request_of
 from sooner.engine.request import TokenLogprobs
 from sooner.serve.engine_thread import Tokens
-from sooner.serve.openai.choice import (
-    BROKEN,
-    MAX_PENDING,
-    AnswerParser,
-    Choice,
-    Detokenizer,
-    PlainAnswer,
-    StopStrings,
-    Update,
-    special_ids,
-)
+from sooner.serve.openai.choice import AnswerParser, Choice, StopStrings, Update
+from sooner.tasks.detokenizer import BROKEN, MAX_PENDING, Detokenizer, special_ids
 
 texts = some.text(
     some.one_of(
@@ -147,7 +138,7 @@ def run(
     tokenizer = byte_level()
     request = request_of("a", [1], 99, stop_token_ids=[tokenizer.eos_token_id])
     text = Detokenizer(tokenizer, special_ids(tokenizer))
-    choice = Choice(0, request, text, parser or PlainAnswer(), list(stops))
+    choice = Choice(0, request, text, parser or AnswerParser(), list(stops))
     updates = []
     for block in in_blocks(ids, sizes):
         logprobs = [TokenLogprobs(token, -float(token), []) for token in block]

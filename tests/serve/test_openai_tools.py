@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from serve.chatting import CHAT, HELLO, ScriptedService, chunks, scripted, served, talking
+from serve.chatting import (
+    CHAT,
+    HELLO,
+    ScriptedService,
+    chunks,
+    scripted,
+    served,
+    talking,
+    with_template,
+)
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from sooner.serve.openai.choice import AnswerParsers, AnswerPiece
 from sooner.serve.openai.protocol import ChatRequest
@@ -36,7 +45,7 @@ def parsed(
     text: str, cuts: list[int], chat_request: ChatRequest, template: Any = RESPONSE_TEMPLATE
 ) -> Any:
     """Content, reasoning and calls of a text that comes in pieces."""
-    parser = AnswerParsers(byte_level(), template).of(chat_request, [])
+    parser = AnswerParsers(with_template(template)).of(chat_request, [])
     pieces: list[AnswerPiece] = []
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     for start, end in itertools.pairwise(places):

@@ -9,7 +9,7 @@ import numpy as np
 from serve.robots import SlowPolicy
 from serve.stub_engine import StubClock
 from sooner.serve.act import PolicyEngine, PolicyRequest
-from sooner.serve.engine_thread import EngineLoop
+from sooner.serve.engine_thread import EngineThread
 from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
 
@@ -22,7 +22,7 @@ class Robots:
     def __init__(self, policy: SlowPolicy | None = None, **settings: Any) -> None:
         self.policy, self.clock = policy or SlowPolicy(), StubClock()
         self.ends: dict[str, PolicyRequest] = {}
-        self.loop = EngineLoop(self.build, self.clock, patience=10.0)
+        self.loop = EngineThread(self.build, clock=self.clock, patience=10.0)
         self.settings = ServeSettings(**settings)
         self.loop.open()
 
@@ -33,17 +33,19 @@ class Robots:
         return self.engine
 
     def ask(self, text: str, due: float | None = None) -> PolicyRequest:
-        request = PolicyRequest.of(text, Observation(PICTURE, text), self.clock(), due)
+        inputs = {"observation": Observation(PICTURE, text)}
+        request = PolicyRequest(inputs=inputs, id=text, arrived=self.clock(), deadline=due)
 
         def sink(event: Any) -> None:
             self.ends[text] = request
 
         request.sink = sink
-        self.loop.add(request)
+        self.loop.submit(request)
+        self.loop.obey()
         return request
 
     def run(self) -> list[list[str]]:
-        while not self.loop.is_idle:
+        while self.loop.requests:
             self.loop.turn()
         return self.policy.batches
 

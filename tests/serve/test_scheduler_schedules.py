@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from serve.stub_engine import StubClock, StubEngine, request_of, solo_output
-from sooner.serve.engine_thread import EngineLoop, Tokens
+from sooner.serve.engine_thread import EngineThread, Tokens
 
 WORDS = range(12)
 STOPS = frozenset({3})
@@ -85,7 +85,7 @@ class World:
             "pages": pages, "page": page, "words": WORDS, "spend": self.clock.advance,
             "clock": self.clock,
         }  # fmt: skip
-        self.loop = EngineLoop(self.build, self.clock, patience=20)
+        self.loop = EngineThread(self.build, clock=self.clock, patience=20)
         self.loop.open()
 
     def build(self) -> StubEngine:
@@ -107,13 +107,15 @@ class World:
         client = Client(self, f"request {number}", prompt, limit, seed, deadline=due)
         if (longest := self.engine.longest) is None or size + limit <= longest:
             self.clients.append(client)
-            self.loop.add(client.request)
+            self.loop.submit(client.request)
+        self.loop.obey()
 
     def hang_up(self, number: int) -> None:
         if self.clients:
             client = self.clients[number % len(self.clients)]
             client.hung_up = client.hung_up or not client.has_ended
             self.loop.cancel(client.request)
+            self.loop.obey()
             assert client.is_deaf or client.has_ended
             assert client.prompt not in [row.prompt for row in self.engine.rows]
 
@@ -132,7 +134,7 @@ class World:
     def check(self) -> None:
         """What holds after every turn."""
         loop, engine = self.loop, self.engine
-        assert loop.rows == len(engine.rows) <= engine.max_rows
+        assert loop.load().running == len(engine.rows) <= engine.max_rows
         assert len(loop.requests) == len(engine.rows) + len(engine.waiting)
         assert {client.request for client in self.pending} <= set(loop.requests)
         assert not any(stub.is_broken and not stub.is_closed for stub in self.engines)
@@ -143,10 +145,10 @@ class World:
         for engine in self.engines:
             engine.failures.clear()
         for _ in range(20_000):
-            if self.loop.is_idle:
+            if not self.loop.requests:
                 break
             self.turn()
-        assert self.loop.is_idle
+        assert not self.loop.requests
         assert self.engine.is_idle
         for client in self.clients:
             client.check()

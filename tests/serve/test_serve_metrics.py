@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from stub_engine import StubClock, StubEngine, request_of
 
-from sooner.serve.engine_thread import EngineLoop, ServedRequest, ServiceLoad
+from sooner.serve.engine_thread import EngineThread, ServedRequest
 from sooner.serve.metrics import PREFIX, ServerMetrics
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
@@ -43,21 +43,18 @@ class Server:
             max_rows=rows, blocks=blocks, pages=pages, page=8, spend=self.clock.advance,
             prefill_cost=0.125, round_cost=0.5, clock=self.clock,
         )  # fmt: skip
-        self.metrics = ServerMetrics("toy", self.load, self.clock)
-        self.loop = EngineLoop(lambda: self.engine, self.clock, self.metrics)
+        self.loop = EngineThread(lambda: self.engine, clock=self.clock)
+        self.metrics = self.loop.listener = ServerMetrics("toy", self.loop)
         self.loop.open()
-
-    def load(self) -> ServiceLoad:
-        counts = len(self.engine.rows), len(self.engine.waiting)
-        return ServiceLoad(*counts, self.engine.pages_used, self.engine.pages or 0)
 
     def add(self, limit: int, due: float | None = None) -> ServedRequest:
         request = request_of("a", [1, 2, 3, 4], limit, arrived=self.clock(), deadline=due)
-        self.loop.add(request)
+        self.loop.submit(request)
+        self.loop.obey()
         return request
 
     def run(self) -> None:
-        while not self.loop.is_idle:
+        while self.loop.requests:
             self.loop.turn()
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -113,6 +110,7 @@ def test_ends_of_every_kind_are_counted() -> None:
     gone = server.add(50)
     server.loop.turn()
     server.loop.cancel(gone)
+    server.loop.obey()
     server.add(50, due=0)
     server.engine.failures.append(("prefill", ValueError("made up")))
     server.add(50)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from serve.robots import body_of, from_json_numpy, json_numpy, npy, png, request
-from sooner.serve.act import ActRequest
+from sooner.serve.act import ActRequest, write
 from sooner.serve.refusal import RefusedError, refusal_of
 from sooner.tasks.act.observation import FieldError
 from tiny_policy import image
@@ -30,11 +29,12 @@ FORMS = {
 @pytest.mark.parametrize("is_encoded", [False, True])
 def test_a_picture_arrives_in_every_form(form: str, is_encoded: bool) -> None:
     body: dict[str, Any] = request(image=FORMS[form], unnorm_key="table")
-    parsed = ActRequest.read(body_of({"encoded": json.dumps(body)} if is_encoded else body))
-    np.testing.assert_array_equal(parsed.observation.image, PICTURE)
-    assert parsed.observation.unnorm_key == "table"
-    answer = "numpy" if form == "json_numpy" else "plain"
-    assert parsed.form == ("encoded" if is_encoded else answer)
+    sent = {"encoded": json.dumps(body)} if is_encoded else body
+    parsed, observation, answer = ActRequest.read(body_of(sent))
+    np.testing.assert_array_equal(observation.image, PICTURE)
+    assert observation.unnorm_key == "table"
+    expected = "numpy" if form == "json_numpy" else "plain"
+    assert answer == ("encoded" if is_encoded else expected)
     assert (parsed.deadline_ms, parsed.details) == (None, False)
 
 
@@ -68,7 +68,7 @@ def changed(**fields: Any) -> bytes:
         (changed(image={"a": 1}), "image", "image is {'a': 1}"),
         (changed(image="hello!"), "image", "no base64"),
         (changed(image="aGVsbG8="), "image", "no PNG, JPEG, WebP or npy"),
-        (changed(image=[]), "image", "other things than numbers"),
+        (changed(image=[]), "image", "shape [0]"),
         (changed(image=[["a"]]), "image", "other things than numbers"),
         (changed(image=[[[1, 2, 3]], [[1, 2]]]), "image", "rows of different length"),
         (changed(image=[[1, 2, 3]]), "image", "shape [1, 3]"),
@@ -99,11 +99,6 @@ def test_what_is_wrong_is_reported_by_its_name(
     assert (refusal.status, refusal.field) == (400, field)
     assert message in refusal.text
     assert "\n" not in refusal.text
-
-
-def write(actions: np.ndarray, form: Any) -> Any:
-    parsed = ActRequest.read(changed())
-    return replace(parsed, form=form).write(actions)
 
 
 def test_answers_have_the_form_of_their_requests() -> None:

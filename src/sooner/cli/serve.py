@@ -156,7 +156,7 @@ def serve(*, request: Served, display: Display) -> None:
     if served.ray:
         _serve_on_ray(served, display)
         return
-    from ..serve.chat_run import run_chat
+    from ..serve.model import run_chat
 
     def stopping(count: int) -> None:
         seconds = f"at most {settings.grace_seconds:g} s (Ctrl-C: at once)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,7 @@ class RequestOptions:
         sampling: arguments of `generate`.
         seed, on_tokens, logprobs, num_draft_tokens, media_keys: see `Engine.add_request`.
         generated: ids that its one row generated before; it continues behind them.
+        on_session: called with the session that decodes it, before its prompt is prefilled.
     """
 
     sampling: Mapping[str, Any]
@@ -76,6 +77,7 @@ class RequestOptions:
     num_draft_tokens: int | None = None
     media_keys: Sequence[str] = ()
     generated: Sequence[int] = ()
+    on_session: Callable[[Session], None] = lambda session: None
 
 
 @dataclass(eq=False)
@@ -512,6 +514,7 @@ class Prefiller:
                     generated=len(generated),
                     **self.launch,
                 )
+            options.on_session(session)
             session.target.cache.max_rows = self.max_rows
             if preempted is not None:
                 preempted.restore(session)

@@ -241,7 +241,7 @@ class ChatReplica:
     def __init__(self, load: Callable[[], Any], model_name: str, settings: ChatSettings) -> None:
         from ray import serve
 
-        from ..serve.chat_run import ChatServer
+        from ..serve.model import ChatServer
 
         self.name = str(serve.get_replica_context().replica_id.unique_id)
         self._chat = ChatServer(load(), model_name, settings)

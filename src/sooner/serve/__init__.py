@@ -1,4 +1,4 @@
-"""Servers: OpenAI's API over a model (`chat_run`), and `POST /act` over a robot policy (`run`).
+"""Servers: OpenAI's API over a model (`model`), and `POST /act` over a robot policy (`act`).
 
 Importing this imports no web framework.
 """

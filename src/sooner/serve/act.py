@@ -12,37 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from ..engine.request import RequestOptions
 from ..engine.rows import Reason
 from ..errors import SoonerError
-from ..methods import Autoregressive
-from ..tasks.act.observation import (
-    MAX_DIMS,
-    FieldError,
-    Observation,
-    brief,
-    decode_picture,
-    from_buffer,
-)
+from ..methods import Autoregressive, Method
+from ..tasks.act.client import as_json_numpy
+from ..tasks.act.observation import FieldError, Observation, brief, decode_picture, from_buffer
 from ..tasks.act.policy import Policy
-from .app import DrainingServer, Handler, Slot, create_app, responses
+from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
-from .http import ApiFields, name_of, parse, unless_gone
-from .metrics import ServerMetrics
+from .http import ApiFields, name_of, parse
 from .refusal import BadRequestError, past_deadline, stopping
 from .run import bind, url
 from .settings import ServeSettings
@@ -58,7 +50,7 @@ ARRAY = "__numpy__"
 Form = Literal["plain", "numpy", "encoded"]
 
 
-class ActBody(ApiFields):
+class ActRequest(ApiFields):
     """Holds the body of `POST /act`."""
 
     image: Any = None
@@ -73,47 +65,31 @@ class ActBody(ApiFields):
             if self.encoded is None and getattr(self, name) is None:
                 raise BadRequestError(name, f"{name} is missing; send image and instruction")
 
-
-@dataclass(frozen=True)
-class ActRequest:
-    """A request as it was understood.
-
-    Attributes:
-        observation: checked.
-        deadline_ms: that the body names.
-        details: whether the answer is to tell how it came about.
-        form: of the request, and so of the answer.
-    """
-
-    observation: Observation
-    deadline_ms: float | None
-    details: bool
-    form: Form
-
     @staticmethod
-    def read(data: bytes) -> ActRequest:
-        """Returns the request of a body.
+    def read(data: bytes) -> tuple[ActRequest, Observation, Form]:
+        """Returns the request of a body, its observation, and its form, which is the answer's.
 
         Raises:
             BadRequestError: the body is no JSON, or a field is wrong.
             FieldError: a field is no picture, or no text that a policy reads.
         """
         form: Form = "plain"
-        body = parse(ActBody, data)
-        if body.encoded is not None:
-            body, form = parse(ActBody, body.encoded.encode()), "encoded"
-        elif isinstance(body.image, dict):
+        request = parse(ActRequest, data)
+        if request.encoded is not None:
+            request, form = parse(ActRequest, request.encoded.encode()), "encoded"
+        elif isinstance(request.image, dict):
             form = "numpy"
-        observation = Observation(read_image(body.image), body.instruction or "", body.unnorm_key)
-        return ActRequest(observation, body.deadline_ms, body.details, form)
+        picture, text = read_image(request.image), request.instruction or ""
+        return request, Observation(picture, text, request.unnorm_key), form
 
-    def write(self, actions: np.ndarray) -> Any:
-        """Returns actions `[horizon, dims]` as the JSON value of the answer."""
-        if self.form == "plain":
-            return actions[0].tolist() if len(actions) == 1 else actions.tolist()
-        arrays = [as_json_numpy(action) for action in actions]
-        result = arrays[0] if len(arrays) == 1 else arrays
-        return json.dumps(result) if self.form == "encoded" else result
+
+def write(actions: np.ndarray, form: Form) -> Any:
+    """Returns actions `[horizon, dims]` as the JSON value of an answer."""
+    if form == "plain":
+        return actions[0].tolist() if len(actions) == 1 else actions.tolist()
+    arrays = [as_json_numpy(action) for action in actions]
+    result = arrays[0] if len(arrays) == 1 else arrays
+    return json.dumps(result) if form == "encoded" else result
 
 
 def read_image(value: Any) -> np.ndarray:
@@ -137,41 +113,26 @@ def read_image(value: Any) -> np.ndarray:
 def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise FieldError("image", f"image is no base64: {error}") from error
 
 
 def _from_lists(value: list[Any]) -> np.ndarray:
     # As objects first: numpy would make room for the longest of any texts, at each place.
-    result = np.array(value, dtype=object)
-    kinds = set(map(type, result.ravel()))
-    if result.ndim > MAX_DIMS:
-        raise FieldError(
-            "image", f"image has lists {result.ndim} deep or more; send [height][width][3]"
-        )
-    if list in kinds:
-        raise FieldError("image", "image has rows of different length")
-    if not kinds or not kinds <= {int, float}:
-        raise FieldError("image", "image holds other things than numbers; send 0 to 255")
+    objects = np.array(value, dtype=object)
+    if not set(map(type, objects.ravel())) <= {int, float}:
+        text = "image has rows of different length, or other things than numbers in them"
+        raise FieldError("image", f"{text}; send [height][width][3] of 0 to 255")
     try:
-        array = result.astype(np.float64)
+        array = objects.astype(np.float64)
     except OverflowError as error:
         raise FieldError("image", "image holds a number beyond 255; send 0 to 255") from error
-    is_wrong = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
-    if is_wrong.any():
-        worst = array.flat[int(is_wrong.argmax())]
-        raise FieldError("image", f"image holds {worst:g}; it must hold whole numbers of 0 to 255")
+    wrong = array[~((array >= 0) & (array <= 255) & (array == np.floor(array)))]
+    if wrong.size:
+        raise FieldError(
+            "image", f"image holds {wrong[0]:g}; it must hold whole numbers of 0 to 255"
+        )
     return array.astype(np.uint8)
-
-
-def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
-    """Returns what the `json_numpy` package writes for an array."""
-    data = np.ascontiguousarray(array)
-    return {
-        ARRAY: base64.b64encode(data.tobytes()).decode(),
-        "dtype": data.dtype.str,
-        "shape": list(data.shape),
-    }
 
 
 @dataclass(eq=False, kw_only=True)
@@ -184,20 +145,13 @@ class PolicyRequest(ServedRequest):
         batch: requests that were answered together.
     """
 
+    options: RequestOptions = field(default_factory=lambda: RequestOptions({}))
+    method: Method = field(default_factory=Autoregressive)
+    rows: int = 1
     action: Any = None
     began: float = 0.0
     seconds: float = 0.0
     batch: int = 0
-
-    @staticmethod
-    def of(
-        name: str, observation: Observation, arrived: float, deadline: float | None
-    ) -> PolicyRequest:
-        """Returns the request of one observation."""
-        return PolicyRequest(
-            inputs={"observation": observation}, options=RequestOptions({}),
-            method=Autoregressive(), rows=1, id=name, arrived=arrived, deadline=deadline,
-        )  # fmt: skip
 
     @property
     def observation(self) -> Observation:
@@ -206,7 +160,7 @@ class PolicyRequest(ServedRequest):
 
 
 class PolicyEngine:
-    """Requests in, batches through a policy, actions out; an engine for `EngineLoop`.
+    """Requests in, batches through a policy, actions out; an engine for `EngineThread`.
 
     Each step is one call of the policy. Robots that got answers together ask again together, so
     between two calls a step waits a moment for as many requests as the last batch had.
@@ -233,10 +187,6 @@ class PolicyEngine:
         self.waiting: list[PolicyRequest] = []
         self._company = 1  # requests that were there when the last batch ended
         self._until: float | None = None  # when the next batch waits no longer
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.waiting
 
     def add(self, request: PolicyRequest) -> None:
         """Adds a request to those that wait."""
@@ -335,19 +285,14 @@ class ActHandler(Handler):
         key = policy.unnorm_key or next(iter(policy.statistics))
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         self.sample = Observation(grey, "wait", key)
-        metrics = ServerMetrics(
-            policy.name,
-            lambda: self.service.load(),
-            lambda: time.monotonic() - self.service.last_tick,
-        )
         thread = EngineThread(
             self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
-            on_ready=on_ready, listener=metrics, patience=PATIENCE,
+            on_ready=on_ready, patience=PATIENCE,
         )  # fmt: skip
-        super().__init__(thread, settings, metrics, settings.max_queue)
+        super().__init__(thread, settings, policy.name, settings.max_queue)
 
     def add_routes(self, app: FastAPI) -> None:
-        app.post("/act", responses=responses("application/json"))(self.act)
+        app.post("/act", dependencies=[Depends(self.place)])(self.act)
 
     def _engine(self) -> PolicyEngine:
         count, clock = lambda: self.service.num_requests, self.service.clock
@@ -374,22 +319,32 @@ class ActHandler(Handler):
 
     async def act(self, request: Request) -> Response:
         """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
-        return await self.counted(request, partial(self._answer, request))
-
-    async def _answer(self, request: Request, began: float, slot: Slot) -> Response:
         async with self.bodies.read(request) as body:
             # Decoding a picture would block the event loop for other requests.
-            act_request = await self.on_reader(partial(self._read, body))
-        requested, default = act_request.deadline_ms, self.settings.deadline_ms
-        deadline = self.deadline(request, began, requested, default)
-        made = PolicyRequest.of(name_of(request), act_request.observation, began, deadline)
-        await unless_gone(request, self._run(made))
-        return _response(act_request, made)
+            fields, observation, form = await self.on_reader(partial(self._read, body))
+        deadline = self.deadline(request, fields.deadline_ms or self.settings.deadline_ms)
+        made = PolicyRequest(
+            inputs={"observation": observation}, id=name_of(request), arrived=request.state.began,
+            deadline=deadline,
+        )  # fmt: skip
+        await self.wait_for(request, self._run(made))
+        action, queued, computed = made.action, made.began - made.arrived, made.seconds
+        answer = write(action.values, form)
+        if fields.details:
+            times = {"queued": queued, "computed": computed}
+            answer = {**action.as_dict(), "action": answer, "rows": made.batch, **times}
+        headers = {
+            "X-Sooner-Mode": action.mode,
+            "X-Sooner-Method": action.method,
+            "X-Sooner-Batch": str(made.batch),
+            "Server-Timing": f"queue;dur={1e3 * queued:.2f}, act;dur={1e3 * computed:.2f}",
+        }
+        return JSONResponse(answer, headers=headers)
 
-    def _read(self, body: bytes) -> ActRequest:
+    def _read(self, body: bytes) -> tuple[ActRequest, Observation, Form]:
         """Returns a request, its picture at the size that the policy sees."""
-        parsed = ActRequest.read(body)
-        return replace(parsed, observation=self.policy.fitted(parsed.observation))
+        request, observation, form = ActRequest.read(body)
+        return request, self.policy.fitted(observation), form
 
     async def _run(self, request: PolicyRequest) -> None:
         """Wait until a request has its action; frees its place if nobody waits any more.
@@ -419,21 +374,6 @@ class ActHandler(Handler):
             raise past_deadline(self.service.clock() - request.arrived)
         if request.action is None:
             raise request.error or stopping()
-
-
-def _response(request: ActRequest, made: PolicyRequest) -> Response:
-    action, queued, computed = made.action, made.began - made.arrived, made.seconds
-    body = request.write(action.values)
-    if request.details:
-        times = {"queued": queued, "computed": computed}
-        body = {**action.as_dict(), "action": body, "rows": made.batch, **times}
-    headers = {
-        "X-Sooner-Mode": action.mode,
-        "X-Sooner-Method": action.method,
-        "X-Sooner-Batch": str(made.batch),
-        "Server-Timing": f"queue;dur={1e3 * queued:.2f}, act;dur={1e3 * computed:.2f}",
-    }
-    return JSONResponse(body, headers=headers)
 
 
 def build_server(

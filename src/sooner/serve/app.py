@@ -6,41 +6,32 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import math
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import SoonerError
-from ..tasks.act.observation import brief
 from .http import Bodies, Guard, name_of
-from .refusal import (
-    BadRequestError,
-    RefusedError,
-    not_ready,
-    past_deadline,
-    refusal_of,
-    refused,
-    too_many,
-)
+from .metrics import ServerMetrics
+from .refusal import RefusedError, past_deadline, refusal_of, refused, too_many
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
     from .engine_thread import EngineThread
-    from .metrics import ServerMetrics
 
 logger = logging.getLogger("sooner.serve")
 
@@ -54,9 +45,13 @@ READERS = 2
 """Threads that read bodies, and what is in them."""
 LARGE = 64 << 10
 """Bytes of a body that is read in one of them."""
-DEADLINE = "x-deadline-ms"
 BARE = ("/chat/completions", "/completions", "/models")
 """What clients ask for whose base URL lacks `/v1`."""
+REFUSAL = {
+    "description": "A refusal: `error` has a `message`, and the `param` that is at fault.",
+    "content": {"application/json": {}},
+}
+"""Describes the refusals of every path for `/docs`; docs/serve.md lists them."""
 
 Result = TypeVar("Result")
 
@@ -67,13 +62,13 @@ class Handler:
     Args:
         service: that decodes.
         settings: limits.
-        metrics: of the whole server.
+        name: of what is served, for the metrics.
         maximum: requests that are under way at once.
         on_stop: called with the number of requests under way, if there are any, when the server is
             told to stop.
-        clock: the service's seconds.
 
     Attributes:
+        metrics: of the whole server.
         under_way: requests that are read, prepared or answered.
     """
 
@@ -81,13 +76,13 @@ class Handler:
         self,
         service: EngineThread,
         settings: ServerSettings,
-        metrics: ServerMetrics,
+        name: str,
         maximum: int,
         on_stop: Callable[[int], None] = lambda count: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.service, self.settings, self.metrics = service, settings, metrics
-        self.maximum, self.on_stop, self.clock = maximum, on_stop, clock
+        self.service, self.settings, self.clock = service, settings, service.clock
+        self.maximum, self.on_stop = maximum, on_stop
+        self.metrics = service.listener = ServerMetrics(name, service)
         self.bodies = Bodies(settings)
         self.under_way = 0
         self.is_closing = False
@@ -107,6 +102,7 @@ class Handler:
         if self.is_closing:
             return
         self.is_closing = True
+        self.service.drain()
         if self.under_way:
             self.on_stop(self.under_way)
         if not await asyncio.to_thread(self.service.close, self.settings.grace_seconds):
@@ -143,66 +139,38 @@ class Handler:
 
     async def ready(self) -> Response:
         """Returns whether requests are taken; 503 while warming up and draining."""
-        state = "draining" if self.is_closing else self.service.state
+        state = self.service.state
         return JSONResponse({"status": state}, 200 if state == "ready" else 503)
 
     async def metrics_text(self) -> Response:
         """Returns counters, gauges and histograms under vLLM's names, with the prefix `sooner:`."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    async def counted(
-        self, request: Request, answer: Callable[[float, Slot], Awaitable[Response]]
-    ) -> Response:
-        """Returns the response that `answer` makes, given the time of arrival and the request's
-        place, or the refusal that it raises."""
-        began, slot = self.clock(), Slot(self)
-        try:
-            self._check_takes()
-            slot.take()
-            response = await answer(began, slot)
-        except Exception as error:
-            response = refused(refusal_of(error, name_of(request)))
-        finally:
-            if not slot.is_streamed:
-                slot.release()
-        self.metrics.answered(response.status_code, self.clock() - began)
-        return response
-
-    def _check_takes(self) -> None:
-        """Refuse a request before it is read.
+    async def place(self, request: Request) -> AsyncIterator[None]:
+        """Hold one of the places until the response of a request is sent, whatever happens, and end
+        what is on `request.state.exits` then.
 
         Raises:
             RefusedError: nothing is taken now.
         """
-        state = "draining" if self.is_closing else self.service.state
-        if state != "ready" and (refusal := not_ready(state, self.service.fault)) is not None:
-            raise refusal
+        self.service.check_takes()
         if self.under_way >= self.maximum:
             raise too_many(self.maximum)
+        self.under_way += 1
+        request.state.began = self.clock()
+        try:
+            with ExitStack() as request.state.exits:
+                yield
+        finally:
+            self.under_way -= 1
 
-    def deadline(
-        self, request: Request, began: float, requested: float | None, default: float | None
-    ) -> float | None:
-        """Returns by when a request is to be answered, in the service's seconds, if somebody says.
+    def deadline(self, request: Request, milliseconds: float | None) -> float | None:
+        """Returns by when a request is to be answered, in the service's seconds; `None` is never.
 
         Args:
-            requested: milliseconds that the body names; the header comes first.
-            default: milliseconds of the settings.
-
-        Raises:
-            BadRequestError: the header is no number above 0.
+            milliseconds: from its arrival on.
         """
-        if (header := request.headers.get(DEADLINE)) is not None:
-            try:
-                requested = float(header)
-            except ValueError:
-                requested = math.nan
-            if not math.isfinite(requested) or requested <= 0:
-                raise BadRequestError(
-                    "deadline_ms", f"{DEADLINE} is {brief(header)}; it must be a number above 0"
-                )
-        limit = default if requested is None else requested
-        return None if limit is None else began + limit / 1e3
+        return None if milliseconds is None else request.state.began + milliseconds / 1e3
 
     async def on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
         """Do what would block the event loop in a thread, if it is `size` enough."""
@@ -210,49 +178,55 @@ class Handler:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
-    async def in_time(
-        self, work: Coroutine[Any, Any, Result], began: float, deadline: float | None
+    async def wait_for(
+        self, request: Request, work: Awaitable[Result], deadline: float | None = None
     ) -> Result:
-        """Returns the result of `work`, unless the deadline passes.
+        """Returns the result of `work`, which is cancelled if the client hangs up or the deadline
+        passes.
 
         Raises:
-            RefusedError: 504.
+            ClientDisconnect: the client hung up.
+            RefusedError: the deadline passed.
         """
-        limit = asyncio.timeout(None if deadline is None else deadline - self.clock())
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request.receive))
+        limit = None if deadline is None else max(deadline - self.clock(), 0)
         try:
-            async with limit:
-                return await work
-        except TimeoutError:
-            if limit.expired():
-                raise past_deadline(self.clock() - began) from None
-            raise
+            await asyncio.wait({task, gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone.done():
+                raise ClientDisconnect
+            raise past_deadline(self.clock() - request.state.began)
         finally:
-            del limit  # it holds the task that holds the error whose frames hold it
+            task.cancel()
+            gone.cancel()
+            await asyncio.wait({task, gone})
+            if not task.cancelled():
+                task.exception()  # seen, even if nobody waits for it
+            # An error's frames would hold the task that holds the error, and with it all the pixels
+            # that those frames had, until cycles are collected.
+            del task, gone
 
 
-class Slot:
-    """What a request holds: one of the places, and what is to be called at its end. Given back
-    once, whatever happens.
+async def hang_up(receive: Receive) -> None:
+    """Returns when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
-    Attributes:
-        on_release: frees what the request has of the engine.
-        is_streamed: the stream gives it back when it has ended.
-    """
 
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
-        self.on_release: Callable[[], None] = lambda: None
-        self.is_streamed = self.is_counted = False
+class Route(APIRoute):
+    """A path whose errors are refusals."""
 
-    def take(self) -> None:
-        self.is_counted = True
-        self.handler.under_way += 1
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
 
-    def release(self) -> None:
-        self.on_release()
-        if self.is_counted:
-            self.is_counted = False
-            self.handler.under_way -= 1
+        async def answer_or_refuse(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except Exception as error:
+                return refused(refusal_of(error, name_of(request)))
+
+        return answer_or_refuse
 
 
 def create_app(handler: Handler, page: Callable[[FastAPI], Any] | None = None) -> FastAPI:
@@ -269,25 +243,22 @@ def create_app(handler: Handler, page: Callable[[FastAPI], Any] | None = None) -
         yield
         await handler.close()
 
-    app = FastAPI(title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False)
-    app.add_middleware(Guard, settings=handler.settings, has_page=page is not None)
+    app = FastAPI(
+        title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False,
+        responses={"default": REFUSAL},
+    )  # fmt: skip
+    count = handler.metrics.answered
+    app.add_middleware(Guard, settings=handler.settings, has_page=page is not None, count=count)
     app.state.handler = handler
+    app.router.route_class = Route
     app.exception_handler(HTTPException)(_refused)
     handler.add_routes(app)
-    for path, answer in (("/health", handler.health), ("/ready", handler.ready)):
-        app.get(path, responses=responses("application/json"))(answer)
-    app.get("/metrics", responses=responses("text/plain"))(handler.metrics_text)
+    app.get("/health")(handler.health)
+    app.get("/ready")(handler.ready)
+    app.get("/metrics", response_class=PlainTextResponse)(handler.metrics_text)
     if page is not None:
         page(app)
     return app
-
-
-def responses(*types: str) -> dict[int | str, Any]:
-    """Returns `responses` of a route, by the types of its answer; docs/serve.md lists refusals."""
-    text = "A refusal: `error` has a `message`, and the `param` that is at fault."
-    refusal: dict[str, Any] = {"description": text, "content": {"application/json": {}}}
-    content: dict[str, Any] = {name: {} for name in types}
-    return {200: {"description": "The answer.", "content": content}, "default": refusal}
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -1,9 +1,8 @@
-"""The engine's turns, one after the other, and the thread that owns it.
+"""The thread that owns the engine.
 
-The engine is the only scheduler, and has every request from its arrival on. `EngineLoop` has no
-thread and does no waiting: `EngineThread` turns it, and tests do with a clock of their own. A
-request without a deadline counts as due `PATIENCE` seconds after it came: it is overtaken by urgent
-ones for so long, and then by none that comes later.
+The engine is the only scheduler, and has every request from its arrival on. A request without a
+deadline counts as due `PATIENCE` seconds after it came: it is overtaken by urgent ones for so long,
+and then by none that comes later.
 
 Requests and hang-ups reach the thread by a queue, tokens and ends leave it by sinks. It is a
 daemon, so a forward that hangs does not keep the process alive, and it shows that it lives:
@@ -12,6 +11,7 @@ daemon, so a forward that hangs does not keep the process alive, and it shows th
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import queue
@@ -26,7 +26,6 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
-from ..engine.stats.run import DraftCount
 from ..errors import is_device_fault
 from .refusal import failed, not_ready, stopping, too_many
 
@@ -84,7 +83,6 @@ class ServedRequest(Request):
         acceptance: accepted draft tokens of a round -> number of rounds, prefills not counted.
         has_begun: it has had a row.
         is_lost: its client can't be told anything.
-        counted: drafts and preemptions that metrics have.
         first_at, last_at: when its first tokens and its last ones were told.
     """
 
@@ -98,16 +96,18 @@ class ServedRequest(Request):
     acceptance: Counter[int] = field(default_factory=Counter, repr=False)
     has_begun: bool = field(default=False, repr=False)
     is_lost: bool = field(default=False, repr=False)
-    counted: DraftCount = field(default_factory=DraftCount, repr=False)
-    counted_preemptions: int = field(default=0, repr=False)
     first_at: float | None = field(default=None, repr=False)
     last_at: float = field(default=0.0, repr=False)
 
     @property
+    def num_accepted(self) -> int:
+        """Draft tokens that were accepted."""
+        return sum(size * rounds for size, rounds in self.acceptance.items())
+
+    @property
     def accepted_predictions(self) -> int:
         """Returns how many tokens of its prediction were accepted."""
-        right = sum(size * rounds for size, rounds in self.acceptance.items())
-        return min(right, self.predicted_tokens)
+        return min(self.num_accepted, self.predicted_tokens)
 
     def release(self) -> None:
         """Let go of prompt, pixels and client: whoever awaited the request may hold it for long."""
@@ -122,235 +122,14 @@ def seed_of(seed: int | None, choice: int) -> int:
     """
     if seed is None:
         return secrets.randbits(63)
-    mixed = (seed + choice * 0x9E3779B97F4A7C15) % (1 << 64)
-    if choice:
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = ((mixed ^ (mixed >> shift)) * factor) % (1 << 64)  # SplitMix64's finaliser
-        mixed ^= mixed >> 31
-    return mixed % (1 << 63)
+    if choice == 0:
+        return seed % (1 << 63)
+    digest = hashlib.blake2b(f"{seed} {choice}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
 
 
 class EngineDiedError(Exception):
     """The accelerator failed; nothing more can be computed in this process."""
-
-
-class EngineLoop:
-    """Hands requests to the engine and tells their clients; each request ends exactly once.
-
-    The engine is a `sooner.Engine`, or what has its `is_idle`, `add`, `cancel` and `step`, ends
-    requests that are late, failed or complete within a step by `Request.finish`, and may have
-    `pages`, `pages_used` and `close`.
-
-    Args:
-        build: makes the engine, and another one when a step failed.
-        clock: seconds, the same as in `Request.arrived` and `deadline`.
-        listener: for metrics; what it has of the methods of `ServerMetrics` is called. Its errors
-            are logged and no request's.
-        on_end: called when a request has ended, before its client is told.
-        patience: seconds after which a request without a deadline counts as due.
-
-    Attributes:
-        engine: `None` until `open`, and after a failure that could not be repaired.
-        requests: that have not ended, in the order of their arrival.
-    """
-
-    def __init__(
-        self,
-        build: Callable[[], Any],
-        clock: Clock,
-        listener: Any = None,
-        on_end: Callable[[], None] = lambda: None,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.build, self.clock, self.listener = build, clock, listener
-        self.on_end, self.patience = on_end, patience
-        self.engine: Any = None
-        self.requests: list[ServedRequest] = []
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether every request has ended."""
-        return not self.requests
-
-    @property
-    def rows(self) -> int:
-        """Requests that have a row; read in any thread."""
-        return sum(not request.is_waiting for request in list(self.requests))
-
-    def open(self) -> None:
-        """Make the engine, and hand it the requests that are held.
-
-        Raises:
-            Exception: what its making raises.
-        """
-        self.engine = self.build()
-        for request in list(self.requests):
-            self._add(request)
-
-    def add(self, request: ServedRequest) -> None:
-        """Adds a request to those of the engine."""
-        due, deadline = request.arrived + self.patience, request.deadline
-        request.priority = due if deadline is None else deadline
-        request.last_at = request.arrived
-        request.options = replace(request.options, on_tokens=partial(self._commit, request))
-        self.requests.append(request)
-        self._add(request)
-
-    def _add(self, request: ServedRequest) -> None:
-        if self.engine is None:
-            return  # whoever makes one hands it over
-        try:
-            self.engine.add(request)
-        except Exception as error:
-            self._raise_if_dead(error)
-            self._end(request, error)
-
-    def cancel(self, request: ServedRequest) -> None:
-        """End a request before its time, unless it has ended; its row is free when this returns."""
-        if request not in self.requests:
-            return
-        failure: BaseException | None = None
-        try:
-            if self.engine is not None:
-                self.engine.cancel(request)
-        except BaseException as error:
-            failure = error
-        if not request.has_ended:
-            request.finish([[]], "cancelled")
-        if failure is not None:  # of all rows, so it waits until this request has been seen to
-            self._end(request)
-            self._mend(failure)
-        self._look(self.clock())
-
-    def close(self, error: Exception) -> None:
-        """End every request with an error, and let go of the engine."""
-        for request in list(self.requests):
-            self._end(request, error)
-        self._let_go()
-
-    def turn(self) -> None:
-        """Let the engine take a step, and tell what came of it.
-
-        Raises:
-            EngineDiedError: the accelerator failed. Requests are still held: `close` tells them.
-            Exception: the engine failed, its requests were told, and it could not be made again.
-        """
-        if not self.requests:
-            return
-        assert self.engine is not None
-        started = self.clock()
-        try:
-            self.engine.step()
-        except BaseException as error:
-            self._mend(error)
-            return
-        self._look(started)
-        if self.requests and self.engine.is_idle:
-            self._mend(RuntimeError("the engine lost requests"), keeps_waiting=False)
-
-    def _look(self, started: float) -> None:
-        """See which requests a step that began at `started` gave a row, took it, or ended."""
-        for request in list(self.requests):
-            if not (request.has_begun or request.is_waiting):
-                request.has_begun = True
-                self._record("begun", request, started - request.arrived)
-            if request.num_preemptions > request.counted_preemptions:
-                request.counted_preemptions = request.num_preemptions
-                self._record("preempted", request)
-            if request.has_ended:
-                if request.error is not None:
-                    self._raise_if_dead(request.error)
-                self._end(request)
-        for request in list(self.requests):
-            if request.is_lost:
-                self.cancel(request)
-
-    def _mend(self, error: BaseException, keeps_waiting: bool = True) -> None:
-        """The engine raised: what it decoded is lost, and who waits goes on with another one."""
-        self._raise_if_dead(error)
-        lost = [
-            request
-            for request in self.requests
-            if not (keeps_waiting and request.is_waiting and not request.num_preemptions)
-        ]
-        names = ", ".join(request.id for request in lost)
-        logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
-        self._let_go()
-        for request in lost:
-            self._end(request, error if isinstance(error, Exception) else RuntimeError(error))
-        self.open()
-
-    def _let_go(self) -> None:
-        """Drop the engine, and what it holds, as far as a failed one still can."""
-        close, self.engine = getattr(self.engine, "close", None), None
-        with suppress(Exception):
-            if close is not None:
-                close()
-
-    def _raise_if_dead(self, error: BaseException) -> None:
-        if is_device_fault(error):
-            self.engine = None  # whatever is asked of it now may hang
-            raise EngineDiedError(str(error)) from error
-
-    def _commit(self, request: ServedRequest, row: int, ids: list[int], drafted: int) -> None:
-        """Within a step: the engine committed tokens of a request. What is raised ends it."""
-        now = self.clock()
-        if request.grammar is not None:
-            request.grammar.accept(ids)
-        logprobs = None
-        if request.options.logprobs is not None:
-            logprobs = request.logprobs[0][-len(ids) :]
-        if not request.is_prefilling:
-            request.acceptance[drafted] += 1
-            self._count_drafts(request, drafted)
-        request.completion_tokens += len(ids)
-        is_first = request.first_at is None
-        if is_first:
-            request.first_at = now
-        self._record("committed", request, len(ids), now - request.last_at, is_first)
-        request.last_at = now
-        self._tell(request, Tokens(list(ids), drafted, logprobs))
-
-    def _count_drafts(self, request: ServedRequest, accepted: int) -> None:
-        """Take over what was verified since the last time; `accepted` tokens of that were right."""
-        drafts = request.num_drafts - request.counted.rounds
-        tokens = request.num_draft_tokens - request.counted.tokens
-        request.counted = DraftCount(request.num_drafts, request.num_draft_tokens)
-        if drafts:
-            self._record("drafted", request, drafts, tokens, accepted)
-
-    def _end(self, request: ServedRequest, error: Exception | None = None) -> None:
-        """Tell a client the end of a request that the engine has ended.
-
-        Args:
-            error: ends it here, without the engine.
-        """
-        if error is not None:
-            request.error, request.finish_reasons = error, ["error"]
-            request.tokens = request.tokens or [[]]
-        self._count_drafts(request, 0)
-        self.requests.remove(request)
-        self.on_end()
-        seconds = self.clock() - request.arrived
-        self._tell(request, None)
-        self._record("ended", request, seconds)
-        request.release()
-
-    def _tell(self, request: ServedRequest, event: Tokens | None) -> None:
-        if request.is_lost:
-            return
-        try:
-            request.sink(event)
-        except Exception:
-            request.is_lost = True
-            logger.info("request %s can't be told anything any more; it is cancelled", request.id)
-
-    def _record(self, name: str, *values: Any) -> None:
-        try:
-            if (hook := getattr(self.listener, name, None)) is not None:
-                hook(*values)
-        except Exception:
-            logger.exception("metrics of a request are lost")
 
 
 ServiceState = Literal["warming", "ready", "draining", "failed"]
@@ -383,14 +162,19 @@ def end_process(status: int) -> None:
 
 
 class EngineThread:
-    """Takes requests from any thread, and runs the engine in one of its own.
+    """Takes requests from any thread, and hands them to an engine in one of its own; each request
+    ends exactly once.
+
+    The engine is a `sooner.Engine`, or what has its `add`, `cancel` and `step`, ends
+    requests that are late, failed or complete within a step by `Request.finish`, and may have
+    `pages`, `pages_used` and `close`. The thread calls `open` once, and then `obey` and `turn` in
+    turns; tests call them themselves, with a clock of their own.
 
     Args:
         build: makes the engine, in that thread; called again when a step failed.
         max_requests: that may be held, with a row or without; more are refused.
         warm_up: run on the new engine before the first request is taken.
         on_ready: called in that thread once requests are taken.
-        listener: as `EngineLoop`'s.
         clock: seconds; the one of `Request.arrived` and `deadline`.
         patience: seconds after which a request without a deadline counts as due.
         end_process: called with an exit status when the accelerator failed.
@@ -398,8 +182,11 @@ class EngineThread:
     Attributes:
         state: `warming` until the engine is there, `ready`, `draining` once it is told to stop,
             `failed` if there is no engine any more.
+        listener: a `ServerMetrics`, or none.
         last_tick: when the thread last went round, in the clock's seconds.
         fault: name of the error that it failed with.
+        engine: `None` until `open`, and after a failure that could not be repaired.
+        requests: that have not ended, in the order of their arrival.
     """
 
     def __init__(
@@ -409,17 +196,19 @@ class EngineThread:
         max_requests: int = 72,
         warm_up: Callable[[Any], None] = lambda engine: None,
         on_ready: Callable[[], None] = lambda: None,
-        listener: Any = None,
         clock: Clock = time.monotonic,
         patience: float = PATIENCE,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
-        self.max_requests, self.clock = max_requests, clock
+        self.build, self.max_requests = build, max_requests
+        self.clock, self.patience = clock, patience
         self.warm_up, self.on_ready, self.end_process = warm_up, on_ready, end_process
+        self.listener: Any = None
+        self.engine: Any = None
+        self.requests: list[ServedRequest] = []
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
-        self._loop = EngineLoop(build, clock, listener, self._count_end, patience)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._submitted = 0  # requests that have not ended, those in the queue of commands, too
@@ -441,11 +230,11 @@ class EngineThread:
         with self._lock:
             self.check_takes()
             self._submitted += 1
-            self._commands.put(partial(self._loop.add, request))
+            self._commands.put(partial(self._take, request))
 
     def cancel(self, request: ServedRequest) -> None:
         """End a request before its time: its row is freed within a round, and its end is told."""
-        self._commands.put(partial(self._loop.cancel, request))
+        self._commands.put(partial(self._abort, request))
 
     def when_idle(self, work: Aside) -> None:
         """Have something done in the engine's thread once no request is held, with the model to
@@ -467,9 +256,9 @@ class EngineThread:
 
     def load(self) -> ServiceLoad:
         """Returns what is held now."""
-        running, engine = self._loop.rows, self._loop.engine
+        running = sum(not request.is_waiting for request in list(self.requests))
         waiting = max(self._submitted - running, 0)
-        used, pages = (getattr(engine, name, 0) or 0 for name in ("pages_used", "pages"))
+        used, pages = (getattr(self.engine, name, 0) or 0 for name in ("pages_used", "pages"))
         return ServiceLoad(running, waiting, used, pages)
 
     def drain(self) -> None:
@@ -491,7 +280,7 @@ class EngineThread:
         with self._lock:
             self._lock.wait_for(lambda: self._is_hurried or not self._submitted, grace)
             self._is_closing = True
-            self._commands.put(lambda: self._loop.close(stopping()))
+            self._commands.put(lambda: self._end_all(stopping()))
         if self._thread.ident is not None:
             self._thread.join(LAST_WORDS)
         return not self._thread.is_alive()
@@ -508,8 +297,8 @@ class EngineThread:
         Raises:
             RefusedError: says why.
         """
-        if self.state != "ready" and (refusal := not_ready(self.state, self.fault)) is not None:
-            raise refusal
+        if (state := self.state) != "ready":
+            raise not_ready(state, self.fault)
         if self._submitted >= self.max_requests:
             raise too_many(self.max_requests)
 
@@ -518,23 +307,17 @@ class EngineThread:
         """Requests that have not ended."""
         return self._submitted
 
-    def _count_end(self) -> None:
-        """Before the client is told, so that it is not refused if it asks again at once."""
-        with self._lock:
-            self._submitted -= 1
-            self._lock.notify_all()
-
     def _run(self) -> None:
         """The thread."""
         try:
-            self._loop.open()
-            assert self._loop.engine is not None
-            self.warm_up(self._loop.engine)
-            with self._lock:
-                if self.state == "warming":
-                    self.state = "ready"
+            self.open()
             self.on_ready()
-            self._turn_until_closed()
+            while not (self._is_closing and self._commands.empty() and not self.requests):
+                self.obey(IDLE_TICK)
+                self.turn()
+                if self._asides and not self._is_needed():
+                    self._asides.popleft()(self._is_needed)
+                self.last_tick = self.clock()
         except EngineDiedError as error:
             self._fail(error.__cause__ or error)
             logger.critical("the device failed; the process ends")
@@ -542,24 +325,179 @@ class EngineThread:
         except BaseException as error:
             self._fail(error)
 
-    def _turn_until_closed(self) -> None:
-        while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
-            self._obey()
-            self._loop.turn()
-            if self._asides and not self._is_needed():
-                self._asides.popleft()(self._is_needed)
-            self.last_tick = self.clock()
+    def open(self) -> None:
+        """Make the engine, try it, and be ready.
 
-    def _obey(self) -> None:
-        """Do what was asked meanwhile; wait for it a moment if there is nothing else to do."""
-        wait = self._loop.is_idle
-        while True:
-            try:
-                command = self._commands.get(wait, IDLE_TICK)
-            except queue.Empty:
-                return
-            command()
-            wait = False
+        Raises:
+            Exception: what its making raises, or the trial.
+        """
+        self._build()
+        self.warm_up(self.engine)
+        with self._lock:
+            if self.state == "warming":
+                self.state = "ready"
+
+    def obey(self, seconds: float = 0.0) -> None:
+        """Do what was asked meanwhile; wait so long for it if there is nothing else to do."""
+        wait = not self.requests and seconds > 0
+        with suppress(queue.Empty):
+            while True:
+                self._commands.get(wait, seconds)()
+                wait = False
+
+    def turn(self) -> None:
+        """Let the engine take a step, and tell what came of it.
+
+        Raises:
+            EngineDiedError: the accelerator failed. Requests are still held: `_fail` tells them.
+            Exception: the engine failed, its requests were told, and it could not be made again.
+        """
+        if not self.requests:
+            return
+        assert self.engine is not None
+        started = self.clock()
+        try:
+            self.engine.step()
+        except BaseException as error:
+            self._mend(error)
+            return
+        self._look(started)
+
+    def _look(self, started: float) -> None:
+        """See which requests a step that began at `started` gave a row, took it, or ended."""
+        for request in list(self.requests):
+            if not (request.has_begun or request.is_waiting):
+                request.has_begun = True
+                self._record("begun", request, started - request.arrived)
+            if request.has_ended:
+                if request.error is not None:
+                    self._raise_if_dead(request.error)
+                self._end(request)
+        for request in list(self.requests):
+            if request.is_lost:
+                self._abort(request)
+
+    def _mend(self, error: BaseException) -> None:
+        """The engine raised: what it decoded is lost, and who waits goes on with another one."""
+        self._raise_if_dead(error)
+        lost = [
+            request
+            for request in self.requests
+            if not request.is_waiting or request.num_preemptions
+        ]
+        names = ", ".join(request.id for request in lost)
+        logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
+        self._let_go()
+        for request in lost:
+            self._end(request, error if isinstance(error, Exception) else RuntimeError(error))
+        self._build()
+
+    def _let_go(self) -> None:
+        """Drop the engine, and what it holds, as far as a failed one still can."""
+        close, self.engine = getattr(self.engine, "close", None), None
+        with suppress(Exception):
+            if close is not None:
+                close()
+
+    def _raise_if_dead(self, error: BaseException) -> None:
+        if is_device_fault(error):
+            self.engine = None  # whatever is asked of it now may hang
+            raise EngineDiedError(str(error)) from error
+
+    def _commit(self, request: ServedRequest, row: int, ids: list[int], drafted: int) -> None:
+        """Within a step: the engine committed tokens of a request. What is raised ends it."""
+        now = self.clock()
+        if request.grammar is not None:
+            request.grammar.accept(ids)
+        logprobs = None
+        if request.options.logprobs is not None:
+            logprobs = request.logprobs[0][-len(ids) :]
+        if not request.is_prefilling:
+            request.acceptance[drafted] += 1
+        request.completion_tokens += len(ids)
+        is_first = request.first_at is None
+        if is_first:
+            request.first_at = now
+        self._record("committed", request, len(ids), now - request.last_at, is_first)
+        request.last_at = now
+        self._tell(request, Tokens(list(ids), drafted, logprobs))
+
+    def _end(self, request: ServedRequest, error: Exception | None = None) -> None:
+        """Tell a client the end of a request that the engine has ended.
+
+        Args:
+            error: ends it here, without the engine.
+        """
+        if error is not None:
+            request.error, request.finish_reasons = error, ["error"]
+            request.tokens = request.tokens or [[]]
+        self.requests.remove(request)
+        with self._lock:  # before the client is told, so that it is not refused if it asks again
+            self._submitted -= 1
+            self._lock.notify_all()
+        self._record("ended", request, self.clock() - request.arrived)
+        self._tell(request, None)
+        request.release()
+
+    def _tell(self, request: ServedRequest, event: Tokens | None) -> None:
+        if request.is_lost:
+            return
+        try:
+            request.sink(event)
+        except Exception:
+            request.is_lost = True
+            logger.info("request %s can't be told anything any more; it is cancelled", request.id)
+
+    def _record(self, name: str, *values: Any) -> None:
+        if self.listener is not None:
+            getattr(self.listener, name)(*values)
+
+    def _build(self) -> None:
+        """Make the engine, and hand it the requests that are held."""
+        self.engine = self.build()
+        for request in list(self.requests):
+            self._add(request)
+
+    def _take(self, request: ServedRequest) -> None:
+        """Adds a request to those of the engine."""
+        due, deadline = request.arrived + self.patience, request.deadline
+        request.priority = due if deadline is None else deadline
+        request.last_at = request.arrived
+        request.options = replace(request.options, on_tokens=partial(self._commit, request))
+        self.requests.append(request)
+        self._add(request)
+
+    def _add(self, request: ServedRequest) -> None:
+        if self.engine is None:
+            return  # whoever makes one hands it over
+        try:
+            self.engine.add(request)
+        except Exception as error:
+            self._raise_if_dead(error)
+            self._end(request, error)
+
+    def _abort(self, request: ServedRequest) -> None:
+        """End a request before its time, unless it has ended; its row is free when this returns."""
+        if request not in self.requests:
+            return
+        failure: BaseException | None = None
+        try:
+            if self.engine is not None:
+                self.engine.cancel(request)
+        except BaseException as error:
+            failure = error
+        if not request.has_ended:
+            request.finish([[]], "cancelled")
+        if failure is not None:  # of all rows, so it waits until this request has been seen to
+            self._end(request)
+            self._mend(failure)
+        self._look(self.clock())
+
+    def _end_all(self, error: Exception) -> None:
+        """End every request with an error, and let go of the engine."""
+        for request in list(self.requests):
+            self._end(request, error)
+        self._let_go()
 
     def _fail(self, error: BaseException) -> None:
         """There is no engine any more: tell everybody, and take nothing new."""
@@ -568,9 +506,5 @@ class EngineThread:
             self.state = "failed"
         logger.critical("the engine's thread ends", exc_info=error)
         reason = failed(self.fault)
-        while True:
-            try:
-                self._commands.get_nowait()()  # what was submitted meanwhile is told, too
-            except queue.Empty:
-                break
-        self._loop.close(reason)
+        self.obey()  # what was submitted meanwhile is told, too
+        self._end_all(reason)

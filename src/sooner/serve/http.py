@@ -12,14 +12,14 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..tasks.act.observation import brief
@@ -30,7 +30,6 @@ LINGER, LINGER_SECONDS = 8, 5.0
 """A refused body is read and thrown away if it has no more than this many times the largest one
 that is taken, until this many seconds pass without any of it, or `body_seconds` in all."""
 
-Result = TypeVar("Result")
 Fields = TypeVar("Fields", bound="ApiFields")
 logger = logging.getLogger("sooner.serve")
 OPEN_PATHS = ("/health", "/ready")
@@ -45,6 +44,7 @@ TYPES = {
     "image_url": 'an object such as {"url": "data:image/png;base64,..."}',
     "video_url": 'an object such as {"url": "data:video/mp4;base64,..."}',
     "file": 'an object such as {"file_data": "data:application/pdf;base64,..."}',
+    "json": "a JSON schema, as an object or as JSON",
     "stop": "a string or a list of strings",
     "content": "a string or a list of parts",
     "prompt": "a string, a list of strings, or token ids",
@@ -155,14 +155,15 @@ def parse(kind: type[Fields], body: bytes) -> Fields:
     return request
 
 
-def path_of(location: tuple[int | str, ...], value: Any) -> str:
+def path_of(location: tuple[int | str, ...], value: Any, is_missing: bool = False) -> str:
     """Returns a field's path in the body, such as `messages[0].content`.
 
-    pydantic names the members of unions in between; what is no key of the body is left out.
+    pydantic names the members of unions in between; what is no key of the body is left out, unless
+    it is the last one, and missing there.
     """
     path = ""
     for index, key in enumerate(location):
-        is_last = index == len(location) - 1
+        is_last = is_missing and index == len(location) - 1
         if isinstance(key, int):
             path += f"[{key}]"
             value = value[key] if isinstance(value, list) and key < len(value) else None
@@ -174,15 +175,16 @@ def path_of(location: tuple[int | str, ...], value: Any) -> str:
 
 def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
     detail = error.errors(include_url=False)[0]
-    if detail["type"] == "json_invalid":
+    if detail["type"] == "json_invalid" and not detail["loc"]:
         text = detail["msg"].partition(": ")[2] if body.strip() else "it is empty"
         return BadRequestError(None, f"the body is no JSON: {text}")
     if not detail["loc"]:
         return BadRequestError(None, f"the body is {brief(detail['input'])}; send an object")
-    is_small = len(body) <= SMALL
-    path = path_of(detail["loc"], json.loads(body)) if is_small else str(detail["loc"][0])
+    path, is_missing = str(detail["loc"][0]), detail["type"] == "missing"
+    if len(body) <= SMALL:
+        path = path_of(detail["loc"], json.loads(body), is_missing)
     name = path.rpartition(".")[2]
-    if detail["type"] == "missing":
+    if is_missing:
         return BadRequestError(path, f"{path} is missing")
     if detail["type"] in UNTAGGED:
         context = detail["ctx"]
@@ -214,10 +216,17 @@ class Guard:
     Args:
         settings: `host` is where the server listens, `token` what clients send.
         has_page: browsers are asked for the token, as the password of HTTP's Basic scheme.
+        count: called with the status of each answer to a POST.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, has_page: bool = False) -> None:
-        self.app, self.settings, self.has_page = app, settings, has_page
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        has_page: bool = False,
+        count: Callable[[int], None] = lambda status: None,
+    ) -> None:
+        self.app, self.settings, self.has_page, self.count = app, settings, has_page, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -244,6 +253,8 @@ class Guard:
                 logger.info(
                     "%s %s %s %d %.1f ms", name, scope["method"], path, message["status"], spent
                 )
+                if scope["method"] == "POST":
+                    self.count(message["status"])
             await send(message)
 
         is_known = self._has_token(headers)
@@ -330,32 +341,3 @@ def is_local(address: str) -> bool:
 def name_of(request: Request) -> str:
     """Returns the id of a request."""
     return str(getattr(request.state, "request_id", ""))
-
-
-async def hang_up(receive: Receive) -> None:
-    """Returns when the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Returns the result of `work`, which is cancelled if the client hangs up.
-
-    Raises:
-        ClientDisconnect: it did.
-    """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request.receive))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
-        await asyncio.wait({task, gone})
-        if not task.cancelled():
-            task.exception()  # seen, even if nobody waits for it
-        # An error's frames would hold the task that holds the error, and with it all the pixels
-        # that those frames had, until cycles are collected.
-        del task, gone

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ..engine.rows import Reason
-from .engine_thread import ServedRequest, ServiceLoad
+from .engine_thread import EngineThread, ServedRequest
 
 PREFIX = "sooner:"
 
@@ -53,7 +53,7 @@ LABELLED = {
     "spec_decode_num_accepted_tokens_per_pos": (
         "Draft tokens accepted by place in the draft, from 0 on.", "position",
     ),
-    "http_requests": ("Requests by status.", "status"),
+    "http_requests": ("POSTs by status.", "status"),
 }  # fmt: skip
 """Counters with a label of their own."""
 HISTOGRAMS = {
@@ -75,20 +75,17 @@ HISTOGRAMS = {
 class ServerMetrics:
     """What the server of one model has done, in a registry of its own.
 
-    `begun`, `committed`, `drafted`, `preempted` and `ended` are called by the engine's thread, see
-    `EngineLoop`.
+    `begun`, `committed` and `ended` are called by the engine's thread.
 
     Args:
         model: name of the served model, a label of everything.
-        load: read when the metrics are.
-        tick_age: seconds since the engine's thread last went round.
+        service: whose load is read when the metrics are.
     """
 
-    def __init__(
-        self, model: str, load: Callable[[], ServiceLoad], tick_age: Callable[[], float]
-    ) -> None:
+    def __init__(self, model: str, service: EngineThread) -> None:
         self.registry = CollectorRegistry()
         self._model = model
+        load = service.load
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "num_requests_running": ("Requests that have a row.", lambda: load().running),
             "num_requests_waiting": ("Requests that wait for a row.", lambda: load().waiting),
@@ -98,7 +95,10 @@ class ServerMetrics:
             ),
             "pages_used": ("Pages of the cache that rows hold.", lambda: load().pages_used),
             "pages": ("Pages of the cache.", lambda: load().pages),
-            "engine_tick_age_seconds": ("Since the engine's thread went round.", tick_age),
+            "engine_tick_age_seconds": (
+                "Since the engine's thread went round.",
+                lambda: service.clock() - service.last_tick,
+            ),
         }
         for name, (text, read) in gauges.items():
             self._one(Gauge, name, text).set_function(read)
@@ -118,8 +118,8 @@ class ServerMetrics:
         metric = kind(PREFIX + name, text, ["model_name"], registry=self.registry, **options)
         return metric.labels(self._model)
 
-    def _count(self, name: str, label: Any) -> None:
-        self._labelled[name].labels(self._model, str(label)).inc()
+    def _count(self, name: str, label: Any, amount: int = 1) -> None:
+        self._labelled[name].labels(self._model, str(label)).inc(amount)
 
     def begun(self, request: ServedRequest, waited: float) -> None:
         """Records that a request got its first row."""
@@ -135,23 +135,18 @@ class ServerMetrics:
         name = "time_to_first_token_seconds" if is_first else "inter_token_latency_seconds"
         self._histograms[name].observe(seconds)
 
-    def drafted(self, request: ServedRequest, drafts: int, tokens: int, accepted: int) -> None:
-        """Records that rounds of a request had drafts of so many tokens (all nodes of trees), and
-        how many of these were accepted."""
-        self._counters["spec_decode_num_drafts"].inc(drafts)
-        self._counters["spec_decode_num_draft_tokens"].inc(tokens)
-        self._counters["spec_decode_num_accepted_tokens"].inc(accepted)
-        for position in range(accepted):
-            self._count("spec_decode_num_accepted_tokens_per_pos", position)
-
-    def preempted(self, request: ServedRequest) -> None:
-        """Records that a request lost its row, and waits for another."""
-        self._counters["num_preemptions"].inc()
-
     def ended(self, request: ServedRequest, seconds: float) -> None:
-        """Records that a request ended, in whatever way, `seconds` after it arrived."""
+        """Records that a request ended, in whatever way, `seconds` after it arrived; with what was
+        drafted for it."""
         self._count("request_success", FINISHED[request.finish_reason or "error"])
         self._histograms["e2e_request_latency_seconds"].observe(seconds)
+        self._counters["num_preemptions"].inc(request.num_preemptions)
+        self._counters["spec_decode_num_drafts"].inc(request.num_drafts)
+        self._counters["spec_decode_num_draft_tokens"].inc(request.num_draft_tokens)
+        self._counters["spec_decode_num_accepted_tokens"].inc(request.num_accepted)
+        for size, rounds in request.acceptance.items():
+            for position in range(size):
+                self._count("spec_decode_num_accepted_tokens_per_pos", position, rounds)
         tokens = request.completion_tokens
         if not tokens:
             return
@@ -163,8 +158,8 @@ class ServerMetrics:
         self._counters["prefix_cache_queries"].inc(request.prompt_tokens)
         self._counters["prefix_cache_hits"].inc(request.cached_tokens)
 
-    def answered(self, status: int, seconds: float) -> None:
-        """Records that a request got a status; a stream, once it begins."""
+    def answered(self, status: int) -> None:
+        """Records that a POST got a status; a stream, once it begins."""
         self._count("http_requests", status)
 
     def text(self) -> bytes:

@@ -91,8 +91,8 @@ def too_many(limit: int) -> RefusedError:
     return RefusedError(429, text, headers={"Retry-After": "1"})
 
 
-def not_ready(state: str, fault: str | None = None) -> RefusedError | None:
-    """Returns why a server in a state takes no request; `None` if it does.
+def not_ready(state: str, fault: str | None = None) -> RefusedError:
+    """The server takes no request in this state.
 
     Args:
         state: see `engine_thread.ServiceState`.
@@ -101,9 +101,7 @@ def not_ready(state: str, fault: str | None = None) -> RefusedError | None:
     if state == "warming":
         text = "the model is warming up; come back in 5 s"
         return RefusedError(503, text, code="warming_up", headers={"Retry-After": "5"})
-    if state == "draining":
-        return stopping()
-    return failed(fault or "unknown") if state == "failed" else None
+    return stopping() if state == "draining" else failed(fault or "unknown")
 
 
 def failed(fault: str) -> RefusedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from importlib.util import find_spec
 
 from ..errors import SoonerError
 from .settings import ServerSettings
@@ -14,15 +15,11 @@ def require() -> None:
     Raises:
         SoonerError: something is not; says how to get it.
     """
-    try:
-        import fastapi
-        import prometheus_client
-        import uvicorn
-    except ImportError as error:
-        raise SoonerError(
-            f"the server needs {error.name}, which is not installed; pip install 'sooner[serve]'"
-        ) from error
-    del fastapi, prometheus_client, uvicorn
+    for name in ("fastapi", "prometheus_client", "uvicorn", "httpx2"):
+        if find_spec(name) is None:
+            raise SoonerError(
+                f"the server needs {name}, which is not installed; pip install 'sooner[serve]'"
+            )
 
 
 def bind(settings: ServerSettings) -> socket.socket:

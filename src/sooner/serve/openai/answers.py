@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from ...tasks.detokenizer import BROKEN, decoder_of
 from ..engine_thread import ServedRequest
-from .choice import BROKEN, AnswerPiece, Choice, OutputToken, Update
+from .choice import AnswerPiece, Choice, OutputToken, Update, joined
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 
 Answer = dict[str, Any]
@@ -28,6 +31,8 @@ MIN_LOGPROB = -9999.0
 CACHE_SIZE = 1 << 15
 """Tokens whose text is kept."""
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+ALPHABET = {letter: byte for byte, letter in bytes_to_unicode().items()}
+"""The letters by which byte-level vocabularies write bytes."""
 
 
 class AnswerForm:
@@ -53,15 +58,21 @@ class AnswerForm:
 
     def opening(self, choices: Sequence[Choice]) -> list[Answer]:
         """Returns the chunks before any token."""
-        raise NotImplementedError
+        contents = [(choice, self._first(choice)) for choice in choices]
+        return [
+            self._chunk(self._choice(choice, content, [], None))
+            for choice, content in contents
+            if content is not None
+        ]
 
-    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answer | None:
+    def chunk(self, choice: Choice, update: Update) -> Answer | None:
         """Returns an update's chunk, unless it has nothing for the client."""
-        pieces = self._visible(update.pieces)
-        if not (pieces or is_last or (self._wants_tokens and update.tokens)):
+        pieces, reason = self._visible(update.pieces), choice.finish_reason
+        if not (pieces or reason or (self._wants_tokens and update.tokens)):
             return None
-        reason = choice.finish_reason if is_last else None
-        return self._chunk(self._choice(choice, self._delta(pieces), update.tokens, reason))
+        return self._chunk(
+            self._choice(choice, self._content(choice, pieces), update.tokens, reason)
+        )
 
     def closing(self, totals: Answer) -> Answer:
         """Returns the chunk with usage and metrics, behind all others."""
@@ -69,25 +80,25 @@ class AnswerForm:
 
     def whole(self, choices: Sequence[tuple[Choice, Update]], totals: Answer) -> Answer:
         """Returns the answer to a request that wants no stream."""
-        answers = [
-            self._choice(
-                choice, self._message(choice, self._visible(update.pieces)), update.tokens,
-                choice.finish_reason, is_whole=True,
-            )
-            for choice, update in choices
-        ]  # fmt: skip
+        answers = []
+        for choice, update in choices:
+            content = self._content(choice, joined(self._visible(update.pieces)), is_whole=True)
+            reason = choice.finish_reason
+            answers.append(self._choice(choice, content, update.tokens, reason, is_whole=True))
         return {**self.head, **totals, "object": self.kinds[0], "choices": answers}
 
     def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
         """Returns the pieces that the client wants."""
         return pieces
 
-    def _delta(self, pieces: Sequence[AnswerPiece]) -> Answer:
-        """Returns what a choice of a chunk has of them."""
+    def _first(self, choice: Choice) -> Answer | None:
+        """Returns what the first chunk of a choice has, if there is one before any token."""
         raise NotImplementedError
 
-    def _message(self, choice: Choice, pieces: Sequence[AnswerPiece]) -> Answer:
-        """Returns what a choice of a whole answer has of them."""
+    def _content(
+        self, choice: Choice, pieces: Sequence[AnswerPiece], is_whole: bool = False
+    ) -> Answer:
+        """Returns what a choice of a chunk, or of a whole answer, has of some pieces."""
         raise NotImplementedError
 
     def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
@@ -124,9 +135,8 @@ class ChatForm(AnswerForm):
     kinds = ("chat.completion", "chat.completion.chunk")
     request: ChatRequest
 
-    def opening(self, choices: Sequence[Choice]) -> list[Answer]:
-        first = {"role": "assistant", "content": "", "refusal": None}
-        return [self._chunk(self._choice(choice, {"delta": first}, [], None)) for choice in choices]
+    def _first(self, choice: Choice) -> Answer | None:
+        return {"delta": {"role": "assistant", "content": "", "refusal": None}}
 
     def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
         """Returns pieces without reasoning, or a second call, where the request says so."""
@@ -137,36 +147,24 @@ class ChatForm(AnswerForm):
             pieces = [piece for piece in pieces if not piece.call]
         return pieces
 
-    def _delta(self, pieces: Sequence[AnswerPiece]) -> Answer:
-        delta = _texts(pieces)
-        if calls := [piece for piece in pieces if piece.kind == "call"]:
-            delta["tool_calls"] = [
+    def _content(
+        self, choice: Choice, pieces: Sequence[AnswerPiece], is_whole: bool = False
+    ) -> Answer:
+        texts, calls = _texts(pieces), [piece for piece in pieces if piece.kind == "call"]
+        if is_whole:
+            content = None if calls else ""
+            texts = {"role": "assistant", "content": content, "refusal": None, **texts}
+            if calls:
+                texts["tool_calls"] = [_call(piece.name or "", piece.text) for piece in calls]
+            return {"message": texts}
+        if calls:
+            texts["tool_calls"] = [
                 {"index": piece.call, "function": {"arguments": piece.text}}
                 if piece.name is None
                 else {"index": piece.call, **_call(piece.name, piece.text)}
                 for piece in calls
             ]
-        return {"delta": delta}
-
-    def _message(self, choice: Choice, pieces: Sequence[AnswerPiece]) -> Answer:
-        names: dict[int, str] = {}
-        arguments: dict[int, str] = {}
-        for piece in pieces:
-            if piece.kind == "call":
-                names.setdefault(piece.call, piece.name or "")
-                arguments[piece.call] = arguments.get(piece.call, "") + piece.text
-        texts = _texts(pieces)
-        content = texts.pop("content", "")
-        message = {
-            "role": "assistant",
-            "content": content if content or not names else None,
-            "refusal": None,
-            **texts,
-        }
-        if names:
-            calls = [_call(name, arguments[number]) for number, name in names.items()]
-            message["tool_calls"] = calls
-        return {"message": message}
+        return {"delta": texts}
 
     def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
         return self.texts.chat_logprobs(tokens)
@@ -178,27 +176,20 @@ class TextForm(AnswerForm):
     kinds = ("text_completion", "text_completion")
     request: CompletionRequest
 
-    def opening(self, choices: Sequence[Choice]) -> list[Answer]:
-        if not self.request.echo:
-            return []
-        return [
-            self._chunk(self._choice(choice, {"text": self._echoed(choice)}, [], None))
-            for choice in choices
-        ]
+    def _first(self, choice: Choice) -> Answer | None:
+        return {"text": self._echoed(choice)} if self.request.echo else None
 
-    def _delta(self, pieces: Sequence[AnswerPiece]) -> Answer:
-        return {"text": "".join(piece.text for piece in pieces)}
-
-    def _message(self, choice: Choice, pieces: Sequence[AnswerPiece]) -> Answer:
-        return {"text": self._echoed(choice) + "".join(piece.text for piece in pieces)}
+    def _content(
+        self, choice: Choice, pieces: Sequence[AnswerPiece], is_whole: bool = False
+    ) -> Answer:
+        begin = self._echoed(choice) if is_whole and self.request.echo else ""
+        return {"text": begin + "".join(piece.text for piece in pieces)}
 
     def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
         return self.texts.text_logprobs(tokens)
 
     def _echoed(self, choice: Choice) -> str:
-        """Returns the prompt, if the answer is to begin with it."""
-        if not self.request.echo:
-            return ""
+        """Returns the prompt of a choice."""
         prompt = self.request.prompts[choice.index // self.request.choices]
         return prompt if isinstance(prompt, str) else self.texts.decode(prompt)
 
@@ -257,7 +248,7 @@ def speculative_decoding(requests: Sequence[ServedRequest]) -> Mapping[str, Any]
     for request in requests:
         histogram.update(request.acceptance)
     steps, drafted = histogram.total(), sum(request.num_draft_tokens for request in requests)
-    accepted = sum(count * rounds for count, rounds in histogram.items())
+    accepted = sum(request.num_accepted for request in requests)
     return {
         "mode": max((request.mode for request in requests), key=MODES.index, default="exact"),
         "num_spec_steps": steps,
@@ -277,7 +268,7 @@ class TokenTexts:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.decode = tokenizer, decoder_of(tokenizer)
         # Twenty candidates a token are mostly the same few thousand.
         self.text = functools.lru_cache(CACHE_SIZE)(self._text)
         self.bytes = functools.lru_cache(CACHE_SIZE)(self._bytes)
@@ -305,9 +296,8 @@ class TokenTexts:
         piece = self.tokenizer.convert_ids_to_tokens(token) or ""
         if (match := BYTE.fullmatch(piece)) is not None:
             return [int(match[1], 16)]
-        alphabet = byte_alphabet()
-        if piece and all(letter in alphabet for letter in piece):
-            return [alphabet[letter] for letter in piece]
+        if piece and all(letter in ALPHABET for letter in piece):
+            return [ALPHABET[letter] for letter in piece]
         return None
 
     def _decoded(self, token: int, leads: bool) -> str:
@@ -325,13 +315,6 @@ class TokenTexts:
             if (text := self.decode([token])).isascii() and text.isalpha():
                 return token, text
         return None
-
-    def decode(self, ids: list[int]) -> str:
-        """Returns text of several tokens, special ones written out."""
-        text: str = self.tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return text
 
     def chat_logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
         """Returns log-probabilities of the tokens that have text."""
@@ -389,15 +372,3 @@ class TokenTexts:
         """Returns a token of `/v1/completions`, where no field has its bytes."""
         text, known = self.text(token, leads), self.bytes(token, leads)
         return text if known is None or text.encode() == bytes(known) else f"bytes:{text}"
-
-
-@functools.cache
-def byte_alphabet() -> dict[str, int]:
-    """Returns the letters by which byte-level vocabularies write bytes (GPT-2): printable ones
-    stand for themselves, the others for those from 256 on.
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(256 + number): byte for number, byte in enumerate(rest)
-    }

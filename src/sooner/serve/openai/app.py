@@ -1,30 +1,283 @@
-"""What each of OpenAI's paths answers, and the fields of requests for `/docs`."""
+"""What each of OpenAI's paths answers: a client's request under way, the events of its choices in
+order, the body of a stream (chunks as they come, pings in silence, an error where there was one),
+and the fields of requests for `/docs`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import math
 import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
-from ..app import LARGE, Handler, Slot, responses
-from ..http import name_of, parse, unless_gone
-from ..refusal import BadRequestError, refused, unknown_model
+from ..app import LARGE, Handler
+from ..engine_thread import Tokens, nobody
+from ..http import name_of, parse
+from ..refusal import (
+    BadRequestError,
+    engine_failed,
+    error_fields,
+    past_deadline,
+    refusal_of,
+    stopping,
+    unknown_model,
+)
 from ..settings import ChatSettings
-from .answering import Answering, EventMail, EventStream, frames
 from .answers import Answer, AnswerForm, ChatForm, TextForm, TokenTexts, totals
-from .choice import Update
+from .choice import Choice, Update
 from .grammar import GuidanceGrammars
 from .planning import Planner, Prepared, ServedModel, prepare_text
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 
 if TYPE_CHECKING:
     from ..engine_thread import EngineThread
-    from ..metrics import ServerMetrics
 
-SCHEMAS, JSON = "#/components/schemas/", "application/json"
+logger = logging.getLogger("sooner.serve")
+
+SCHEMAS = "#/components/schemas/"
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+SEND_SECONDS = 60.0
+"""What a client may take to read what was sent, before it counts as gone."""
+Step = tuple[Choice, Update] | None
+"""What came for a choice; `None` for a while of silence."""
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class EventMail:
+    """Events from the engine's thread to the event loop, which is woken once for all that came.
+
+    A round tells every row's tokens at nearly the same time; a wake-up for each would cost more
+    than what is done with them. Nor is every round worth one: where rounds are short, the loop's
+    thread takes a core from the thread that decodes, and what it has in its caches.
+
+    Args:
+        interval: seconds after a wake-up in which there is another one only for what is urgent;
+            whatever else comes waits for the first event after them.
+    """
+
+    def __init__(self, interval: float = 0.0) -> None:
+        self.interval = interval
+        self._pending: deque[Callable[[], None]] = deque()
+        self._is_called = False
+        self._emptied = -math.inf
+
+    def put(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[], None], is_urgent: bool = True
+    ) -> None:
+        """Have `take` called in the loop, in order; in any thread.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
+        self._pending.append(take)
+        is_due = is_urgent or time.monotonic() - self._emptied >= self.interval
+        if self._is_called or not (is_due or loop.is_closed()):
+            return
+        self._is_called = True
+        try:
+            loop.call_soon_threadsafe(self._empty)
+        except BaseException:
+            self._is_called = False
+            raise
+
+    def _empty(self) -> None:
+        self._is_called = False  # first: what comes from here on calls again
+        self._emptied = time.monotonic()
+        while self._pending:
+            self._pending.popleft()()
+
+
+class Answering:
+    """Submits the requests of choices, and turns what comes of them into updates.
+
+    Whatever fails, every request is ended.
+
+    Args:
+        service: that decodes.
+        choices: whose requests are submitted; their sinks are set here.
+        clock: the service's seconds.
+        mail: of the event loop that this runs in, shared by all that run there; a choice's first
+            tokens and its end are urgent, and all of one that a stop string may end.
+    """
+
+    def __init__(
+        self,
+        service: EngineThread,
+        choices: Sequence[Choice],
+        clock: Callable[[], float],
+        mail: EventMail,
+    ) -> None:
+        self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
+        self._events: deque[tuple[Choice, Tokens | None]] = deque()
+        self._news = asyncio.Event()
+        self._submitted: list[Choice] = []
+        self._begun: set[Choice] = set()  # that have told something; the engine's thread's own
+
+    def start(self) -> None:
+        """Submit every request, or none.
+
+        Raises:
+            RefusedError: the service does not take one of them.
+        """
+        loop = asyncio.get_running_loop()
+        for choice in self.choices:
+            choice.request.sink = partial(self._tell, loop, choice)
+        try:
+            for choice in self.choices:
+                self.service.submit(choice.request)
+                self._submitted.append(choice)
+        except Exception:
+            self.cancel()
+            for choice in self.choices[len(self._submitted) :]:
+                choice.request.sink = nobody  # it never ends, and would hold itself
+            raise
+
+    def cancel(self) -> None:
+        """Cancels the choices: the client left, or one choice failed: free every row."""
+        for choice in self._submitted:
+            self._cancel(choice)
+
+    async def updates(self, ping: float | None = None) -> AsyncIterator[Step]:
+        """Yields what came, in order; `None` after every `ping` seconds without anything.
+
+        Tokens of a choice that wait behind one another are one update.
+
+        Raises:
+            RefusedError: a request failed, or its deadline passed; the others are cancelled.
+        """
+        try:
+            while not all(choice.has_ended for choice in self.choices):
+                if self._events:
+                    choice, event = self._events.popleft()
+                    was_over = choice.is_over
+                    update = self._apply(choice, event)
+                    while self._goes_on(choice):
+                        update.extend(self._apply(*self._events.popleft()))
+                    if not was_over:
+                        yield choice, update
+                    continue
+                self._news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ping):
+                        await self._news.wait()
+                if not self._events:
+                    yield None
+        finally:
+            self.cancel()
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
+        """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
+        is_urgent = event is None or choice.has_stops or choice not in self._begun
+        self._begun.add(choice)
+        self.mail.put(loop, partial(self._take, choice, event), is_urgent)
+
+    def _take(self, choice: Choice, event: Tokens | None) -> None:
+        self._events.append((choice, event))
+        self._news.set()
+
+    def _goes_on(self, choice: Choice) -> bool:
+        """Returns whether the next event is more tokens of a choice that is not over."""
+        if not self._events or choice.is_over:
+            return False
+        following, event = self._events[0]
+        return following is choice and event is not None
+
+    def _apply(self, choice: Choice, event: Tokens | None) -> Update:
+        if event is not None:
+            update = choice.add(event)
+            if choice.is_over:  # a stop string, which only we know of
+                self._cancel(choice)
+            return update
+        choice.has_ended = True
+        self._raise_if_failed(choice)
+        return choice.end()
+
+    def _cancel(self, choice: Choice) -> None:
+        if not (choice.has_ended or choice.is_cancelled):
+            choice.is_cancelled = True
+            self.service.cancel(choice.request)
+
+    def _raise_if_failed(self, choice: Choice) -> None:
+        request = choice.request
+        if choice.is_over or request.finish_reason in ("stop", "length"):
+            return
+        if request.finish_reason == "deadline":
+            raise past_deadline(self.clock() - request.arrived)
+        if request.finish_reason == "cancelled":
+            raise stopping()
+        raise engine_failed(request.error)
+
+
+async def frames(
+    answering: Answering,
+    first: Step,
+    steps: AsyncIterator[Step],
+    form: AnswerForm,
+    totals: Callable[[], Answer] | None,
+    name: str,
+) -> AsyncIterator[bytes]:
+    """Yields the body of a stream.
+
+    Args:
+        first, steps: of the answering's `updates`.
+        totals: of usage and metrics, if a last chunk has them.
+        name: the request's id, for the log.
+    """
+    step: Any = first
+    try:
+        for opening in form.opening(answering.choices):
+            yield _data(opening)
+        while step is not False:
+            if step is None:
+                yield PING
+            elif (chunk := form.chunk(*step)) is not None:
+                yield _data(chunk)
+            step = await anext(steps, False)
+        if totals is not None:
+            yield _data(form.closing(totals()))
+    except Exception as error:
+        refusal = refusal_of(error, name)
+        logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
+        yield _data({"error": error_fields(refusal)})
+    yield DONE
+
+
+def _data(chunk: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+
+
+class EventStream(StreamingResponse):
+    """Sends frames until they end or the client is gone, whichever is first.
+
+    Args:
+        frames: of the body.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncIterator[bytes]) -> None:
+        super().__init__(frames, headers=HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except TimeoutError:
+            logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
 
 
 class OpenAIHandler(Handler):
@@ -43,12 +296,11 @@ class OpenAIHandler(Handler):
         served: ServedModel,
         service: EngineThread,
         settings: ChatSettings,
-        metrics: ServerMetrics,
         grammars: GuidanceGrammars | None = None,
         **options: Any,
     ) -> None:
         maximum = settings.max_rows + settings.max_queue
-        super().__init__(service, settings, metrics, maximum, **options)
+        super().__init__(service, settings, served.name, maximum, **options)
         self.served = served
         self.grammars = grammars or GuidanceGrammars(
             served.tokenizer, served.vocab_size, served.stop_token_ids
@@ -61,12 +313,16 @@ class OpenAIHandler(Handler):
             ("/v1/chat/completions", self.chat, ChatRequest),
             ("/v1/completions", self.completions, CompletionRequest),
         ):
-            content = {JSON: {"schema": {"$ref": SCHEMAS + kind.__name__}}}
-            body = {"requestBody": {"required": True, "content": content}}
-            kinds = responses(JSON, EventStream.media_type)
-            app.post(path, openapi_extra=body, responses=kinds)(answer)
-        app.get("/v1/models", responses=responses(JSON))(self.models)
-        app.get("/v1/models/{model:path}", responses=responses(JSON))(self.model)
+            schema = {"schema": {"$ref": SCHEMAS + kind.__name__}}
+            body = {"required": True, "content": {"application/json": schema}}
+            app.post(
+                path,
+                openapi_extra={"requestBody": body},
+                responses={200: {"content": {EventStream.media_type: {}}}},
+                dependencies=[Depends(self.place)],
+            )(answer)
+        app.get("/v1/models")(self.models)
+        app.get("/v1/models/{model:path}")(self.model)
         build = app.openapi
         app.openapi = lambda: _with_schemas(build())  # type: ignore[method-assign]
 
@@ -76,13 +332,11 @@ class OpenAIHandler(Handler):
 
     async def chat(self, request: Request) -> Response:
         """Returns answers to a chat with text, pictures, videos and PDFs."""
-        answer = partial(self._answer, request, ChatRequest, ChatForm, "chatcmpl")
-        return await self.counted(request, answer)
+        return await self._answer(request, ChatRequest, ChatForm, "chatcmpl")
 
     async def completions(self, request: Request) -> Response:
         """Returns what follows a text."""
-        answer = partial(self._answer, request, CompletionRequest, TextForm, "cmpl")
-        return await self.counted(request, answer)
+        return await self._answer(request, CompletionRequest, TextForm, "cmpl")
 
     async def models(self) -> Response:
         """Returns the model, under each of its names."""
@@ -92,14 +346,14 @@ class OpenAIHandler(Handler):
     async def model(self, model: str) -> Response:
         """Returns the model, if that is a name of it."""
         if model not in self.served.names:
-            return refused(unknown_model(model, self.served.name))
+            raise unknown_model(model, self.served.name)
         return JSONResponse(self._card(model))
 
     def _card(self, name: str) -> Answer:
         served = self.served
         return {
             "id": name, "object": "model", "created": served.created, "owned_by": "sooner",
-            "max_model_len": served.max_model_len, "method": served.method_name,
+            "max_model_len": served.max_model_len, "method": served.method.name,
             "mode": served.method.mode,
         }  # fmt: skip
 
@@ -109,16 +363,14 @@ class OpenAIHandler(Handler):
         kind: type[GenerationRequest],
         form: type[AnswerForm],
         prefix: str,
-        began: float,
-        slot: Slot,
     ) -> Response:
         name = name_of(request)
         async with self.bodies.read(request) as body:
             generation = await self.on_reader(partial(parse, kind, body), len(body))
             default = None if self.settings.deadline is None else 1e3 * self.settings.deadline
-            deadline = self.deadline(request, began, generation.deadline_ms, default)
-            work = self._begin(name, generation, began, deadline, slot)
-            answering = await unless_gone(request, self.in_time(work, began, deadline))
+            deadline = self.deadline(request, generation.deadline_ms or default)
+            work = self._begin(request, generation, deadline)
+            answering = await self.wait_for(request, work, deadline)
         del body  # it counts no more
         head = {
             "id": f"{prefix}-{name}",
@@ -128,21 +380,15 @@ class OpenAIHandler(Handler):
         }
         writer = form(generation, head, self._texts)
         if not generation.stream:
-            return await unless_gone(request, self._whole(answering, writer, generation))
-        ping = self.settings.ping_seconds
+            return await self.wait_for(request, self._whole(answering, writer, generation))
+        steps = answering.updates(self.settings.ping_seconds)
         # A failure that comes soon has a status of its own; a later one is told in the stream.
-        await unless_gone(request, answering.begun(ping))
+        first = await self.wait_for(request, anext(steps))
         last = partial(self._totals, answering, generation) if generation.wants_usage else None
-        slot.is_streamed = True
-        return EventStream(frames(answering, writer, ping, last, name), slot.release)
+        return EventStream(frames(answering, first, steps, writer, last, name))
 
     async def _begin(
-        self,
-        name: str,
-        generation: GenerationRequest,
-        began: float,
-        deadline: float | None,
-        slot: Slot,
+        self, request: Request, generation: GenerationRequest, deadline: float | None
     ) -> Answering:
         """Prepare a request and submit its choices."""
         if generation.model is not None and generation.model not in self.served.names:
@@ -153,15 +399,16 @@ class OpenAIHandler(Handler):
         prediction = await self.on_reader(partial(self._planner.prediction_of, generation), size)
         matcher = await self.grammars.of(generation)
         choices = self._planner.plan(
-            name, generation, prompts, began, deadline, prediction, matcher
-        )
+            name_of(request), generation, prompts, request.state.began, deadline, prediction,
+            matcher,
+        )  # fmt: skip
         if len(choices) > self.maximum:
             raise BadRequestError(
                 "n", f"{len(choices)} choices are more than this server holds, {self.maximum}; ask "
                 "for fewer at a time",
             )  # fmt: skip
         answering = Answering(self.service, choices, self.clock, self._mail)
-        slot.on_release = answering.cancel
+        request.state.exits.callback(answering.cancel)
         answering.start()
         return answering
 

@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal, Protocol
-
-from transformers import PreTrainedTokenizerFast
+from typing import Any, Literal
 
 from ...engine.request import TokenLogprobs
+from ...tasks.detokenizer import Detokenizer
 from ..engine_thread import ServedRequest, Tokens
 from .protocol import ChatRequest, NamedTool
 
 logger = logging.getLogger("sooner.serve")
 
 FinishReason = Literal["stop", "length", "tool_calls"]
-
-BROKEN = "\ufffd"
-MAX_PENDING = 16
-"""Tokens without any text after which what is there is told as it is: a letter has four bytes at
-most, so these will never be one."""
 
 CALLS = "tool_calls"
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -145,18 +138,16 @@ class Choice:
             return update
         self._emit(update, self._text.end())
         if not self.is_over:
-            self._parse(update, self._stops.end())
+            self._tell(update, self._parser.add(self._stops.end()))
             self._close(update, "length" if self.request.finish_reason == "length" else "stop")
         return update
 
     def _emit(self, update: Update, text: str) -> None:
         self._letters += len(text)
-        self._parse(update, self._stops.add(text, self.num_tokens > self._min_tokens))
+        text = self._stops.add(text, self.num_tokens > self._min_tokens)
+        self._tell(update, self._parser.add(text))
         if self._stops.stop is not None:
             self._close(update, "stop")
-
-    def _parse(self, update: Update, text: str) -> None:
-        self._tell(update, self._parser.add(text))
 
     def _tell(self, update: Update, pieces: list[AnswerPiece]) -> None:
         self._has_calls |= any(piece.kind == "call" for piece in pieces)
@@ -166,71 +157,6 @@ class Choice:
         self._tell(update, self._parser.end())
         is_call = reason == "stop" and self._has_calls
         self.finish_reason = "tool_calls" if is_call else reason
-
-
-def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Returns tokens that `decode(..., skip_special_tokens=True)` leaves out."""
-    added = tokenizer.added_tokens_decoder
-    return frozenset(token_id for token_id, token in added.items() if token.special)
-
-
-def decoder_of(tokenizer: Any) -> Callable[[list[int]], str]:
-    """Returns `tokenizer.decode` of ids, special ones too, without cleaning up.
-
-    A server decodes twice a token. Where transformers would only hand the ids to `tokenizers`, that
-    is called itself, which takes a fifth of the time.
-    """
-    kind, known = type(tokenizer), PreTrainedTokenizerFast
-    if isinstance(tokenizer, known) and (kind.decode, kind._decode) == (
-        known.decode,
-        known._decode,
-    ):
-        return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=False)
-    return partial(tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-
-class Detokenizer:
-    """Turns tokens into text that is final.
-
-    The text of a few tokens is not always the sum of theirs: tokenizers join several byte tokens to
-    one letter, and write a token with or without the space before it. So a token's text is what it
-    adds to that of the tokens before it, and bytes that are no letter yet wait for the next token.
-
-    Args:
-        tokenizer: HF's.
-        skipped: tokens that are not written out, see `special_ids`; templates that parse an answer
-            want all of them.
-    """
-
-    def __init__(self, tokenizer: Any, skipped: Collection[int] = ()) -> None:
-        self.skipped, self._decode = skipped, decoder_of(tokenizer)
-        self._ids: list[int] = []  # the window: some tokens whose text was told, then the new ones
-        self._old = 0  # how many of them are old
-        self._sent = 0  # letters of the window's text that were told
-
-    def add(self, token: int) -> str:
-        """Returns the text that became final by this token; often that of the token, sometimes
-        none.
-        """
-        if token in self.skipped:
-            return ""
-        self._ids.append(token)
-        text = self._decode(self._ids)
-        is_stuck = len(self._ids) - self._old > MAX_PENDING
-        final = text if is_stuck else text.rstrip(BROKEN)
-        new = final[self._sent :]
-        if len(final) == len(text) and (new or is_stuck):
-            del self._ids[: self._old]
-            self._old, self._sent = len(self._ids), len(self._decode(self._ids))
-        else:
-            self._sent += len(new)
-        return new
-
-    def end(self) -> str:
-        """Returns what was held back: bytes that are no letter."""
-        new = self._decode(self._ids)[self._sent :]
-        self._ids, self._old, self._sent = [], 0, 0
-        return new
 
 
 class StopStrings:
@@ -309,57 +235,39 @@ class AnswerPiece:
     name: str | None = None
 
 
-class AnswerParser(Protocol):
-    """Reads an answer's text as it comes; the pieces do not depend on how it was cut.
+class AnswerParser:
+    """Reads an answer's text as it comes; the pieces do not depend on how it was cut. Here all of
+    it is content, or the arguments of one function.
+
+    Args:
+        function: name of that.
 
     Attributes:
         keeps_special: it wants special tokens written out.
     """
 
-    keeps_special: bool
-
-    def add(self, text: str) -> list[AnswerPiece]: ...
-
-    def end(self) -> list[AnswerPiece]: ...
-
-
-class PlainAnswer:
-    """All of it is content."""
-
     keeps_special = False
 
-    def add(self, text: str) -> list[AnswerPiece]:
-        return [AnswerPiece("content", text)] if text else []
-
-    def end(self) -> list[AnswerPiece]:
-        return []
-
-
-class ForcedCall:
-    """All of it is the arguments of one function."""
-
-    keeps_special = False
-
-    def __init__(self, name: str) -> None:
-        self.name: str | None = name
+    def __init__(self, function: str | None = None) -> None:
+        self.kind: Literal["content", "call"] = "content" if function is None else "call"
+        self.name = function
 
     def add(self, text: str) -> list[AnswerPiece]:
+        """Returns the pieces that are final by some more of the text."""
         if not text:
             return []
         name, self.name = self.name, None
-        return [AnswerPiece("call", text, 0, name)]
+        return [AnswerPiece(self.kind, text, name=name)]
 
     def end(self) -> list[AnswerPiece]:
+        """Returns the pieces that were held back."""
         return []
 
 
-class ForcedCalls:
+class ForcedCalls(AnswerParser):
     """It is a list of `{"name": ..., "parameters": {...}}`, told when it is whole."""
 
-    keeps_special = False
-
-    def __init__(self) -> None:
-        self.text = ""
+    text = ""
 
     def add(self, text: str) -> list[AnswerPiece]:
         self.text += text
@@ -367,18 +275,16 @@ class ForcedCalls:
 
     def end(self) -> list[AnswerPiece]:
         try:
-            calls = json.loads(self.text)
-            return [
-                AnswerPiece(
-                    "call", json.dumps(call[ARGUMENTS], ensure_ascii=False), at, call["name"]
-                )
-                for at, call in enumerate(calls)
+            calls = [
+                (json.dumps(call[ARGUMENTS], ensure_ascii=False), call["name"])
+                for call in json.loads(self.text)
             ]
+            return [AnswerPiece("call", text, at, name) for at, (text, name) in enumerate(calls)]
         except (ValueError, KeyError, TypeError):  # cut by a limit
-            return PlainAnswer().add(self.text)
+            return super().add(self.text)
 
 
-class TemplateAnswer:
+class TemplateAnswer(AnswerParser):
     """Read by transformers' `ResponseParser`, letter by letter, so that no cut matters.
 
     A call that is not as its template has it is told as content: a model's slip is no error of the
@@ -395,26 +301,27 @@ class TemplateAnswer:
     def __init__(self, template: Any, prefix: str, tools: list[Any] | None) -> None:
         from transformers.utils.chat_parsing import ResponseParser
 
+        super().__init__()
         self._parser: Any = ResponseParser(template, prefix=prefix, tools=tools)
         self._untold = ""  # letters that may be a delimiter, or are of a region read as a whole
-        self._spaces: dict[str, str | None] = {}  # of each kind: behind what was told of it
+        self._spaces: dict[str, str] = {}  # of each kind: behind what was told of it
         self._calls = 0
 
     def add(self, text: str) -> list[AnswerPiece]:
         if self._parser is None:
-            return PlainAnswer().add(text)
+            return super().add(text)
         pieces: list[AnswerPiece] = []
         for place, letter in enumerate(text):
             self._untold += letter
             if not self._read(pieces, lambda piece=letter: self._parser.feed(piece)):  # type: ignore[misc]
-                return _joined(pieces + PlainAnswer().add(text[place + 1 :]))
-        return _joined(pieces)
+                return joined(pieces + super().add(text[place + 1 :]))
+        return joined(pieces)
 
     def end(self) -> list[AnswerPiece]:
         pieces: list[AnswerPiece] = []
         if self._parser is not None:
             self._read(pieces, lambda: self._parser.finalize()[1])
-        return _joined(pieces)
+        return joined(pieces)
 
     def _read(self, pieces: list[AnswerPiece], step: Callable[[], list[dict[str, Any]]]) -> bool:
         """Take the parser a step further; whether the template still holds."""
@@ -424,7 +331,7 @@ class TemplateAnswer:
         except Exception as error:
             logger.info("an answer left its template and is told as it is: %s", error)
             self._parser = None
-            pieces += PlainAnswer().add(self._untold)
+            pieces += super().add(self._untold)
             return False
         return True
 
@@ -444,7 +351,7 @@ class TemplateAnswer:
 
     def _stripped(self, kind: Any, text: str) -> list[AnswerPiece]:
         """Without the space around it, as `parse_response` has it."""
-        space = self._spaces.setdefault(kind, None)
+        space = self._spaces.get(kind)
         text = text.lstrip() if space is None else space + text
         if not text:
             return []
@@ -472,28 +379,28 @@ def _kind_of(field: str) -> Literal["content", "reasoning", "call"] | None:
     return "reasoning" if field in REASONING else None
 
 
-def _joined(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
-    """Returns neighbours of the same kind as one, but for calls."""
-    joined: list[AnswerPiece] = []
+def joined(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
+    """Returns neighbours of the same text, or of the same call, as one."""
+    result: list[AnswerPiece] = []
     for piece in pieces:
-        if joined and piece.kind == joined[-1].kind != "call":
-            joined[-1] = replace(joined[-1], text=joined[-1].text + piece.text)
+        last = result[-1] if result else None
+        if last is not None and (piece.kind, piece.call) == (last.kind, last.call):
+            result[-1] = replace(last, text=last.text + piece.text)
         else:
-            joined.append(piece)
-    return joined
+            result.append(piece)
+    return result
 
 
 class AnswerParsers:
     """Makes the parser of each answer.
 
     Args:
-        tokenizer: HF's.
-        template: a response template; by default the tokenizer's own, if it has one.
+        tokenizer: HF's; its `response_template`, if it has one, says how.
     """
 
-    def __init__(self, tokenizer: Any, template: dict[str, Any] | None = None) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        spec = template or getattr(tokenizer, "response_template", None)
+        spec = getattr(tokenizer, "response_template", None)
         self._with_calls = self._without = None
         if spec is not None:
             from transformers.utils.chat_parsing.response_templates import load_response_template
@@ -510,12 +417,12 @@ class AnswerParsers:
         """
         choice, tools = request.tool_choice, request.template_tools
         if isinstance(choice, NamedTool):
-            return ForcedCall(choice.function.name)
+            return AnswerParser(choice.function.name)
         if choice == "required":
             return ForcedCalls()
         template = self._without if tools is None else self._with_calls
         if template is None or request.structure is not None:
-            return PlainAnswer()
+            return AnswerParser()
         prefix = self.tokenizer.decode(
             [int(token) for token in prompt[-PREFIX:]], skip_special_tokens=False
         )

@@ -34,18 +34,42 @@ class GrammarError(RuntimeError):
     """A grammar and committed tokens do not go together: the engine's fault, not the client's."""
 
 
-class GuidanceMatcher:
-    """Holds llguidance's matcher of one answer.
+class GuidanceMatcher(LogitsProcessor):
+    """Forbids every token that leaves the grammar of one answer, behind any draft of it.
+
+    The grammar stands behind what is committed: whoever commits tokens has it `accept` them. Masks
+    of a round are made once: those of a draft when its forbidden nodes are left out.
 
     Args:
-        matcher: at the beginning of the answer.
+        matcher: llguidance's, at the beginning of the answer.
         vocab_size: of the target's scores.
         stop_token_ids: may stand where the grammar is complete; nothing follows them.
+        width: ids of the prompt.
     """
 
-    def __init__(self, matcher: Any, vocab_size: int, stop_token_ids: Collection[int]) -> None:
-        self.matcher, self.vocab_size = matcher, vocab_size
+    def __init__(
+        self, matcher: Any, vocab_size: int, stop_token_ids: Collection[int], width: int = 0
+    ) -> None:
+        self.matcher, self.vocab_size, self.width = matcher, vocab_size, width
         self.stop_token_ids = stop_token_ids
+        self._committed = 0  # tokens that were accepted
+        self._masks: dict[tuple[int, ...], Tensor] = {}  # by what is drafted above, `[vocab]`
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Returns scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
+        path = tuple(input_ids[0, self.width + self._committed :].tolist())
+        if path not in self._masks:
+            self.allowed(path, range(-1, len(path) - 1))
+        return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
+
+    def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
+        """Returns which nodes of a draft may stand there; see `methods.prompt_lookup`."""
+        masks, allowed = self.masks(tokens, parents)
+        paths: list[tuple[int, ...]] = [()]
+        for token, parent in zip(tokens, parents, strict=True):
+            paths.append((*paths[1 + parent], token))
+        self._masks.update(zip(paths, masks, strict=True))
+        return allowed.tolist()
 
     def masks(self, tokens: Sequence[int], parents: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Returns what may stand in one row's tree.
@@ -94,6 +118,8 @@ class GuidanceMatcher:
         if count < end or (end < len(ids) and not self.matcher.is_accepting()):
             reason = self.matcher.get_error() or f"token {ids[count]} is not allowed"
             raise GrammarError(f"the answer left its grammar: {reason}")
+        self._committed += len(ids)
+        self._masks = {}
 
     def _mask(self) -> Tensor:
         """Tokens that may follow, `[vocab]` bool."""
@@ -102,49 +128,6 @@ class GuidanceMatcher:
             raise GrammarError(f"the grammar failed: {self.matcher.get_error()}")
         bits = np.unpackbits(packed, bitorder="little", count=8 * len(packed))
         return torch.from_numpy(bits[: self.vocab_size].astype(np.bool_))
-
-
-class GrammarProcessor(LogitsProcessor):
-    """Forbids every token that leaves a grammar, behind any draft of the answer.
-
-    The grammar stands behind what is committed: whoever commits tokens has it `accept` them. Masks
-    of a round are made once: those of a draft when its forbidden nodes are left out.
-
-    Args:
-        grammar: of one answer.
-        width: ids of the prompt.
-    """
-
-    def __init__(self, grammar: GuidanceMatcher, width: int) -> None:
-        self.grammar, self.width = grammar, width
-        self._committed = 0  # tokens that the grammar has accepted
-        self._masks: dict[tuple[int, ...], Tensor] = {}  # by what is drafted above, `[vocab]`
-
-    def accept(self, ids: Sequence[int]) -> None:
-        """Go on behind tokens that were committed.
-
-        Raises:
-            GrammarError: they are not allowed.
-        """
-        self.grammar.accept(ids)
-        self._committed += len(ids)
-        self._masks = {}
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Returns scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
-        path = tuple(input_ids[0, self.width + self._committed :].tolist())
-        if path not in self._masks:
-            self.allowed(path, range(-1, len(path) - 1))
-        return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
-
-    def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
-        """Returns which nodes of a draft may stand there; see `methods.prompt_lookup`."""
-        masks, allowed = self.grammar.masks(tokens, parents)
-        paths: list[tuple[int, ...]] = [()]
-        for token, parent in zip(tokens, parents, strict=True):
-            paths.append((*paths[1 + parent], token))
-        self._masks.update(zip(paths, masks, strict=True))
-        return allowed.tolist()
 
 
 class GuidanceGrammars:
@@ -180,20 +163,21 @@ class GuidanceGrammars:
             logger.info("no grammars: %s", error)
             self.missing = "llguidance can't use the model's tokenizer; leave it out"
 
-    async def of(self, request: GenerationRequest) -> Callable[[], GuidanceMatcher | None]:
-        """Returns what makes the matcher of each choice.
+    async def of(self, request: GenerationRequest) -> Callable[[int], GuidanceMatcher | None]:
+        """Returns what makes the matcher of each choice, by the ids of its prompt.
 
         Raises:
             BadRequestError: the schema is no grammar, or too large a one; or there are none.
         """
         structure = request.structure
         if structure is None:
-            return lambda: None
+            return lambda width: None
         if self.missing:
             field = structure.field.partition(".")[0].replace("tools", "tool_choice")
             raise BadRequestError(field, f"{field} needs a grammar: {self.missing}")
         matcher = await self._matcher(structure)
-        return lambda: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, self.stop_token_ids)
+        ends = self.stop_token_ids
+        return lambda width: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, ends, width)
 
     def close(self) -> None:
         """End the thread that compiles."""

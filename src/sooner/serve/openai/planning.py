@@ -1,12 +1,13 @@
 """The model that is served, and how; a client's request becomes the engine's requests and choices.
 
-The method of a server is `Following`, whose drafts never change a draw.
+However a server drafts, drafts never change a draw; see `follow_draws`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,16 +18,15 @@ from ...engine.loop import Session
 from ...engine.memory.media import count_media
 from ...engine.noise import Purpose
 from ...engine.request import RequestOptions
-from ...engine.row_sampling import SamplingParams
 from ...engine.stats.run import EXACT
 from ...methods import HSD, Autoregressive, Method, PromptLookup, Speculative
 from ...methods.aligned.alignment import Experience
 from ...methods.prompt_lookup import LookupDrafter
 from ...methods.speculative import ChainDrafter
+from ...tasks.detokenizer import Detokenizer, special_ids
 from ..engine_thread import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
-from .choice import AnswerParser, AnswerParsers, Choice, Detokenizer, PlainAnswer, special_ids
-from .grammar import GrammarProcessor
+from .choice import AnswerParser, AnswerParsers, Choice
 from .protocol import ChatRequest, GenerationRequest
 
 SAMPLING = (
@@ -67,8 +67,6 @@ class ServedModel:
         vocab_size: of the target's scores, which may be more than the tokenizer has.
         stop_token_ids: `eos_token_id` of `generation_config.json`, all of them.
         default_max_tokens: of answers that ask for no limit; by default what is left.
-        response_template: how answers are parsed into content, reasoning and tool calls, as
-            transformers' `parse_response` has it; by default the tokenizer's own.
         method: how it decodes.
         slots: tokens that a row's memory has, drafts included; `None` is any number.
         created: seconds since 1970.
@@ -82,7 +80,6 @@ class ServedModel:
     vocab_size: int
     stop_token_ids: frozenset[int]
     default_max_tokens: int | None = None
-    response_template: dict[str, Any] | None = field(default=None, repr=False)
     method: Method = field(default_factory=Autoregressive, repr=False)
     slots: int | None = None
     created: int = 0
@@ -91,12 +88,6 @@ class ServedModel:
     @property
     def name(self) -> str:
         return self.names[0]
-
-    @property
-    def method_name(self) -> str:
-        """Returns the name of its method on the command line."""
-        method = self.method
-        return method.method.name if isinstance(method, Following) else method.name
 
 
 def prepare_text(served: ServedModel, prompt: str | list[int]) -> Prepared:
@@ -126,7 +117,7 @@ class Planner:
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
-        self._parsers = AnswerParsers(served.tokenizer, served.response_template)
+        self._parsers = AnswerParsers(served.tokenizer)
         self._special = special_ids(served.tokenizer)
         self._experience = Experience()
 
@@ -141,7 +132,7 @@ class Planner:
             raise BadRequestError(
                 "num_draft_tokens",
                 f"num_draft_tokens is {request.num_draft_tokens}, and this server, which decodes "
-                f"by '{self.served.method_name}', drafts {limit} a round at most; 0 decodes "
+                f"by '{self.served.method.name}', drafts {limit} a round at most; 0 decodes "
                 "plainly",
             )
         for token in request.logit_bias or ():
@@ -169,7 +160,7 @@ class Planner:
         arrived: float,
         deadline: float | None,
         prediction: list[int] | None = None,
-        matcher: Callable[[], Any] = lambda: None,
+        matcher: Callable[[int], Any] = lambda width: None,
     ) -> list[Choice]:
         """Returns the choices of each prompt after the other, with their requests.
 
@@ -177,7 +168,7 @@ class Planner:
             name: the client's request's id.
             arrived, deadline: when it came, and by when it has to be answered, in the engine's
                 seconds.
-            matcher: makes the grammar of one choice.
+            matcher: makes the grammar of one choice, by the ids of its prompt.
 
         Raises:
             BadRequestError: a prompt does not fit.
@@ -189,12 +180,10 @@ class Planner:
             keys = prompt.media_keys
             if keys and len(keys) != count_media(prompt.inputs):
                 keys = ()  # a processor made several of one, such as tiles: the engine hashes them
-            method = self._method(prediction, prompt.prompt_tokens + limit)
+            method, on_session = self.decoding(prediction, prompt.prompt_tokens + limit)
             for number in range(request.choices):
-                grammar = None
                 options = {**sampling, "max_new_tokens": limit}
-                if (masks := matcher()) is not None:
-                    grammar = GrammarProcessor(masks, prompt.prompt_tokens)
+                if (grammar := matcher(prompt.prompt_tokens)) is not None:
                     options["logits_processor"] = LogitsProcessorList([grammar])
                 made = ServedRequest(
                     inputs=prompt.inputs,
@@ -204,6 +193,7 @@ class Planner:
                         logprobs=request.num_logprobs,
                         num_draft_tokens=request.num_draft_tokens,
                         media_keys=keys,
+                        on_session=on_session,
                     ),
                     method=method,
                     rows=1,
@@ -218,22 +208,24 @@ class Planner:
                 choices.append(self._choice(len(choices), request, made))
         return choices
 
-    def _method(self, prediction: list[int] | None, tokens: int) -> Method:
-        """Returns how a request of `tokens`, prompt and answer, is decoded."""
+    def decoding(
+        self, prediction: list[int] | None, tokens: int
+    ) -> tuple[Method, Callable[[Session], None]]:
+        """Returns how a request of `tokens`, prompt and answer, is decoded, and what its session
+        is handed to."""
         method, slots = self.served.method, self.served.slots
         if isinstance(method, HSD):  # without a prediction it decodes plainly
-            return replace(method, drafts=[[prediction] if prediction else []])
-        if not prediction:
-            return method
-        if isinstance(method, Following) and method.takes_predictions:
-            return replace(method, prediction=prediction)
+            return replace(method, drafts=[[prediction] if prediction else []]), follow_draws
+        looks_up = isinstance(method, PromptLookup | Speculative) and method.mode == EXACT
+        if not prediction or looks_up:
+            return method, partial(follow_draws, prediction=prediction or ())
         nodes = PREDICTED_NODES if slots is None else min(PREDICTED_NODES, slots - tokens - 1)
-        if nodes < 1:  # no room for a block
-            return method
-        return HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)
+        if nodes >= 1:  # else there is no room for a block
+            method = HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)
+        return method, follow_draws
 
     def _choice(self, index: int, request: GenerationRequest, made: ServedRequest) -> Choice:
-        parser: AnswerParser = PlainAnswer()
+        parser = AnswerParser()
         if isinstance(request, ChatRequest):
             parser = self._parsers.of(request, made.inputs["input_ids"][0])
         is_whole = parser.keeps_special or request.skip_special_tokens is False
@@ -289,9 +281,8 @@ def sampling_options(temperature: float | None = None, **values: Any) -> dict[st
     return {**options, "do_sample": True, "temperature": float(temperature)}
 
 
-@dataclass(frozen=True)
-class Following(Method):
-    """A method whose drafts are kept as far as they are what the target draws.
+def follow_draws(session: Session, prediction: Sequence[int] = ()) -> None:
+    """Have a session keep drafts as far as they are what the target draws.
 
     How much is drafted depends on the load, and under rejection sampling the text depends on what
     is drafted. Here every draw belongs to the seed and the place in the text, as in plain decoding.
@@ -299,56 +290,14 @@ class Following(Method):
     draws; still fewer drafts are kept than by rejection sampling. Greedy decoding is the same.
 
     Args:
-        method: how to draft.
-        prediction: what the rows of a run are expected to say, of a method that looks drafts up.
+        prediction: what its row is expected to say; drafts are looked up there, in a batch with
+            rows that have none.
     """
-
-    method: Method
-    prediction: Sequence[int] = field(default=(), repr=False, compare=False)
-
-    @property
-    def takes_predictions(self) -> bool:
-        """Whether drafts are looked up in a `prediction`, in a batch with rows that have none."""
-        return isinstance(self.method, PromptLookup | Speculative) and self.mode == EXACT
-
-    @property
-    def mode(self) -> str:
-        return self.method.mode
-
-    @property
-    def needs_whole_target(self) -> bool:
-        return self.method.needs_whole_target
-
-    @property
-    def needs_whole_prompt(self) -> bool:
-        return self.method.needs_whole_prompt
-
-    @property
-    def drafts_chains(self) -> bool:
-        return self.method.drafts_chains
-
-    def slot_bytes(self) -> int:
-        return self.method.slot_bytes()
-
-    def joins(self, other: Method) -> bool:
-        return isinstance(other, Following) and self.method.joins(other.method)
-
-    def largest_block(self) -> int:
-        return self.method.largest_block()
-
-    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
-        self.method.expect(rows, waiting, max_rows)
-
-    def session(
-        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
-    ) -> Session:
-        session = self.method.session(model, inputs, params, **options)
-        if self.mode == EXACT:
-            session.rule = follow_choices
-        if isinstance(session.drafter, ChainDrafter):
-            session.drafter.purpose = Purpose.TOKEN
-            session.drafter.looks_up = self.mode == EXACT
-            session.drafter.prediction = self.prediction
-        elif isinstance(session.drafter, LookupDrafter):
-            session.drafter.predict(self.prediction)
-        return session
+    is_exact, drafter = session.stats.mode == EXACT, session.drafter
+    if is_exact:
+        session.rule = follow_choices
+    if isinstance(drafter, ChainDrafter):
+        drafter.purpose, drafter.looks_up = Purpose.TOKEN, is_exact
+        drafter.prediction = prediction
+    elif isinstance(drafter, LookupDrafter):
+        drafter.predict(prediction)

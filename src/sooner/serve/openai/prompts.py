@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -69,7 +68,6 @@ class ChatPrompts:
         self.template = _template(self.processor)
         apply = getattr(self.processor, "apply_chat_template", None)
         self._sanitizes = apply is not None and SANITIZES in inspect.signature(apply).parameters
-        self.dtype = target.model.dtype
         self._longest = max(LONGEST, *map(len, self.tokenizer.get_vocab()))
         self._reading = ThreadPoolExecutor(AT_ONCE, "media")
         self._writing = ThreadPoolExecutor(1, "prompts")
@@ -153,7 +151,10 @@ class ChatPrompts:
                 "messages",
                 f"the model's own template and processor refuse these messages: {reason}",
             ) from error
-        inputs = {name: self._placed(name, value) for name, value in batch.items()}
+        inputs = dict(batch.items())
+        for name, value in inputs.items():  # times in bfloat16 would be off by frames
+            if isinstance(value, torch.Tensor) and name.startswith("pixel_values"):
+                inputs[name] = value.to(self.target.model.dtype)
         tokens = int(inputs["input_ids"].shape[1])
         if tokens >= self.max_model_len:
             raise too_long(tokens, 1, self.max_model_len)
@@ -191,12 +192,6 @@ class ChatPrompts:
         except NotImplementedError:  # a tokenizer that puts tokens of its own around the template's
             return apply(chat.messages, **options)
 
-    def _placed(self, name: str, value: Any) -> Any:
-        """Only pixels take the model's dtype: times in bfloat16 would be off by frames."""
-        if isinstance(value, torch.Tensor) and name.startswith("pixel_values"):
-            return value.to(self.dtype)
-        return value
-
 
 class _Chat:
     """Messages as a chat template takes them, and their pixels in order.
@@ -217,9 +212,6 @@ class _Chat:
     def add(self, path: str, message: Message) -> None:
         """One message; fetches and decodes its media."""
         fields = message.model_dump(exclude_none=True, exclude={"content", "role"})
-        for index, call in enumerate(fields.get("tool_calls", ())):
-            arguments = f"{path}.tool_calls[{index}].function.arguments"
-            call["function"]["arguments"] = _arguments(call["function"]["arguments"], arguments)
         fields["role"] = ROLES.get(message.role, message.role)
         if isinstance(message.content, str):
             fields["content"] = self._shaped([{"type": "text", "text": message.content}])
@@ -323,18 +315,6 @@ def _template(processor: Any) -> str | None:
     if isinstance(template, dict):
         return template.get("default") or next(iter(template.values()), None)
     return template
-
-
-def _arguments(text: str, path: str) -> Any:
-    """Returns a call's arguments as templates take them.
-
-    Raises:
-        BadRequestError: no JSON.
-    """
-    try:
-        return json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise BadRequestError(path, f"{path} is no JSON: {error}") from error
 
 
 def _letters(message: Message) -> int:

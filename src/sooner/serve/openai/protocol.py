@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Json, Tag
 
 from ..http import ApiFields
 from ..refusal import BadRequestError
@@ -88,10 +88,12 @@ def text_or(items: Any) -> Any:
 
 
 class FunctionCall(ApiFields):
-    """A call as an assistant's earlier message has it."""
+    """A call as an assistant's earlier message has it. Its arguments are JSON, read here."""
 
     name: Annotated[str, Field(max_length=256)]
-    arguments: Text = "{}"
+    arguments: Annotated[Json[Any], BeforeValidator(lambda text: text or "{}")] = Field(
+        default_factory=dict
+    )
 
 
 class ToolCall(ApiFields):
@@ -164,18 +166,6 @@ REFUSED = {
 """Fields that would change the answer, and why they can't be honoured or what does the same."""
 
 
-def check_extras(extras: Mapping[str, Any]) -> None:
-    """Refuse a field of `REFUSED` that asks for something.
-
-    Raises:
-        BadRequestError: names the field.
-    """
-    for name, reason in REFUSED.items():
-        value = extras.get(name)
-        if value is not None and value is not False and value not in ("", [], {}):
-            raise BadRequestError(name, f"{name} is not supported: {reason}")
-
-
 @dataclass(frozen=True)
 class Structure:
     """What the text of an answer has to match.
@@ -197,7 +187,7 @@ class StructuredOutputs(ApiFields):
 
     model_config = ConfigDict(strict=True, extra="allow")
 
-    json_: Annotated[dict[str, Any] | bool | Text | None, Field(alias="json")] = None
+    json_: Annotated[dict[str, Any] | bool | Json[Any] | None, Field(alias="json")] = None
     regex: Text | None = None
     choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
     grammar: Text | None = None
@@ -215,36 +205,21 @@ class StructuredOutputs(ApiFields):
             if extras.get(name) is not None:
                 text = f"{name} is not supported; use structured_outputs without it, or tools"
                 raise BadRequestError(f"{path}.{name}", text)
-        schemas = {"json": self.json_, "json_object": {"type": "object"}}
-        if not self.json_object:
-            del schemas["json_object"]
-        structures = [
-            Structure(f"{path}.{name}", "json", schema_text(f"{path}.{name}", schema))
-            for name, schema in schemas.items()
-            if schema is not None
-        ]
-        for kind in ("regex", "choice", "grammar"):
-            if (value := getattr(self, kind)) is not None:
-                text = value if isinstance(value, str) else json.dumps(value)
-                structures.append(Structure(f"{path}.{kind}", kind, text))
-        if len(structures) > 1:
-            names = " and ".join(structure.field for structure in structures)
-            raise BadRequestError(structures[1].field, f"{names} exclude each other; send one")
-        return next(iter(structures), None)
-
-
-def schema_text(field: str, schema: Any) -> str:
-    """Returns a JSON schema, given as an object, `True` or JSON, as llguidance takes it.
-
-    Raises:
-        BadRequestError: it is no JSON.
-    """
-    if isinstance(schema, str):
-        try:
-            schema = json.loads(schema)
-        except (ValueError, RecursionError) as error:
-            raise BadRequestError(field, f"{field} is no JSON: {error}") from error
-    return json.dumps(schema)
+        texts = {
+            "json": None if self.json_ is None else json.dumps(self.json_),
+            "json_object": '{"type": "object"}' if self.json_object else None,
+            "regex": self.regex,
+            "choice": None if self.choice is None else json.dumps(self.choice),
+            "grammar": self.grammar,
+        }
+        names = [name for name, text in texts.items() if text is not None]
+        if len(names) > 1:
+            fields = " and ".join(f"{path}.{name}" for name in names)
+            raise BadRequestError(f"{path}.{names[1]}", f"{fields} exclude each other; send one")
+        for name in names:
+            kind: Any = name.removesuffix("_object")
+            return Structure(f"{path}.{name}", kind, texts[name] or "")
+        return None
 
 
 class FunctionName(ApiFields):
@@ -295,9 +270,10 @@ class PredictedContent(ApiFields):
         return "".join(part.text for part in self.content)
 
 
-TokenIds = Annotated[
-    list[Annotated[int, Field(ge=0, lt=INT64)]], Field(max_length=MAX_BIASES, fail_fast=True)
-]
+TokenId = Annotated[int, Field(ge=0, lt=INT64)]
+TokenIds = Annotated[list[TokenId], Field(max_length=MAX_BIASES, fail_fast=True)]
+Item = TypeVar("Item")
+PromptList = Annotated[list[Item], Field(min_length=1, max_length=1 << 20, fail_fast=True)]
 
 
 class GenerationRequest(ApiFields):
@@ -376,10 +352,10 @@ class GenerationRequest(ApiFields):
         if form is None or form.type == "text":
             return self.structured_outputs.structure if self.structured_outputs else None
         if form.type == "json_object":
-            return Structure("response_format", "json", schema_text("", {"type": "object"}))
+            return Structure("response_format", "json", '{"type": "object"}')
         assert form.json_schema is not None  # `check` has seen to it
         path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
-        return Structure(path, "json", schema_text(path, schema))
+        return Structure(path, "json", json.dumps(schema))
 
     def check(self) -> None:
         """Require what no single field's type can say.
@@ -388,7 +364,10 @@ class GenerationRequest(ApiFields):
             BadRequestError: names the field.
         """
         extras = self.model_extra or {}
-        check_extras(extras)
+        for name, reason in REFUSED.items():
+            value = extras.get(name)
+            if value is not None and value is not False and value not in ("", [], {}):
+                raise BadRequestError(name, f"{name} is not supported: {reason}")
         extras.clear()  # nobody reads them, and they may be large
         if self.stream_options is not None and not self.stream:
             raise BadRequestError("stream_options", "stream_options goes with stream: true alone")
@@ -437,7 +416,7 @@ class ChatRequest(GenerationRequest):
     continue_final_message: bool | None = None
     reasoning_effort: Annotated[str, Field(max_length=64)] | None = None
     include_reasoning: bool | None = None
-    modalities: list[str] | None = None
+    modalities: list[Literal["text"]] | None = None
 
     @property
     def limit(self) -> int | None:
@@ -482,8 +461,6 @@ class ChatRequest(GenerationRequest):
                 "continue_final_message",
                 "continue_final_message and add_generation_prompt exclude each other",
             )
-        if self.modalities is not None and self.modalities != ["text"]:
-            raise BadRequestError("modalities", 'modalities may be ["text"] only')
         if self.top_logprobs and not self.logprobs:
             raise BadRequestError("top_logprobs", "top_logprobs goes with logprobs: true alone")
         self._check_tools()
@@ -509,15 +486,12 @@ class ChatRequest(GenerationRequest):
             raise BadRequestError(field, f"{field} and a forced tool_choice exclude each other")
 
     def _check_message(self, path: str, message: Message) -> None:
-        has_calls = message.role == "assistant" and bool(message.tool_calls)
-        if message.content is None and message.role != "assistant":
-            raise BadRequestError(
-                f"{path}.content", f"{path}.content is missing; send a string or a list of parts"
-            )
-        if message.content is None and not has_calls:
-            raise BadRequestError(
-                f"{path}.content", f"{path} is an assistant's with neither content nor tool_calls"
-            )
+        if message.content is not None or (message.role == "assistant" and message.tool_calls):
+            return
+        text = f"{path}.content is missing; send a string or a list of parts"
+        if message.role == "assistant":
+            text = f"{path} is an assistant's with neither content nor tool_calls"
+        raise BadRequestError(f"{path}.content", text)
 
 
 def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
@@ -541,25 +515,7 @@ def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[st
 class CompletionRequest(GenerationRequest):
     """Holds the body of `POST /v1/completions`."""
 
-    prompt: text_or(  # type: ignore[valid-type]
-        Annotated[
-            list[
-                Annotated[
-                    Annotated[Text, Tag("text")]
-                    | Annotated[int, Field(ge=0, lt=INT64), Tag("token")]
-                    | Annotated[
-                        list[Annotated[int, Field(ge=0, lt=INT64)]],
-                        Field(fail_fast=True),
-                        Tag("list"),
-                    ],
-                    Discriminator(
-                        lambda value: "token" if isinstance(value, int) else kind_of(value)
-                    ),
-                ]
-            ],
-            Field(min_length=1, max_length=1 << 20, fail_fast=True),
-        ]
-    )
+    prompt: Text | PromptList[Text] | PromptList[TokenId] | PromptList[PromptList[TokenId]]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     @property
@@ -580,14 +536,9 @@ class CompletionRequest(GenerationRequest):
             raise BadRequestError(
                 "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
             )
-        prompt: Any = self.prompt
-        if isinstance(prompt, list):
-            kinds = {type(item) for item in prompt}
-            if len(kinds) > 1:
-                raise BadRequestError("prompt", "prompt mixes texts and token ids; send one kind")
-            if int not in kinds and len(prompt) * self.choices > MAX_PROMPTS:
-                raise BadRequestError(
-                    "prompt",
-                    f"{len(prompt)} prompts of {self.choices} choices are more than {MAX_PROMPTS}; "
-                    "send several requests",
-                )
+        if len(self.prompts) * self.choices > MAX_PROMPTS:
+            raise BadRequestError(
+                "prompt",
+                f"{len(self.prompts)} prompts of {self.choices} choices are more than "
+                f"{MAX_PROMPTS}; send several requests",
+            )
