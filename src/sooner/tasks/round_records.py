@@ -19,7 +19,7 @@ from ..engine.rows import Rows
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
-from .streaming import Detokenizer
+from .detokenizer import Detokenizer, special_ids
 
 ORIGINS = {
     "plain": "target", "prompt-lookup": "lookup", "onsd": "draft", "eagle": "head",
@@ -197,7 +197,7 @@ def lane(rounds: Sequence[RoundRecord], tokenizer: Any, origin: str) -> dict[str
     """Returns a run as plain data: `tokens`, each with its text, origin, probability, round and
     depth (0: the target's own), and `rounds` with times, draft and accepted path.
     """
-    detokenizer = Detokenizer(tokenizer)
+    detokenizer = Detokenizer(tokenizer, special_ids(tokenizer))
     word = cache(lambda token: tokenizer.decode([token]) or "·")
     rounds = [item for item in rounds if item.tokens]
     tokens: list[dict[str, Any]] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from ..generation import Generation, generate
 from ..methods import Method
 from .clip import Clip
+from .detokenizer import Detokenizer, special_ids
 from .loading import ModelPair
 from .prefill import Prefill
 from .settings import CaptionSettings
@@ -24,46 +24,6 @@ OnCount = Callable[[int, int], None]
 
 INTERVAL = 0.05
 """Seconds between two reports of text, so that a terminal costs next to nothing at any speed."""
-
-MAX_PENDING = 16
-"""Tokens that may wait for the rest of a letter; a letter has four bytes at most."""
-
-
-class Detokenizer:
-    """Returns the text that each token adds to the tokens before it.
-
-    The text of a few tokens is not always the sum of theirs: tokenizers join several byte tokens to
-    one letter, and write a token with or without the space before it. So each token is decoded
-    behind the last one that had text, and bytes that are no letter yet wait for the next token.
-
-    Args:
-        tokenizer: HF's; its special tokens have no text.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._decode: Callable[[list[int]], str] = partial(
-            tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        self._window: list[int] = []  # some tokens whose text was returned, then those that wait
-        self._old = 0  # how many of them are old
-
-    def add(self, token: int) -> str:
-        """Returns the text that is complete with this token, often its own, sometimes none."""
-        self._window.append(token)
-        text = self._decode(self._window)
-        is_stuck = len(self._window) - self._old > MAX_PENDING
-        return "" if text.endswith("\ufffd") and not is_stuck else self._new(text)
-
-    def end(self) -> str:
-        """Returns the text of the tokens that wait."""
-        return self._new(self._decode(self._window))
-
-    def _new(self, text: str) -> str:
-        new = text[len(self._decode(self._window[: self._old])) :]
-        if new:
-            del self._window[: self._old]
-            self._old = len(self._window)
-        return new
 
 
 class TextStream:
@@ -78,7 +38,7 @@ class TextStream:
     def __init__(self, tokenizer: Any, on_text: OnText, interval: float = INTERVAL) -> None:
         self.on_text, self.interval = on_text, interval
         self.text, self.tokens = "", 0
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, special_ids(tokenizer))
         self._pieces: list[tuple[str, bool]] = []
         self._spaces = ""  # they are part of the text once another piece follows
         self._next = 0.0
