@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from sooner.documents import Page, texts_of
+from sooner.documents import Page
 from sooner.documents.drafters import OCR
 from sooner.documents.drafters.ocr import ROUTES, recognition_model
 from sooner.documents.serialise import reflowed
@@ -73,7 +73,7 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     english = OCR(language="en")
     drawn = page("Pears are a sort of fruit which", "grows on trees in the garden")
     regions = english(drawn).regions  # the layout may take the first line for a title
-    text = " ".join(text for region in regions for text in texts_of(region))
+    text = " ".join(text for region in regions for text in region.drafts)
     assert text == "Pears are a sort of fruit which grows on trees in the garden"
     saved = tmp_path / "korean_PP-OCRv5_rec_mobile.onnx"
     shutil.copy(recognition_model("en")[1], saved)
