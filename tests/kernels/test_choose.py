@@ -46,23 +46,15 @@ def test_fused_is_refused_on_a_gpu() -> None:
         backend_for(GPU, "fused")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("find_spec", lambda name: None, "Triton is not installed"),
-        ("OLDEST", (99, 0), "is older than 99.0"),
-    ],
-)
-def test_a_gpu_without_a_usable_triton_is_named_once(
-    name: str, value: object, message: str,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(choose, name, value)
+def test_a_gpu_without_triton_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choose, "find_spec", lambda name: None)
     with caplog.at_level(logging.WARNING, "sooner"):
         names = [backend_for(GPU).name for _ in range(3)]
     assert names == ["reference"] * 3
     (record,) = caplog.records
-    assert message in record.getMessage()
+    assert "Triton is not installed" in record.getMessage()
     assert "masks" in record.getMessage()
 
 

@@ -11,7 +11,7 @@ from test_kernel_vertical_slash import lines
 from sooner.sparse.attention import Partial, Reference, sparse_attention
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TriShape, TwoDBoundary
-from sooner.sparse.plane import Plane, by_pair, by_query
+from sooner.sparse.plane import Plane, plane_of
 
 NAMES = ("video", "interleaved", "padded")
 GRIDS = [HEADS[6], (3, 1, True, False, True, False, 4, 3), HEADS[4], HEADS[2]]
@@ -20,8 +20,10 @@ GRIDS = [HEADS[6], (3, 1, True, False, True, False, 4, 3), HEADS[4], HEADS[2]]
 def planes(name: str, kind: str) -> list[Plane]:
     layout = LAYOUTS[name].to(DEVICE)
     if kind == "query":
-        return [by_query(layout, query) for query in layout.present]
-    return [by_pair(layout, query, key) for query in layout.present for key in layout.present]
+        return [plane_of(layout, query) for query in layout.present]
+    return [
+        plane_of(layout, f"{query}:{key}") for query in layout.present for key in layout.present
+    ]
 
 
 @pytest.mark.parametrize("kind", ["query", "pair"])
@@ -44,7 +46,7 @@ def test_the_kernels_agree_with_the_reference(what: str, name: str, kind: str) -
 def test_errors_are_no_more_than_twice_torch_s(kind: str, dtype: torch.dtype) -> None:
     layout = LAYOUTS["interleaved"].to(DEVICE)
     row, heads = states(layout, 2, 1, 96, dtype), torch.arange(2, device=DEVICE)
-    plane = by_query(layout, "text") if kind == "query" else by_pair(layout, "text", "video")
+    plane = plane_of(layout, "text") if kind == "query" else plane_of(layout, "text:video")
     for index in (lines(plane, 2), index_of(GRIDS[:2])):
         into = nothing_yet(row)
         TritonBackend().attend(row, plane, index, heads, into)

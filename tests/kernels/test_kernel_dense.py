@@ -10,7 +10,7 @@ from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference, States
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.plane import Plane, by_pair, by_query, whole
+from sooner.sparse.plane import Plane, plane_of, whole
 
 KINDS = [
     (1, 1, 1, 64, torch.float32),
@@ -52,8 +52,8 @@ def test_planes_are_attended_to_through_their_slots(kind: str, name: str) -> Non
     first, last = layout.present[0], layout.present[-1]
     plane = {
         "whole": lambda: whole(layout),
-        "query": lambda: by_query(layout, last),
-        "pair": lambda: by_pair(layout, first, last),
+        "query": lambda: plane_of(layout, last),
+        "pair": lambda: plane_of(layout, f"{first}:{last}"),
     }[kind]()
     made, expected = nothing_yet(row), Partial.empty(row)
     TritonBackend().attend(row, plane, None, all_heads(row), made)
@@ -70,7 +70,9 @@ def test_parts_add_up_inside_the_kernel() -> None:
     parts, expected = nothing_yet(row), Partial.empty(row)
     for query in layout.present:
         for key in layout.present:
-            TritonBackend().attend(row, by_pair(layout, query, key), None, all_heads(row), parts)
+            TritonBackend().attend(
+                row, plane_of(layout, f"{query}:{key}"), None, all_heads(row), parts
+            )
     Reference().attend(row, whole(layout), None, all_heads(row), expected)
     agree(parts, expected)
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 
-from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.modality import PromptLayout
@@ -80,11 +79,3 @@ def test_the_kernel_agrees_with_the_reference(name: str) -> None:
     TritonBackend().attend(row, plane, index, heads, made)
     Reference().attend(row, plane, index, heads, expected)
     agree(made, expected)
-
-
-def test_a_block_s_side_that_no_kernel_takes_is_refused() -> None:
-    layout = PromptLayout.text(40).to(DEVICE)
-    row, plane = states(layout, 1, 1, 64), whole(layout)
-    index, heads = lines(plane, 1, block=24), torch.zeros(1, dtype=torch.long, device=DEVICE)
-    with pytest.raises(SoonerError, match="a power of two of 16 or more, not 24"):
-        TritonBackend().attend(row, plane, index, heads, nothing_yet(row))

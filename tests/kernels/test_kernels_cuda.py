@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Partial, States, sparse_attention
-from sooner.sparse.attention.reference import Reference
+from sooner.sparse.attention.partial import Reference
 from sooner.sparse.attention.run import backend_for
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Dense, Grid, HeadPattern, QBoundary, TwoDBoundary, VerticalSlash

@@ -13,7 +13,7 @@ from sooner.sparse.attention import Partial, States
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex
-from sooner.sparse.plane import Plane, by_pair, by_query, whole
+from sooner.sparse.plane import Plane, plane_of, whole
 
 pytestmark = needs_compiler
 
@@ -24,8 +24,8 @@ GRID = [(5, 2, 1, 1, 1, 0, 0, 1), (7, 6, 0, 1, 0, 1, 0, 1), (5, 0, 0, 0, 1, 0, 0
 FLAGS = range(2, 6)
 PLANES = {
     "whole": whole,
-    "query": partial(by_query, modality="text"),
-    "pair": partial(by_pair, query="text", key="video"),
+    "query": partial(plane_of, region="text"),
+    "pair": partial(plane_of, region="text:video"),
 }
 
 

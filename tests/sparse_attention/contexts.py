@@ -22,9 +22,9 @@ from sooner.sparse.patterns import (
     HeadPattern,
     QBoundary,
     Strided,
+    build,
 )
-from sooner.sparse.patterns.base import build
-from sooner.sparse.plane import whole
+from sooner.sparse.plane import plane_of, whole
 from sooner.sparse.probe import LAST, probe
 from sooner.sparse.table import HeadEntry, PatternTable
 
@@ -99,7 +99,7 @@ def mask_of(
     full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
     parts = [(whole(layout), pattern)]
     if isinstance(pattern, Boundary):
-        parts = [(pattern.plane(layout, name), inner) for name, inner in pattern.parts(layout)]
+        parts = [(plane_of(layout, name), inner) for name, inner in pattern.parts(layout)]
     for plane, inner in parts:
         if inner.kind == "dense":
             inside = causal(plane, slice(None))[2]

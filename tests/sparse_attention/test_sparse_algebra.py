@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
-from sooner.sparse.attention.run import jobs, run
+from sooner.sparse.attention.run import jobs
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex, share, windows
 from sooner.sparse.patterns import (
@@ -24,7 +24,7 @@ from sooner.sparse.patterns import (
     TwoDBoundary,
     VerticalSlash,
 )
-from sooner.sparse.plane import Plane, by_pair, by_query, whole
+from sooner.sparse.plane import Plane, plane_of, whole
 from sparse_attention.contexts import mask_of
 
 NAMES = ("text", "image", "video", "padding")
@@ -72,7 +72,7 @@ def real(layout: PromptLayout) -> list[int]:
 def test_a_frontier_counts_the_keys_up_to_the_query(
     layout: PromptLayout, query: str, key: str
 ) -> None:
-    for plane in (whole(layout), by_query(layout, query), by_pair(layout, query, key)):
+    for plane in (whole(layout), plane_of(layout, query), plane_of(layout, f"{query}:{key}")):
         keys = plane.keys.tolist()
         expected = [
             sum(slot <= position for slot in keys) - 1 for position in plane.queries.tolist()
@@ -85,7 +85,7 @@ def test_regions_of_a_boundary_cover_each_causal_pair_once(layout: PromptLayout)
     for boundary in (QBoundary(), TwoDBoundary()):
         count = torch.zeros(len(layout), len(layout), dtype=torch.int)
         for region, _ in boundary.parts(layout):
-            plane = boundary.plane(layout, region)
+            plane = plane_of(layout, region)
             rank = torch.arange(len(plane.keys))
             seen = rank <= plane.frontier[:, None]
             count[plane.queries[:, None], plane.keys] += seen.int()
@@ -105,7 +105,7 @@ def permuted(pattern: TwoDBoundary, layout: PromptLayout, states: States) -> Ten
         query, key = region.split(":")
         rows = [i for i, slot in enumerate(order) if names[kinds[slot]] == query]
         columns = [i for i, slot in enumerate(order) if names[kinds[slot]] == key]
-        plane = by_pair(layout, query, key)
+        plane = plane_of(layout, f"{query}:{key}")
         alone = {query: inner} if query == key else None
         if alone is not None:  # inside one modality the block is the pattern on its tokens alone
             slots = torch.tensor([order[i] for i in rows])
@@ -199,8 +199,8 @@ def test_what_comes_later_moves_nothing(
         changed[:, moved] += 3.0
     before, after = Partial.empty(states), Partial.empty(states)
     for job in todo:
-        run(job, states, Reference(), before)
-        run(job, other, Reference(), after)
+        for source, into in ((states, before), (other, after)):
+            Reference().attend(source, job.plane, job.index, job.heads, into)
     assert torch.equal(before.output[:, :moved], after.output[:, :moved])
     assert not torch.equal(before.output[:, moved], after.output[:, moved])
 
@@ -223,9 +223,9 @@ MIXED = PromptLayout.spans(
 PLANES = {
     "whole": whole(PromptLayout.text(517)),
     "padded": whole(MIXED),
-    "query": by_query(MIXED, "video"),
-    "pair": by_pair(MIXED, "text", "video"),
-    "blind": by_pair(MIXED, "video", "text"),
+    "query": plane_of(MIXED, "video"),
+    "pair": plane_of(MIXED, "text:video"),
+    "blind": plane_of(MIXED, "video:text"),
     "one": whole(PromptLayout.text(1)),
 }
 

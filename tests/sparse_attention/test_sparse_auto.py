@@ -15,10 +15,10 @@ import sooner
 import tiny
 from sooner import MMInference
 from sooner.sparse.attention.fused import Fused
-from sooner.sparse.cost import AttentionShape, break_even, measure
+from sooner.sparse.cost import break_even, measure, random_states
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape
-from sooner.sparse.prefill import auto
+from sooner.sparse.prefill import forward_context
 from sooner.sparse.prefill.report import PrefillReport
 
 LONG = 4096
@@ -56,7 +56,7 @@ def notes_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
 def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds of each sparse layer on a made-up clock; the dense one before them takes 1."""
     times = itertools.chain([1.0], itertools.repeat(request.param))
-    monkeypatch.setattr(auto, "clock", lambda run, device: (next(times), run()))
+    monkeypatch.setattr(forward_context, "clock", lambda run, device: (next(times), run()))
     return float(request.param)
 
 
@@ -75,7 +75,7 @@ def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster(seconds: 
 def test_auto_keeps_what_is_short_and_what_has_no_lines_dense(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(auto, "clock", lambda run, device: (1.0, run()))
+    monkeypatch.setattr(forward_context, "clock", lambda run, device: (1.0, run()))
     short = notes_of(local_model(), 500)
     assert short.is_exact
     assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)
@@ -93,11 +93,10 @@ def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:
     assert made.stats.mode == "exact"
 
 
-SHAPE = AttentionShape(4, 2, 16)
-
-
 def test_a_sparse_layer_is_timed_against_a_dense_layer() -> None:
-    cost = measure([AShape(8, 64)] * 4, SHAPE.random(300), PromptLayout.text(300), Fused())
+    cost = measure(
+        [AShape(8, 64)] * 4, random_states(300, 4, 2, 16), PromptLayout.text(300), Fused()
+    )
     assert min(cost.seconds, cost.dense) > 0
     assert cost.relative == cost.seconds / cost.dense
 

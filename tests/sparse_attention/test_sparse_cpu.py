@@ -24,7 +24,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
     pattern_from_dict,
 )
-from sooner.sparse.plane import Plane, by_pair, by_query, whole
+from sooner.sparse.plane import Plane, plane_of, whole
 from sparse_attention.contexts import mask_of, states
 
 LAYOUTS = {
@@ -108,7 +108,9 @@ def planes(draw: st.DrawFn) -> tuple[PromptLayout, Plane]:
     if kind == "whole" or not layout.present:
         return layout, whole(layout)
     query, key = (draw(st.sampled_from(layout.present)) for _ in range(2))
-    return layout, by_query(layout, query) if kind == "query" else by_pair(layout, query, key)
+    return layout, plane_of(layout, query) if kind == "query" else plane_of(
+        layout, f"{query}:{key}"
+    )
 
 
 @st.composite

@@ -26,7 +26,7 @@ from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search import run as price
 from sooner.sparse.search.heads import alone, decide, shortlist
 from sooner.sparse.search.run import capture
-from sooner.sparse.search.score import WHOLE, Survey, Tally, trial
+from sooner.sparse.search.score import WHOLE, Survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import HeadEntry, PatternTable
 from sparse_attention.contexts import mask_of
@@ -116,9 +116,9 @@ def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPa
         mask_of(pattern, LAYOUT, row.queries[h], row.keys[h // 2], row.scale) for h in range(4)
     ]
     cost = torch.stack([mask.sum() for mask in masks]) / whole(LAYOUT).pairs
-    torch.testing.assert_close(outcome.error.float(), error, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(outcome.recall.float(), recall, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(outcome.cost.float(), cost, rtol=1e-5, atol=1e-6)
+    expected = torch.stack([error, recall, cost])
+    torch.testing.assert_close(outcome.figures.float(), expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(outcome.figures[2].float(), cost, rtol=1e-5, atol=1e-6)
 
 
 def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
@@ -130,8 +130,8 @@ def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
 
 
 def _trial(error: float, cost: float) -> Survey:
-    sums = (torch.tensor([value]).double() for value in (error**2, 0.9, cost))
-    return Survey({WHOLE: Tally(*sums)}, torch.ones(1).double(), 1.0, 1.0)
+    sums = torch.tensor([[error**2], [0.9], [cost]]).double()
+    return Survey({WHOLE: sums}, torch.ones(1).double(), 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_search_gives_every_head_a_pattern_with_figures(family: str) -> None:
 
 
 def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
-    folder = tmp_path / "kept"  # type: ignore[operator]
+    file = tmp_path / "kept"  # type: ignore[operator]
     steps: list[tuple[str, int, int]] = []
 
     def stop(*step: object) -> None:
@@ -194,12 +194,12 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search("qwen2_5_vl", sidecar=folder, on_step=stop).run()
-    again = search("qwen2_5_vl", sidecar=folder)
-    assert again.notes.count == 4
+        search("qwen2_5_vl", sidecar=file, on_step=stop).run()
+    again = search("qwen2_5_vl", sidecar=file)
+    assert len(again.notes.entries) == 4
     assert again.run() == searched("qwen2_5_vl")
-    again.finish()
-    assert not folder.exists()
+    again.notes.remove()
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,8 @@ ADAPTER = adapt(tiny.model("llama"))
 def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
     pairs = torch.tensor([[0.3], [0.2]]).double() * 100
     error = torch.tensor([[0.1], [0.4]]).double()
-    survey = Survey({WHOLE: Tally(error**2, pairs, pairs)}, torch.ones(1).double(), 10.0, 100.0)
+    sums = torch.stack([error**2, pairs, pairs])
+    survey = Survey({WHOLE: sums}, torch.ones(1).double(), 10.0, 100.0)
     candidates = [Grid(), AShape()]
     for factor, chosen in ((1.0, "grid"), (2.0, "a-shape")):
         prices = torch.tensor([factor, 1.0]).double()

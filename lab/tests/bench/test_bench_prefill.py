@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from sooner.cli.main import app
 from sooner.sparse.attention import Reference
-from sooner.sparse.patterns import AShape, Grid
-from sooner.sparse.patterns.base import build
+from sooner.sparse.patterns import AShape, Grid, build
 from sooner.sparse.plane import whole
 from sooner_lab.bench import report
 from sooner_lab.bench.prefill import arms, layer

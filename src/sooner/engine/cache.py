@@ -328,11 +328,12 @@ class SlotCache(Cache):
         finally:
             self.prompt, self.chunk = None, 0
 
-    def require_whole(self, who: str) -> None:
+    def require_whole(self, who: str, instead: str = "") -> None:
         """For what listens to the layers and has to see a prompt as a whole.
 
         Args:
             who: what listens, as the subject of a sentence.
+            instead: what else to do, as its end.
 
         Raises:
             UnsupportedError: the prompt that is being prefilled comes in several chunks.
@@ -340,7 +341,7 @@ class SlotCache(Cache):
         if self.prompt is not None and self.chunk < self.prompt.width:
             raise UnsupportedError(
                 f"{who} needs all {self.prompt.width} prompt tokens in one forward, but "
-                f"prefill_chunk_size={self.chunk} splits them; leave it unset"
+                f"prefill_chunk_size={self.chunk} splits them; leave it unset{instead}"
             )
 
     @property

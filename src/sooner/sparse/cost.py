@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..checks import check_whole
 from .attention import Backend, States, sparse_attention
 from .attention.run import jobs
 from .modality import PromptLayout
@@ -23,31 +22,25 @@ CLOSE = 1.125  # a break-even length is known when it is between two whose ratio
 STEP = 64  # tokens; lengths are multiples of it
 
 
-@dataclass(frozen=True)
-class AttentionShape:
-    """The shape that one layer's attention has."""
+def random_states(
+    tokens: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> States:
+    """Returns standard normal states.
 
-    heads: int
-    kv_heads: int
-    head_dim: int
-    dtype: torch.dtype = torch.float32
-    device: str = "cpu"
-
-    def random(self, tokens: int, seed: int = 0) -> States:
-        """Returns standard normal states.
-
-        Their attention has no lines, so patterns that look for some find them anywhere: slash lines
-        of a vertical-slash head then spread over more blocks than in a trained model.
-        """
-        generator = torch.Generator(self.device).manual_seed(seed)
-
-        def draw(heads: int) -> Tensor:
-            shape = (heads, tokens, self.head_dim)
-            drawn = torch.randn(shape, generator=generator, device=self.device)
-            return drawn.to(self.dtype)
-
-        keys = draw(self.kv_heads)
-        return States(draw(self.heads), keys, draw(self.kv_heads), self.head_dim**-0.5)
+    Their attention has no lines, so patterns that look for some find them anywhere: slash lines
+    of a vertical-slash head then spread over more blocks than in a trained model.
+    """
+    generator = torch.Generator(device).manual_seed(0)
+    queries, keys, values = (
+        torch.randn(count, tokens, head_dim, generator=generator, device=device).to(dtype)
+        for count in (heads, kv_heads, kv_heads)
+    )
+    return States(queries, keys, values, head_dim**-0.5)
 
 
 @dataclass(frozen=True)
@@ -84,11 +77,7 @@ def measure(
         states: of one row, `[heads, tokens, head_dim]`.
         layout: of its tokens; dense attention takes padding for tokens.
         repeats: runs of each, of which the median counts.
-
-    Raises:
-        SoonerError: fewer than one repeat.
     """
-    check_whole("repeats", repeats)
     arms: tuple[Callable[[], Any], ...] = (
         lambda: sparse_attention(states, layout, patterns, backend),
         lambda: dense(states),
@@ -119,7 +108,7 @@ def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout)
     tokens = len(layout.where())
     total = 0.0
     for job in jobs(states, layout, patterns):
-        queries = 0 if job.estimate is None else job.estimate.queries
+        queries = 0 if job.estimate is None else len(job.estimate.frontier)
         total += float(job.pairs.sum()) + len(job.heads) * queries * len(job.plane.keys) / 2
     return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
 

@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
 from ..engine.interface import Prompt
-from ..errors import SoonerError
 
 PADDING, TEXT, IMAGE, VIDEO = -1, 0, 1, 2
 MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO}
@@ -22,20 +22,10 @@ class PromptLayout:
     Attributes:
         modality: of each token, `[tokens]`; one of `MODALITIES`, or `PADDING` anywhere.
         frames: the video frame that each token belongs to, `[tokens]`, -1 for all others.
-
-    Raises:
-        SoonerError: the spans do not cover the prompt.
     """
 
     modality: Tensor
     frames: Tensor
-
-    def __post_init__(self) -> None:
-        if self.modality.shape != self.frames.shape or self.modality.dim() != 1:
-            raise SoonerError(
-                f"modality spans of shape {list(self.modality.shape)} do not cover frames of shape "
-                f"{list(self.frames.shape)}; both are [tokens]"
-            )
 
     @classmethod
     def of(cls, prompt: Prompt, row: int) -> PromptLayout:
@@ -69,11 +59,7 @@ class PromptLayout:
         """
         modality, frames, seen = [], [], 0
         for name, count in spans:
-            if name not in (*MODALITIES, "padding"):
-                raise SoonerError(
-                    f"unknown modality {name!r} in a span; it is one of "
-                    f"{', '.join(MODALITIES)} or padding"
-                )
+            check_choice("modality", name, (*MODALITIES, "padding"))
             modality += [MODALITIES.get(name, PADDING)] * count
             timed = name == "video" and frame > 0
             frames += [(seen + i) // frame if timed else -1 for i in range(count)]

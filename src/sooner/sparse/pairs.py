@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from .plane import Plane
 
-if TYPE_CHECKING:
-    from .attention.partial import Partial, States
-
 Places = slice | Tensor
 
 """Some of a plane's queries: a slice, or their places in it, `[queries]`."""
-
-
-class Backend(Protocol):
-    """Attends over the pairs that an index names, and merges the result into `into`.
-
-    `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
-    in that order, and `None` stands for all causal pairs. Planes handed to one `Partial` for one
-    head never share a pair.
-    """
-
-    name: str
-
-    def attend(
-        self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
-    ) -> None:
-        """Attends to the plane's pairs."""
-        ...
 
 
 class Index:
@@ -126,7 +105,13 @@ class GridIndex(Index):
         return len(self.stride)
 
     def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
-        frontier, rank, allowed = causal(plane, queries)
+        frontier, rank, _ = causal(plane, queries)
+        return self.sees(frontier, rank)
+
+    def sees(self, frontier: Tensor, rank: Tensor) -> Tensor:
+        """Returns which pairs of frontiers `[queries, 1]` and ranks `[keys]` see each other,
+        `[heads, queries, keys]` bool.
+        """
         columns = (value[:, None, None] for value in vars(self).values())
         stride, phase, hline, vline, slash, segment, sink, local = columns
         row, column = frontier % stride, rank % stride  # [heads, queries, 1], [heads, 1, keys]
@@ -136,7 +121,7 @@ class GridIndex(Index):
             seen |= slash & (row == column)
         if bool(segment.any()):
             seen |= segment & ((frontier - phase) // stride == (rank - phase) // stride)
-        return seen & allowed
+        return seen & (rank <= frontier)
 
     def pairs(self, plane: Plane) -> Tensor:
         """Returns query-key pairs that each head computes, exactly, `[heads]` int64.
@@ -210,7 +195,7 @@ class LineIndex(Index):
 
     def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
         keys, device = len(plane.keys), self.covered.device
-        start = self.starts(plane.frontier[queries].clamp(min=0))
+        start = plane.frontier[queries].clamp(min=0) // self.block * self.block
         # By rank: the windows from the far end to the near one, then the own block.
         by_rank = torch.cat([self.covered.flip(1), torch.ones_like(self.covered)], 1)
         seen = by_rank.unfold(1, keys, 1)[:, keys - start] if keys else by_rank[:, start]
@@ -218,10 +203,6 @@ class LineIndex(Index):
         place = torch.arange(len(plane.queries), device=device)[queries]
         last = place[:, None] >= len(plane.queries) - self.bottom[:, None, None]
         return (seen | columns[:, None] | last) & causal(plane, queries)[2]
-
-    def starts(self, frontier: Tensor) -> Tensor:
-        """First rank of the block that each frontier lies in."""
-        return frontier // self.block * self.block
 
     def columns(self, head: int, keys: int) -> Tensor:
         """Returns which keys lie on a vertical line of `head`, `[keys]` bool."""
@@ -324,6 +305,3 @@ def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
     edges.index_put_((row, start), ones, accumulate=True)
     edges.index_put_((row, end), -ones, accumulate=True)
     return edges.cumsum(1)[:, :keys] > 0
-
-
-__all__ = ["GridIndex", "Index", "LineIndex"]

@@ -58,15 +58,10 @@ class Plane:
     sizes: tuple[int, ...] = ()
 
     @cached_property
-    def is_square(self) -> bool:
-        """Queries are keys, and the frontier is a query's own place."""
-        return torch.equal(self.queries, self.keys)
-
-    @cached_property
     def is_whole(self) -> bool:
         """Nothing is permuted or left out: slots are ranks."""
         last = int(self.keys[-1]) if len(self.keys) else -1
-        return self.is_square and last == len(self.keys) - 1
+        return last == len(self.keys) - 1 and torch.equal(self.queries, self.keys)
 
     @cached_property
     def pairs(self) -> int:
@@ -78,21 +73,18 @@ def whole(layout: PromptLayout) -> Plane:
     """Returns all tokens against all tokens: heads without a boundary, or with one along
     keys only.
     """
-    slots = layout.where()
-    return _plane(layout, slots, slots)
+    return plane_of(layout, "")
 
 
-def by_query(layout: PromptLayout, modality: str) -> Plane:
-    """Returns the queries of one modality against all tokens (algorithm 2, Q-boundary)."""
-    return _plane(layout, layout.where(modality), layout.where())
+def plane_of(layout: PromptLayout, region: str) -> Plane:
+    """Returns the plane of a region.
 
-
-def by_pair(layout: PromptLayout, query: str, key: str) -> Plane:
-    """Returns the queries of one modality against the keys of one (algorithm 3, 2D-boundary)."""
-    return _plane(layout, layout.where(query), layout.where(key))
-
-
-def _plane(layout: PromptLayout, queries: Tensor, keys: Tensor) -> Plane:
+    Args:
+        region: a modality, whose queries see all tokens (algorithm 2, Q-boundary); a pair such as
+            `text:video`, queries and keys (algorithm 3, 2D-boundary); or nothing for all tokens.
+    """
+    query, _, key = region.partition(":")
+    queries, keys = layout.where(query or None), layout.where(key or None)
     frontier = torch.searchsorted(keys, queries, right=True) - 1
     return Plane(queries, keys, frontier, *_frames(layout.frames[keys]))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from ..checks import check_fields, option
 
@@ -41,6 +39,3 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)

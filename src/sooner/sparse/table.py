@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_whole
-from ..errors import SoonerError, unknown
+from ..checks import check_fields, check_keys, option
+from ..errors import SoonerError, reason_of
 from ..io import write_json
 from ..models import Adapter
 from .patterns import Dense, HeadPattern, pattern_from_dict
 
 SCHEMA, KIND = 1, "sooner.patterns"
+FIGURES = ("score", "recall", "cost")
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,16 @@ class HeadEntry:
     """
 
     pattern: HeadPattern = field(default_factory=Dense)
-    score: float | None = None
-    recall: float | None = None
-    cost: float | None = None
+    score: float | None = option(None, 0)
+    recall: float | None = option(None, 0)
+    cost: float | None = option(None, 0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for a pattern file."""
-        values = {name: getattr(self, name) for name in ("score", "recall", "cost")}
-        return {**self.pattern.to_dict(), **values}
+        return {**self.pattern.to_dict(), **{name: getattr(self, name) for name in FIGURES}}
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> HeadEntry:
@@ -48,14 +51,8 @@ class HeadEntry:
         """
         if not isinstance(options, Mapping):
             raise SoonerError(f"a head is an object with the key 'pattern', not {options!r}")
-        figures = {name: options.get(name) for name in ("score", "recall", "cost")}
-        for name, value in figures.items():
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
-                raise SoonerError(f"{name} is {value!r}; it is a number or null")
-        rest = {name: value for name, value in options.items() if name not in figures}
-        return cls(pattern_from_dict(rest), **figures)
+        rest = {name: value for name, value in options.items() if name not in FIGURES}
+        return cls(pattern_from_dict(rest), **{name: options.get(name) for name in FIGURES})
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class PatternTable:
     model: str
     fingerprint: str
     layers: tuple[tuple[HeadEntry, ...], ...]
-    dense_below: int = 0
+    dense_below: int = option(0, 0)
     frame_tokens: int | None = None
     samples: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -102,13 +99,14 @@ class PatternTable:
             SoonerError: no pattern file, another schema, an unknown pattern, or another model's;
                 says which, and the way out.
         """
-        data = read_json(path)
         try:
-            table = cls.from_dict(data)
+            table = cls.from_dict(json.loads(Path(path).read_text()))
             if adapter is not None:
                 table.check(adapter)
-        except SoonerError as error:
-            raise type(error)(f"pattern file '{path}': {error}") from error
+        except json.JSONDecodeError as error:
+            raise SoonerError(f"pattern file '{path}' is no JSON: {error}") from error
+        except (OSError, ValueError) as error:  # which SoonerError is
+            raise SoonerError(f"pattern file '{path}': {reason_of(error)}") from error
         return table
 
     @classmethod
@@ -118,11 +116,14 @@ class PatternTable:
         Raises:
             SoonerError: as `load`.
         """
-        data = _known_schema(data)
-        names = [entry.name for entry in fields(cls)]
-        for key in data:
-            if key not in names:
-                raise unknown("key", str(key), names)
+        if not isinstance(data, dict) or data.get("kind") != KIND:
+            raise SoonerError(f"it is no pattern file, which has the kind '{KIND}'")
+        if data.get("schema") != SCHEMA:
+            raise SoonerError(
+                f"it has schema {data.get('schema')!r}, this version reads {SCHEMA}; search again"
+            )
+        data = {name: value for name, value in data.items() if name not in ("kind", "schema")}
+        check_keys("key", data, cls)
         if missing := [name for name in ("model", "fingerprint", "layers") if name not in data]:
             raise SoonerError(f"it lacks {', '.join(missing)}; search again, or take another file")
         layers = tuple(_read_layer(number, layer) for number, layer in enumerate(data["layers"]))
@@ -130,7 +131,7 @@ class PatternTable:
         return cls(**{**data, "layers": layers, "samples": samples})
 
     def __post_init__(self) -> None:
-        check_whole("dense_below", self.dense_below, 0)
+        check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data, schema included."""
@@ -165,35 +166,12 @@ class PatternTable:
             )
         ours = fingerprint(adapter)
         if ours != self.fingerprint:
+            theirs = self.fingerprint.split()
+            differs = ", ".join(part for part in ours.split() if part not in theirs)
             raise SoonerError(
-                f"it is for {self.model}, and {model_name(adapter)} differs in "
-                f"{difference(ours, self.fingerprint)}; search patterns for this model"
+                f"it is for {self.model}, and {model_name(adapter)} differs in {differs}; search "
+                "patterns for this model"
             )
-
-
-def read_json(path: Path | str) -> Any:
-    """Returns a file's content.
-
-    Raises:
-        SoonerError: it can't be read, or is no JSON.
-    """
-    try:
-        return json.loads(Path(path).read_text())
-    except OSError as error:
-        raise SoonerError(f"pattern file '{path}' can't be read: {error.strerror}") from error
-    except ValueError as error:
-        raise SoonerError(f"pattern file '{path}' is no JSON: {error}") from error
-
-
-def _known_schema(data: Any) -> dict[str, Any]:
-    """Returns the data without its two marks."""
-    if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise SoonerError(f"it is no pattern file, which has the kind '{KIND}'")
-    if data.get("schema") != SCHEMA:
-        raise SoonerError(
-            f"it has schema {data.get('schema')!r}, this version reads {SCHEMA}; search again"
-        )
-    return {name: value for name, value in data.items() if name not in ("kind", "schema")}
 
 
 def _read_layer(number: int, layer: Any) -> tuple[HeadEntry, ...]:
@@ -220,7 +198,7 @@ def fingerprint(adapter: Adapter) -> str:
         "model_type": config.model_type,
         "layers": adapter.layers,
         "heads": count,
-        "kv_heads": getattr(config, "num_key_value_heads", None) or count,
+        "kv_heads": kv_heads(adapter),
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // count,
         "hidden": config.hidden_size,
         "rope": digest[:12],
@@ -233,18 +211,11 @@ def heads(adapter: Adapter) -> int:
     return int(adapter.text_config.num_attention_heads)
 
 
+def kv_heads(adapter: Adapter) -> int:
+    """Returns key heads of every decoder layer."""
+    return int(getattr(adapter.text_config, "num_key_value_heads", None) or heads(adapter))
+
+
 def model_name(adapter: Adapter) -> str:
     """Hub id or folder of a model, or its class name where it was never saved."""
     return getattr(adapter.model, "name_or_path", "") or type(adapter.model).__name__
-
-
-def difference(ours: str, other: str) -> str:
-    """Returns what two fingerprints differ in: `name (ours, not theirs)`."""
-    first, second = (
-        dict(part.partition("=")[::2] for part in text.split()) for text in (ours, other)
-    )
-    return ", ".join(
-        f"{name} ({first.get(name)}, not {second.get(name)})"
-        for name in {**first, **second}
-        if first.get(name) != second.get(name)
-    )

@@ -43,7 +43,7 @@ def search_patterns(
     Args:
         files: the samples' videos.
         sampling: whose `frames`, `fps` and `prompt` say how a video is seen.
-        sidecar: folder in which an interrupted search is kept; removed at the end.
+        sidecar: file in which an interrupted search is kept; removed at the end.
         on_decode, on_stage: as of `CaptionCallbacks`.
         on_step: told stage, layers done and layers in all.
 
@@ -72,7 +72,7 @@ def search_patterns(
             f"out of memory after {search.done} layers with {frames} frames; try "
             f"--frames {max(frames // 2, 1)}"
         ) from error
-    search.finish()
+    search.notes.remove()
     return table
 
 

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane, pick
-from .partial import Partial, States
-from .reference import Reference
+from .partial import Partial, Reference, States
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 ROWS = 1024
-"""Queries of one call whose keys stand in a row; before them, as many keys pay a call of their own,
-without a mask."""
+"""Queries of one call that see everything."""
 NEAR_ROWS = 256
 """Queries of one call for sinks, segments and nearest keys, and most queries of a class's tile."""
 COPIED = 16384
@@ -42,22 +41,20 @@ class Fused:
         slots, frontier = plane.queries[blind:], plane.frontier[blind:]
         if not len(slots) or not len(plane.keys):
             return
-        for kv_head in (heads // states.group).unique().tolist():
+        for place, head in enumerate(heads.tolist()):
             keys, values = (
-                pick(part[kv_head], plane.keys) for part in (states.keys, states.values)
+                pick(part[head // states.group], plane.keys)
+                for part in (states.keys, states.values)
             )
-            places = (heads // states.group == kv_head).nonzero()[:, 0]
-            for some in places[None] if index is None else places[:, None]:
-                queries = pick(states.queries[heads[some]], slots)
-                part = PlaneHeads(
-                    queries, keys, values, frontier, slots, heads[some], states.scale, into
-                )
-                if isinstance(index, LineIndex):
-                    _lines(part, index, int(some))
-                elif isinstance(index, GridIndex):
-                    _grid(part, *(values[some].item() for values in vars(index).values()))
-                else:
-                    part.stairs(torch.arange(len(slots)), keys, values, frontier + 1)
+            queries = pick(states.queries[head], slots)
+            number = heads[place : place + 1]
+            row = PlaneHead(queries, keys, values, frontier, slots, number, states.scale, into)
+            if isinstance(index, LineIndex):
+                _lines(row, index, place)
+            elif isinstance(index, GridIndex):
+                _grid(row, index.take(torch.tensor([place])))
+            else:
+                row.dense(torch.arange(len(slots)))
 
 
 def supports(states: States) -> bool:
@@ -75,15 +72,15 @@ def supports(states: States) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class PlaneHeads:
-    """Query heads of one key head in a plane, without the queries that see no key.
+class PlaneHead:
+    """One query head in a plane, without the queries that see no key.
 
     Attributes:
-        queries: `[heads, queries, head_dim]`.
+        queries: `[queries, head_dim]`.
         keys, values: by rank, `[keys, head_dim]`.
         frontier: of each query, at least 0, never falling, `[queries]`.
         slots: of each query in the prompt, `[queries]`.
-        heads: their numbers, `[heads]`.
+        head: its number, `[1]`.
         scale: factor of the scores.
         into: where results go.
     """
@@ -93,108 +90,60 @@ class PlaneHeads:
     values: Tensor
     frontier: Tensor
     slots: Tensor
-    heads: Tensor
+    head: Tensor
     scale: float
     into: Partial
 
-    def stairs(self, which: Tensor, keys: Tensor, values: Tensor, counts: Tensor) -> None:
-        """Attends from some queries to the first `counts` of some keys.
+    def dense(self, which: Tensor) -> None:
+        """Attends from some queries, `[picked]` ascending, to all that they may see.
 
-        Args:
-            which: queries, `[picked]`.
-            keys, values: `[seen, head_dim]`.
-            counts: keys that each query sees, at least 1, never falling, `[picked]`.
+        Keys that all queries of a call see pay a call of their own, without a mask; frontiers that
+        rise by one need none at all.
         """
-        if not len(which):
-            return
-        shape = (1, len(self.heads), -1, -1)
-        for chunk, some in zip(which.split(ROWS), counts.split(ROWS), strict=True):
-            low, high = int(some[0]), int(some[-1])
-            queries = pick(self.queries, chunk)[None]
-            # One key that all see stands at the steps, too, so that no query is blind there.
-            first = low - 1 if low > ROWS else 0
-            is_ramp = high - low + 1 == len(some) and bool((some.diff() == 1).all())
-            if is_ramp:
-                first = low - 1
-            for begin, end in ((0, first), (first, high)):
-                if begin == end:
-                    continue
-                causal = is_ramp and end == high
-                mask = None
-                if end == high and not is_ramp and low < high:
-                    seen = torch.arange(first, high) < some[:, None]
-                    mask = additive(seen, queries.dtype)[None, None]
-                some_keys, some_values = (
-                    states[begin:end].expand(shape) for states in (keys, values)
-                )
-                output, lse = attend(queries, some_keys, some_values, self.scale, causal, mask)
-                self.into.add(self.heads, self.slots[chunk], output[0], lse[0])
+        for some in which.split(ROWS) if len(which) else ():
+            seen_to = self.frontier[some, None]
+            first, last = int(seen_to[0]), int(seen_to[-1])
+            is_ramp = last - first + 1 == len(some) and bool((seen_to.diff(dim=0) == 1).all())
+            begin = first if is_ramp or first > ROWS else 0
+            self.tiles(some[None], torch.arange(begin)[None])
+            rank = torch.arange(begin, last + 1)
+            seen = None if is_ramp else (rank <= seen_to)[None]
+            self.tiles(some[None], rank[None], seen, causal=is_ramp)
 
-    def tiles(self, query: Tensor, real: Tensor, *keys: tuple[Tensor, Tensor]) -> None:
-        """Attends from tiles of queries, each to keys of its own; for one head.
+    def tiles(
+        self,
+        query: Tensor,
+        rank: Tensor,
+        seen: Tensor | None = None,
+        real: Tensor | None = None,
+        causal: bool = False,
+    ) -> None:
+        """Attends from tiles of queries, each to keys of its own.
 
         Args:
             query: places of the queries, `[tiles, queries]`.
-            real: which of them are no repetition, `[tiles, queries]` bool.
-            keys: ranks, `[tiles, keys]`, and which of them count, `[tiles, queries or 1, keys]`
-                bool. Of the first of these, every query sees some, if there are several.
+            rank: of the keys, `[tiles, keys]`.
+            seen: which pairs count, `[tiles, queries or 1, keys]` bool; all by default.
+            real: which of the queries are no repetition, `[tiles, queries]` bool; all by default.
+            causal: query `i` of a tile sees the tile's keys up to `i`.
         """
-        queries = self.queries[0][query][None]
-        output, lse = torch.empty(0), torch.empty(0)
-        for number, (rank, seen) in enumerate(keys):
-            if not rank.shape[1]:
-                continue
-            shape = (1, *rank.shape, -1)
-            some_keys, some_values = (
-                states.index_select(0, rank.flatten()).view(shape)
-                for states in (self.keys, self.values)
-            )
-            mask = None if bool(seen.all()) else additive(seen, queries.dtype)[None]
-            made, sums = attend(queries, some_keys, some_values, self.scale, mask=mask)
-            sums = sums[0].masked_fill(~seen.any(-1), -torch.inf)
-            if number == 0:
-                output, lse = made[0].float(), sums
-            else:
-                output = output.lerp(made[0].float(), torch.sigmoid(sums - lse)[..., None])
-                lse = torch.logaddexp(lse, sums)
-        if bool(real.all()):
-            query, output, lse = query.flatten(), output.flatten(0, 1), lse.flatten()
-        else:
-            query, output, lse = query[real], output[real], lse[real]
-        self.into.add(self.heads, self.slots[query], output[None], lse[None])
-
-
-def attend(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scale: float,
-    causal: bool = False,
-    mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Returns attention and its log-sum-exp; strides of any kind but the last dimension's are free.
-
-    Args:
-        queries: `[batch, heads, queries, head_dim]`, at least one query.
-        keys, values: `[batch, heads, keys, head_dim]`, at least one key.
-        causal: query `i` sees the keys up to `i`, whatever their number.
-        mask: added to the scores, in the dtype of the queries, `[batch, heads, queries, keys]` or
-            what expands to it. Where a query sees nothing, the results mean nothing.
-
-    Returns:
-        output `[batch, heads, queries, head_dim]` and log-sum-exp `[batch, heads, queries]`.
-    """
-    if mask is not None:
-        mask = mask.expand(*queries.shape[:3], keys.shape[2])
-    output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        queries, keys, values, 0.0, causal, attn_mask=mask, scale=scale
-    )
-    return output, lse
-
-
-def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the mask that leaves only what is seen."""
-    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
+        if not rank.shape[1]:
+            return
+        keys, values = (
+            states.index_select(0, rank.flatten()).view(1, *rank.shape, -1)
+            for states in (self.keys, self.values)
+        )
+        mask = None
+        if seen is not None:
+            mask = torch.zeros(seen.shape, dtype=keys.dtype).masked_fill_(~seen, -torch.inf)
+            mask = mask.expand(-1, query.shape[1], -1)[None]
+        output, lse = KERNEL(
+            self.queries[query][None], keys, values, 0.0, causal, attn_mask=mask, scale=self.scale
+        )
+        if seen is not None:  # where a query sees nothing, the kernel's results mean nothing
+            lse = lse.masked_fill(~seen.any(-1), -torch.inf)
+        real = torch.ones_like(query, dtype=torch.bool) if real is None else real
+        self.into.add(self.head, self.slots[query[real]], output[:, real], lse[:, real])
 
 
 def tiles_of(group: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -219,23 +168,19 @@ def tiles_of(group: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     return order[torch.where(real, place, first)], real, number[which]
 
 
-def _lines(part: PlaneHeads, index: LineIndex, place: int) -> None:
+def _lines(row: PlaneHead, index: LineIndex, place: int) -> None:
     """Each block of queries against itself, then against its windows and the vertical lines."""
-    frontier, block, covered = part.frontier, index.block, index.covered[place]
+    frontier, block, covered = row.frontier, index.block, index.covered[place]
     split = max(len(frontier) - int(index.bottom[place]), 0)
-    bottom = torch.arange(split, len(frontier))
-    part.stairs(bottom, part.keys, part.values, frontier[bottom] + 1)
+    row.dense(torch.arange(split, len(frontier)))
     if not split:
         return
     distances = covered.nonzero()[:, 0] + 1
     vertical = index.vertical[place]
     query, real, number = tiles_of(frontier[:split] // block, block)
-    at_once = max(COPIED // (len(distances) + len(vertical) + 1), 8)
+    at_once = max(COPIED // (len(distances) + len(vertical) + block), 8)
     for some in torch.arange(len(number)).split(at_once):
-        tile, start = (query[some], real[some]), number[some, None] * block
-        own = start + torch.arange(block)  # [tiles, keys]
-        near = own.clamp(max=len(part.keys) - 1)
-        block_seen = own[:, None] <= frontier[query[some]][..., None]
+        start = number[some, None] * block
         reach = int(start[-1])
         windows, columns = start - distances[distances <= reach], vertical[vertical < reach]
         apart = start - columns
@@ -243,62 +188,54 @@ def _lines(part: PlaneHeads, index: LineIndex, place: int) -> None:
         rank = torch.cat([windows.clamp(min=0), columns.expand(len(some), -1)], 1)
         seen = torch.cat([windows >= 0, is_line], 1)
         used = seen.any(0)
-        part.tiles(*tile, (near, block_seen), (rank[:, used], seen[:, None, used]))
+        own = start + torch.arange(block)  # [tiles, keys]
+        inside = own[:, None] <= frontier[query[some]][..., None]
+        row.tiles(query[some], own.clamp(max=len(row.keys) - 1), inside, real[some])
+        row.tiles(query[some], rank[:, used], seen[:, None, used], real[some])
 
 
-def _grid(
-    part: PlaneHeads, stride: int, phase: int, hline: bool, vline: bool, slash: bool, segment: bool,
-    sink: int, local: int,
-) -> None:  # fmt: skip
-    """Horizontal lines, vertical lines, slash lines, and the rest: a pair that lies on several is
-    computed with the first of them."""
-    frontier, keys, values = part.frontier, part.keys, part.values
-    classes = frontier % stride
+def _grid(row: PlaneHead, index: GridIndex) -> None:
+    """Horizontal lines, slash lines, and the rest: a pair that lies on several is computed with
+    the first of them."""
+    stride, phase, hline, vline, slash, segment, sink, local = (
+        value.item() for value in vars(index).values()
+    )
+    classes = row.frontier % stride
     is_alone = (classes == phase) & hline
-    alone, others = is_alone.nonzero()[:, 0], (~is_alone).nonzero()[:, 0]
-    part.stairs(alone, keys, values, frontier[alone] + 1)
+    row.dense(is_alone.nonzero()[:, 0])
+    others = (~is_alone).nonzero()[:, 0]
+    if not len(others):
+        return
     if slash:
-        _classes(part, others, stride, phase if vline else None)
-    elif vline:
-        below = others[frontier[others] >= phase]
-        counts = (frontier[below] - phase) // stride + 1
-        line_keys, line_values = (states[phase::stride].contiguous() for states in (keys, values))
-        part.stairs(below, line_keys, line_values, counts)
-    if not len(others) or (slash and local <= 1 and not sink and not segment):
-        return
+        _classes(row, others, stride, phase if vline else None)
+        if local <= 1 and not (sink or segment):
+            return
     reach = max(local, stride if segment else 0)
-    for chunk in others.split(NEAR_ROWS):
-        seen_to = frontier[chunk, None]
-        near = max(int(seen_to[0]) - reach + 1, 0)
-        rank = torch.cat([torch.arange(min(sink, near)), torch.arange(near, int(seen_to[-1]) + 1)])
-        apart = seen_to - rank
-        seen = (rank < sink) | (apart < local)
-        if segment:
-            seen |= (seen_to - phase) // stride == (rank - phase) // stride
-        if vline:
-            seen &= rank % stride != phase
+    for some in others.split(NEAR_ROWS):
+        seen_to = row.frontier[some]
+        near = int(seen_to[0]) - reach + 1
+        rank = torch.arange(int(seen_to[-1]) + 1)
+        is_line = (rank % stride == phase) & vline
+        rank = rank[(rank >= near) | (rank < sink) | (is_line & (not slash))]
+        seen = index.sees(seen_to[:, None], rank)
         if slash:
-            seen &= classes[chunk, None] != rank % stride
-        seen &= apart >= 0
-        part.tiles(chunk[None], torch.ones_like(chunk[None]).bool(), (rank[None], seen[None]))
+            seen &= (classes[some, None] != rank % stride) & ~is_line[rank]
+        row.tiles(some[None], rank[None], seen)
 
 
-def _classes(part: PlaneHeads, which: Tensor, stride: int, phase: int | None) -> None:
+def _classes(row: PlaneHead, which: Tensor, stride: int, phase: int | None) -> None:
     """Some queries against the keys of their own classes modulo `stride`, and of class `phase`."""
-    if not len(which):
-        return
-    classes = part.frontier[which] % stride
-    size = min(int(classes.bincount().max()), NEAR_ROWS)
-    query, real, number = tiles_of(classes, size)
+    classes = row.frontier[which] % stride
+    query, real, number = tiles_of(classes, min(int(classes.bincount().max()), NEAR_ROWS))
     query = which[query]
-    high = part.frontier[query].amax(1) // stride + 1  # keys of each tile
-    at_once = max(COPIED // int(high.max()), 1)
+    count = row.frontier[query].amax(1) // stride + 1  # keys of each tile
+    at_once = max(COPIED // int(count.max()), 1)
     for some in torch.arange(len(number)).split(at_once):
-        steps = torch.arange(int(high[some].max())) * stride
-        rank, seen_to = number[some, None] + steps, part.frontier[query[some]][..., None]
+        steps = torch.arange(int(count[some].max())) * stride
+        rank, seen_to = number[some, None] + steps, row.frontier[query[some]][..., None]
         seen = rank[:, None] <= seen_to
         if phase is not None:
-            seen_lines = (phase + steps <= seen_to) & (number[some, None, None] != phase)
+            is_line = (phase + steps <= seen_to) & (number[some, None, None] != phase)
             rank = torch.cat([rank, (phase + steps).expand(len(some), -1)], 1)
-            seen = torch.cat([seen, seen_lines], 2)
-        part.tiles(query[some], real[some], (rank.clamp(max=len(part.keys) - 1), seen))
+            seen = torch.cat([seen, is_line], 2)
+        row.tiles(query[some], rank.clamp(max=len(row.keys) - 1), seen, real[some])

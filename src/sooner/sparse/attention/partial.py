@@ -1,11 +1,15 @@
-"""Attention in parts: outputs with their log-sum-exps, merged without loss."""
+"""Attention in parts, merged without loss by log-sum-exp, and the reference that computes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from ..pairs import Index, causal
+from ..plane import Plane
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,3 +79,46 @@ class Partial:
         fresh = torch.where(new > 0, output.float(), 0.0)  # an empty set may have NaN outputs
         self.output[heads, slots] = self.output[heads, slots] * old + fresh * new
         self.lse[heads, slots] = after
+
+
+class Backend(Protocol):
+    """Attends over the pairs that an index names, and merges the result into `into`.
+
+    `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
+    in that order, and `None` stands for all causal pairs. Planes handed to one `Partial` for one
+    head never share a pair.
+    """
+
+    name: str
+
+    def attend(
+        self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
+    ) -> None:
+        """Attends to the plane's pairs."""
+        ...
+
+
+ROWS = 1024  # queries at a time, so that memory grows with the keys only
+
+
+class Reference:
+    """Computes sparse attention by its definition, all scores and a mask: slow, and right."""
+
+    name = "reference"
+
+    def attend(
+        self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
+    ) -> None:
+        """Attends to the plane's pairs."""
+        for place, head in enumerate(heads.tolist()):
+            keys = states.keys[head // states.group, plane.keys].float()
+            values = states.values[head // states.group, plane.keys].float()
+            for start in range(0, len(plane.queries), ROWS):
+                part = slice(start, start + ROWS)
+                slots = plane.queries[part]
+                scores = states.queries[head, slots].float() @ keys.T * states.scale
+                seen = causal(plane, part)[2] if index is None else index.seen(place, plane, part)
+                scores = scores.masked_fill(~seen, -torch.inf)
+                lse = scores.logsumexp(1)  # [queries]
+                weights = (scores - lse[:, None]).exp().nan_to_num(0.0)
+                into.add(heads[place : place + 1], slots, (weights @ values)[None], lse[None])

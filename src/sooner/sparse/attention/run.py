@@ -13,28 +13,25 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from ...errors import SoonerError, unknown
+from ...checks import check_choice
+from ...errors import SoonerError
 from ..modality import PromptLayout
-from ..pairs import Backend, Index
-from ..patterns import Boundary, HeadPattern, Pattern
-from ..patterns.base import build
-from ..plane import Plane, whole
+from ..pairs import Index
+from ..patterns import Boundary, HeadPattern, Pattern, build
+from ..plane import Plane, plane_of
 from ..probe import LAST, Probe, probe
-from .partial import Partial, States
+from .fused import Fused
+from .partial import Backend, Partial, Reference, States
 
 logger = logging.getLogger("sooner")
 
 BACKENDS = ("reference", "fused", "triton")
 
-OLDEST = (3, 4)
-
-"""The first Triton whose kernels take named tuples, and that has `triton.knobs`."""
-
 
 def backend_for(device: torch.device, name: str | None = None) -> Backend:
     """Returns the backend for a device: torch's fused kernels on CPUs, Triton on GPUs.
 
-    A GPU without a usable Triton is named once in the log, and gets masks, which are slow.
+    A GPU without Triton is named once in the log, and gets masks, which are slow.
 
     Args:
         name: one of `BACKENDS`, to choose it by hand.
@@ -42,28 +39,21 @@ def backend_for(device: torch.device, name: str | None = None) -> Backend:
     Raises:
         SoonerError: an unknown name, or a backend that can't run on the device, with the reason.
     """
+    missing = _without_triton(device)
     if name is None:
-        return _make(_best(device))
-    if name not in BACKENDS:
-        raise unknown("attention backend", name, BACKENDS)
+        name = "fused" if device.type == "cpu" else "reference" if missing else "triton"
+        if name == "reference":
+            _emit(str(missing))
+    check_choice("attention backend", name, BACKENDS)
     if name == "fused" and device.type != "cpu":
         raise SoonerError(f"attention backend 'fused' runs on CPUs, not on {device}; use 'triton'")
-    missing = _without_triton(device) if name == "triton" else None
-    if missing:
+    if name == "triton" and missing:
         raise SoonerError(f"attention backend 'triton' can't run: {missing}; use 'reference'")
-    return _make(name)
+    if name == "triton":
+        from .triton import TritonBackend
 
-
-def _best(device: torch.device) -> str:
-    if device.type == "cpu":
-        return "fused"
-    if device.type != "cuda":
-        return "reference"
-    missing = _without_triton(device)
-    if missing is None:
-        return "triton"
-    _emit(missing)
-    return "reference"
+        return TritonBackend()
+    return Fused() if name == "fused" else Reference()
 
 
 @cache
@@ -76,27 +66,9 @@ def _without_triton(device: torch.device) -> str | None:
     """Returns why our kernels can't run on a device, if so."""
     if find_spec("triton") is None:
         return "Triton is not installed"
-    import triton
-
-    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST:
-        return f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST))}"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"there is no GPU, but {device}"
     return None
-
-
-def _make(name: str) -> Backend:
-    if name == "triton":
-        from .triton import TritonBackend
-
-        return TritonBackend()
-    if name == "fused":
-        from .fused import Fused
-
-        return Fused()
-    from .reference import Reference
-
-    return Reference()
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +107,7 @@ def sparse_attention(
     """
     into = Partial.empty(states)
     for job in jobs(states, layout, patterns):
-        run(job, states, backend, into)
+        backend.attend(states, job.plane, job.index, job.heads, into)
     return into
 
 
@@ -143,19 +115,13 @@ def jobs(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern]
 ) -> Iterator[HeadGroup]:
     """Yields what there is to execute, in no particular order; planes are made and probed once."""
-    regions: dict[tuple[str, str], list[tuple[int, Pattern]]] = defaultdict(list)
-    owners: dict[tuple[str, str], Boundary] = {}
+    regions: dict[str, list[tuple[int, Pattern]]] = defaultdict(list)
     for head, pattern in enumerate(patterns):
-        if isinstance(pattern, Boundary):
-            for region, inner in pattern.parts(layout):
-                regions[pattern.name, region].append((head, inner))
-                owners[pattern.name, region] = pattern
-        else:
-            regions["", ""].append((head, pattern))
-    for place, members in regions.items():
-        owner = owners.get(place)
-        plane = whole(layout) if owner is None else owner.plane(layout, place[1])
-        yield from _kinds(states, plane, members)
+        parts = pattern.parts(layout) if isinstance(pattern, Boundary) else [("", pattern)]
+        for region, inner in parts:
+            regions[region].append((head, inner))
+    for region, members in regions.items():
+        yield from _kinds(states, plane_of(layout, region), members)
 
 
 def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> Iterator[HeadGroup]:
@@ -172,8 +138,3 @@ def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> 
         chosen = [pattern for _, pattern in group]
         index = None if kind == "dense" else build(chosen, plane, estimate)
         yield HeadGroup(plane, heads, index, estimate)
-
-
-def run(job: HeadGroup, states: States, backend: Backend, into: Partial) -> None:
-    """Execute one job and merge it into `into`."""
-    backend.attend(states, job.plane, job.index, job.heads, into)

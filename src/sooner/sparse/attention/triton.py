@@ -30,11 +30,7 @@ class TritonBackend:
     def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
     ) -> None:
-        """Attends to the plane's pairs.
-
-        Raises:
-            SoonerError: blocks of an index of lines whose side is no power of two of 16 or more.
-        """
+        """Attends to the plane's pairs."""
         if not (len(plane.queries) and len(plane.keys) and len(heads)):
             return
         with _on(states):

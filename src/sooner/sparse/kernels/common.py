@@ -103,14 +103,12 @@ def attention(states: States, heads: Tensor, into: Partial) -> KernelStates:
     contiguous; but bfloat16 becomes fp32 for Triton's interpreter, which does not know it.
 
     Raises:
-        SoonerError: a dtype that no kernel reads, or a result that can't be written in place.
+        SoonerError: a dtype that no kernel reads.
     """
     parts = [states.queries, states.keys, states.values]
     if parts[0].dtype not in KIND or any(part.dtype != parts[0].dtype for part in parts):
         dtypes = ", ".join(str(part.dtype).removeprefix("torch.") for part in parts)
         raise SoonerError(f"kernels read states of one dtype, fp16, bf16 or fp32, not {dtypes}")
-    if into.output.stride(-1) != 1:
-        raise SoonerError("kernels write outputs whose head dimension is contiguous")
     if INTERPRETED and parts[0].dtype == torch.bfloat16:
         parts = [part.float() for part in parts]
     scale = states.scale * math.log2(math.e)

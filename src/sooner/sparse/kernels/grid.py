@@ -196,15 +196,15 @@ def grid(
         is_pair: whether keys are permuted, too.
     """
     count = len(plane.queries)
-    a, slots, todo = attention(states, heads, into), permuted(plane), passes(spacing)
-    strides = [stride for stride in todo.strides if stride]
-    if strides:
-        fit = tiles.clamp(triton.cdiv(count, min(strides)))
-        classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
+    a, slots = attention(states, heads, into), permuted(plane)
+    strides, has_band = passes(spacing)
+    if any(strides):
+        fit = tiles.clamp(triton.cdiv(count, min(filter(None, strides))))
+        classes = class_table(plane, spacing.stride, strides, fit.rows)
         class_kernel[classes.tiles, len(heads)](
             a, slots, spacing, classes, PAIR=is_pair, **sizes(states, fit)
         )
-    if todo.band:
+    if has_band:
         turns = triton.cdiv(count, tiles.narrow.rows)
         constants = sizes(states, tiles.narrow)
         band_kernel[turns, len(heads)](

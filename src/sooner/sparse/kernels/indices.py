@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...errors import SoonerError
 from ..pairs import GridIndex, LineIndex
 from ..plane import Plane
 
@@ -28,18 +27,6 @@ class Spacings(NamedTuple):
     local: Tensor
 
 
-class Passes(NamedTuple):
-    """What a launch must know on the host.
-
-    Attributes:
-        strides: of heads with lines of a class, else 0, each head's.
-        band: whether any head has a part that is not a class: own keys, segments, sinks.
-    """
-
-    strides: list[int]
-    band: bool
-
-
 def spacings(index: GridIndex) -> Spacings:
     """Returns the entries on the index's device."""
     known = index.phase < index.stride
@@ -52,12 +39,17 @@ def spacings(index: GridIndex) -> Spacings:
     return Spacings(*(columns[name].to(torch.int32).contiguous() for name in Spacings._fields))
 
 
-def passes(spacing: Spacings) -> Passes:
-    """Asks the device once."""
+def passes(spacing: Spacings) -> tuple[list[int], bool]:
+    """Returns what a launch must know on the host; asks the device once.
+
+    Returns:
+        Each head's stride, 0 where it has no lines of a class; and whether any head has a part that
+        is not a class: own keys, segments, sinks.
+    """
     classed = (spacing.hline | spacing.slash) > 0
     banded = (spacing.slash == 0) | (spacing.segment > 0) | (spacing.sink > 0) | (spacing.local > 1)
     strides, band = torch.stack([spacing.stride * classed, banded.to(torch.int32)]).tolist()
-    return Passes(strides, any(band))
+    return strides, any(band)
 
 
 class LineLists(NamedTuple):
@@ -87,15 +79,7 @@ class LineLists(NamedTuple):
 
 
 def line_lists(plane: Plane, index: LineIndex) -> LineLists:
-    """Returns what the kernel follows.
-
-    Raises:
-        SoonerError: blocks whose side is no power of two of 16 or more.
-    """
-    if index.block < 16 or index.block & (index.block - 1):
-        raise SoonerError(
-            f"kernels take blocks whose side is a power of two of 16 or more, not {index.block}"
-        )
+    """Returns what the kernel follows; the index's blocks are a power of two of 16 or more."""
     keys, heads = len(plane.keys), index.heads
     blocks = max(keys - 1, 0) // index.block + 1
     edges = torch.arange(blocks, device=index.covered.device) * index.block

@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 import torch
 
 from ...checks import check_fields, option
-from ...models import Adapter, adapt
+from ...models import adapt
 from ..attention.run import backend_for
 from ..modality import PromptLayout
 from ..patterns import HeadPattern
 from ..table import PatternTable
-from .auto import MIN_TOKENS, TimedPrefill, auto_pattern
-from .forward_context import SparsePrefill
+from .forward_context import MIN_TOKENS, SparsePrefill, TimedPrefill, auto_pattern
 from .hooks import PrefillHooks
 from .report import Report
 
@@ -87,16 +86,19 @@ class MMInference:
                 be replaced; or, later, a prompt comes in chunks.
         """
         adapter = adapt(model)
-        fixed = self._table(adapter)
+        if isinstance(self.table, PatternTable):
+            self.table.check(adapter)
         report = Report()
 
         def start(layouts: list[PromptLayout], device: torch.device) -> SparsePrefill:
             backend, kind = backend_for(device, self.backend), SparsePrefill
-            table, below = fixed, self.dense_below
+            table, below = self.table, self.dense_below
             if table is None:
                 longest = max(len(layout.where()) for layout in layouts)
                 table = PatternTable.uniform(adapter, auto_pattern(adapter, longest), MIN_TOKENS)
                 kind = TimedPrefill if below is None else SparsePrefill
+            elif not isinstance(table, PatternTable):
+                table = PatternTable.uniform(adapter, table)
             below = table.dense_below if below is None else below
             return kind(table, layouts, below, backend, self.measure_recall)
 
@@ -108,12 +110,3 @@ class MMInference:
                 stack.enter_context(chunked_mlps(adapter, self.mlp_chunk))
             stack.enter_context(hooks)
             yield report
-
-    def _table(self, adapter: Adapter) -> PatternTable | None:
-        """Returns the patterns where they do not depend on the prompt."""
-        if self.table is None:
-            return None
-        if not isinstance(self.table, PatternTable):
-            return PatternTable.uniform(adapter, self.table)
-        self.table.check(adapter)
-        return self.table

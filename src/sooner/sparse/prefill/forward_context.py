@@ -1,10 +1,11 @@
-"""One prefill on its way through the layers: which run sparse, and what is measured."""
+"""One prefill on its way through the layers: which run sparse, and what is measured; for a model
+without searched patterns, those that are faster by the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,11 +13,14 @@ from torch import Tensor
 from ...models import Adapter
 from ...models.hooks import AttentionCall, prompt_attention
 from ..attention import Backend, Partial, States
-from ..attention.run import jobs, run
-from ..modality import IMAGE, PADDING, TEXT, VIDEO, PromptLayout
-from ..patterns import Dense, HeadPattern
+from ..attention.run import jobs
+from ..cost import clock, flops
+from ..modality import IMAGE, MODALITIES, PADDING, TEXT, VIDEO, PromptLayout
+from ..patterns import Dense, HeadPattern, QBoundary, VerticalSlash
 from ..table import PatternTable
 from .report import LayerReport, PrefillReport
+
+T = TypeVar("T")
 
 
 def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[PromptLayout] | None:
@@ -84,6 +88,11 @@ BLOCK = 64
 """Shorter prompts are a block or less, of which nothing can be left out."""
 
 
+Measured = tuple[int, float, float]
+
+"""A row in one layer has so many tokens, this recall, and these pairs, a mean over its heads."""
+
+
 @dataclass(eq=False)
 class SparsePrefill:
     """Runs a batch of prompts, all layers by one table.
@@ -148,34 +157,40 @@ class SparsePrefill:
             call: the layer's states.
             fallback: the model's own attention.
         """
-        measured: list[RowMeasurement] = []
+        measured: list[Measured] = []
 
         def execute(*states: Any) -> Tensor:
             return self.sparse(layer, AttentionCall(*states), measured)
 
         *states, scale = call
         output = prompt_attention(*states, scale=scale, execute=execute)
-        self.reports[layer] = _summary(layer, measured)
+        self.reports[layer] = LayerReport(layer)
+        if measured:  # recall is a mean over tokens, the share one over pairs
+            tokens = sum(count for count, _, _ in measured)
+            mean = sum(share * count for count, share, _ in measured) / tokens
+            dense = sum(count * (count + 1) / 2 for count, _, _ in measured)
+            pairs = sum(pairs for _, _, pairs in measured) / dense
+            self.reports[layer] = LayerReport(layer, recall=mean, share=pairs)
         return output, None
 
-    def sparse(self, layer: int, call: AttentionCall, measured: list[RowMeasurement]) -> Tensor:
+    def sparse(self, layer: int, call: AttentionCall, measured: list[Measured]) -> Tensor:
         """Runs sparse attention of one layer; arguments and output are as of `attend`."""
         output = call.queries.new_empty(call.queries.shape)
         for row in range(len(output)):
             output[row] = self._row(layer, row, states_of(call, row), measured).output
         return output.transpose(1, 2)
 
-    def _row(self, layer: int, row: int, states: States, measured: list[RowMeasurement]) -> Partial:
+    def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
         layout, made = self.layout(row, states.queries.device), Partial.empty(states)
         real = layout.where()
         sums = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
         for job in jobs(states, layout, self.patterns(layer, len(real))) if len(real) else ():
-            run(job, states, self.backend, made)
+            self.backend.attend(states, job.plane, job.index, job.heads, made)
             if self.is_measured:
                 sums[job.heads] += job.pairs
         if self.is_measured and len(real):
             share = float(recall(states, real, made).mean())
-            measured.append(RowMeasurement(len(real), share, float(sums.mean())))
+            measured.append((len(real), share, float(sums.mean())))
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
@@ -201,20 +216,124 @@ class SparsePrefill:
         return PrefillReport(self.lengths, tuple(self.reports[n] for n in sorted(self.reports)))
 
 
-@dataclass(frozen=True)
-class RowMeasurement:
-    """What was measured of one row in one layer: its tokens, the recall, and the mean pairs of a
-    head."""
+MIN_TOKENS = 1024
+"""Prompt tokens below which nothing is gained, and nothing is timed."""
 
-    tokens: int
-    recall: float
-    pairs: float
+MAX_SHARE = 0.75
+"""Share of dense attention's FLOPs above which patterns are not even tried."""
+
+GAIN = 0.8
+"""Share of dense attention's time that patterns have to stay below when they are tried: for less, a
+result is not worth being approximate."""
+
+BRIEF = 0.02
+"""Seconds: what is done sooner is timed twice, since once may be a matter of chance."""
 
 
-def _summary(layer: int, rows: list[RowMeasurement]) -> LayerReport:
-    """Recall is a mean over tokens, the share one over pairs."""
-    if not rows:
-        return LayerReport(layer)
-    mean = sum(row.recall * row.tokens for row in rows) / sum(row.tokens for row in rows)
-    dense = sum(row.tokens * (row.tokens + 1) / 2 for row in rows)
-    return LayerReport(layer, "", mean, sum(row.pairs for row in rows) / dense)
+def auto_pattern(adapter: Adapter, tokens: int) -> HeadPattern:
+    """Returns vertical and slash lines, separate ones for the queries of each modality.
+
+    They fit any head, if none as well as a search would: of a miniature's attention over 3084
+    tokens half of the pairs hold 75 % so, and lines by frame with a fifth of them 30 %.
+
+    Args:
+        tokens: of the prompt; see `VerticalSlash.sized`.
+    """
+    lines = VerticalSlash.sized(tokens)
+    return QBoundary(dict.fromkeys(MODALITIES, lines)) if adapter.visual_ids else lines
+
+
+@dataclass(eq=False)
+class TimedPrefill(SparsePrefill):
+    """A prefill that times the patterns against the model's own attention, and takes the faster.
+
+    The first layer is run both ways on its own states, those of the very prompt, and keeps the
+    model's own result. Layers behind it are sparse if that was a fifth faster. Low layers are the
+    least sparse (section 2.1), so a layer in the middle is tried once more if it was not. While
+    layers are sparse the clock goes on: when they have taken longer than as many dense ones would,
+    which take the same time whatever they see, the rest is dense.
+
+    Attributes:
+        verdict: why layers run the model's own attention; empty while they may be sparse.
+        dense_seconds: of the model's own attention in one layer; `None` before it was timed.
+        spent: seconds of the sparse layers so far.
+        count: how many these were.
+    """
+
+    verdict: str = ""
+    dense_seconds: float | None = None
+    spent: float = 0.0
+    count: int = 0
+    tried: set[int] = field(default_factory=set)
+
+    @property
+    def needs_whole(self) -> bool:
+        """Returns `False`: a prompt that comes in chunks stays dense."""
+        return False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Never for certain: the model's own mask has to be there."""
+        return False
+
+    def reason(self, layer: int) -> str:
+        return super().reason(layer) or ("" if self._tries(layer) else self.verdict)
+
+    def attend(
+        self, layer: int, call: AttentionCall, fallback: DenseCall
+    ) -> tuple[Tensor, Tensor | None]:
+        if self._tries(layer):
+            self.tried.add(layer)
+            result, self.verdict = self._try(layer, call, fallback)
+            return result
+        if self.is_measured:  # which takes time of its own
+            return super().attend(layer, call, fallback)
+        attend = super().attend
+        seconds, result = clock(lambda: attend(layer, call, fallback), call.queries.device)
+        self.spent, self.count = self.spent + seconds, self.count + 1
+        assert self.dense_seconds is not None
+        if self.spent > self.count * self.dense_seconds:
+            self.verdict = (
+                f"{self.count} sparse layers took {self.spent:.3g} s, as many dense ones take "
+                f"{self.count * self.dense_seconds:.3g} s"
+            )
+        return result
+
+    def _tries(self, layer: int) -> bool:
+        """Returns whether a layer is run both ways."""
+        if not self.tried:
+            return True
+        middle = layer >= len(self.table.layers) // 2
+        return middle and len(self.tried) == 1 and bool(self.verdict) and not self.count
+
+    def _try(
+        self, layer: int, call: AttentionCall, fallback: DenseCall
+    ) -> tuple[tuple[Tensor, Tensor | None], str]:
+        """Returns the model's own result, and why the layers behind shall have it too, if so."""
+        share = self._share(layer, call)
+        if share > MAX_SHARE:
+            reason = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
+            self.leave(layer, reason)
+            return fallback(), reason
+        dense, result = _best(fallback, call.queries.device)
+        sparse, _ = _best(lambda: self.sparse(layer, call, []), call.queries.device)
+        self.dense_seconds = dense
+        self.leave(layer, f"timed: {dense:.3g} s dense, {sparse:.3g} s sparse")
+        slower = f"layer {layer} took {dense:.3g} s dense, {sparse:.3g} s sparse"
+        return result, "" if sparse < GAIN * dense else slower
+
+    def _share(self, layer: int, call: AttentionCall) -> float:
+        """Returns FLOPs of the longest row's patterns, of those of dense attention."""
+        row = max(range(len(self.lengths)), key=lambda number: self.lengths[number])
+        layout = self.layout(row, call.queries.device)
+        return flops(self.patterns(layer, len(layout.where())), states_of(call, row), layout)
+
+
+def _best(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Returns seconds and result of a call; the better of two if it is brief, or has to be
+    compiled.
+    """
+    seconds, result = clock(run, device)
+    if seconds < BRIEF or device.type == "cuda":
+        seconds = min(seconds, clock(run, device)[0])
+    return seconds, result

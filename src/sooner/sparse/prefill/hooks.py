@@ -144,7 +144,8 @@ class PrefillHooks(ForwardHooks):
         if isinstance(cache, SlotCache):
             state.left = partial(self._left, cache)
             if state.needs_whole:
-                _require_whole(cache)
+                instead = f", and give {NAME}(mlp_chunk={cache.chunk}) instead"
+                cache.require_whole(NAME, instead)
         self.passages[-1] = state
 
     def _layouts(self, cache: Any) -> list[PromptLayout] | None:
@@ -179,16 +180,6 @@ def _asks(attention: Any) -> bool:
     return has_config and hasattr(
         sys.modules[type(attention).__module__], "ALL_ATTENTION_FUNCTIONS"
     )
-
-
-def _require_whole(cache: SlotCache) -> None:
-    """Refuse chunks, and say what does it instead."""
-    try:
-        cache.require_whole(NAME)
-    except UnsupportedError as error:
-        raise UnsupportedError(
-            f"{error}, and give {NAME}(mlp_chunk={cache.chunk}) instead"
-        ) from None
 
 
 def _attend(

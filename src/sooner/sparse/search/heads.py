@@ -48,8 +48,8 @@ def shortlist(
         QBoundary: [name for name in names if name != WHOLE and ":" not in name],
         TwoDBoundary: [name for name in names if ":" in name],
     }
-    error = {n: t.error / survey.norm.clamp(min=1e-30) for n, t in survey.regions.items()}
-    cost = {n: t.pairs / survey.pairs * prices[:, None] for n, t in survey.regions.items()}
+    error = {n: sums[0] / survey.norm.clamp(min=1e-30) for n, sums in survey.regions.items()}
+    cost = {n: sums[2] / survey.pairs * prices[:, None] for n, sums in survey.regions.items()}
     plain = alone(error[WHOLE], cost[WHOLE], budget).tolist()
     types: list[list[HeadPattern]] = [[candidates[number] for number in plain]]
     for kind, regions in groups.items():
@@ -109,7 +109,7 @@ def decide(
     Returns:
         A pattern for every head, and `[3, heads]`: its relative error, recall and cost.
     """
-    figures = torch.stack([torch.stack([t.error, t.recall, t.cost]) for t in trials])
+    figures = torch.stack([trial.figures for trial in trials])
     heads = torch.arange(figures.shape[2])
     chosen = torch.zeros_like(heads)
     for number in range(1, len(trials)):

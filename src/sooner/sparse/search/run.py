@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -16,20 +17,20 @@ from torch import Tensor, nn
 from ... import __version__
 from ...engine.interface import Prompt
 from ...errors import SoonerError, UnsupportedError
+from ...io import replacing
 from ...models import Adapter
 from ...models.hooks import AttentionCall, AttentionHooks
 from ..attention import States
 from ..attention.run import backend_for
-from ..cost import AttentionShape, measure
 from ..cost import break_even as shortest_faster
+from ..cost import measure, random_states
 from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
 from ..settings import SearchSettings
-from ..table import HeadEntry, PatternTable, fingerprint, model_name
+from ..table import HeadEntry, PatternTable, fingerprint, heads, kv_heads, model_name
 from .heads import decide, shortlist
 from .score import Survey, survey, trial
-from .sidecar import Sidecar
 from .space import Space
 
 SHORTEST, LONGEST = 1024, 8192
@@ -77,7 +78,9 @@ def break_even(
     patterns: list[HeadPattern] = [head.pattern for head in ranked[len(ranked) // 2]]
     frame = int((layout.frames == 0).sum())
     longest = max(LONGEST, len(layout))
-    backend, layer = backend_for(adapter.device), shape(adapter)
+    backend, config = backend_for(adapter.device), adapter.text_config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads(adapter)
+    shape = (heads(adapter), kv_heads(adapter), head_dim, adapter.dtype, adapter.device)
 
     def relative(tokens: int) -> float:
         prompt = PromptLayout.text(tokens)
@@ -85,8 +88,8 @@ def break_even(
             prompt = PromptLayout.spans(
                 ("text", MARGIN), ("video", tokens - 2 * MARGIN), ("text", MARGIN), frame=frame
             )
-        states = layer.random(tokens)
-        return measure(patterns, states, prompt.to(layer.device), backend, 2).relative
+        states = random_states(tokens, *shape)
+        return measure(patterns, states, prompt.to(adapter.device), backend, 2).relative
 
     result = shortest_faster(relative, SHORTEST, longest)
     if result is None:
@@ -94,21 +97,12 @@ def break_even(
     return result, f"measured on one layer, backend {backend.name}"
 
 
-def shape(adapter: Adapter) -> AttentionShape:
-    """Returns the shape of the model's attention layers."""
-    config = adapter.text_config
-    heads = int(config.num_attention_heads)
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    keys = getattr(config, "num_key_value_heads", None) or heads
-    return AttentionShape(heads, keys, size, adapter.dtype, str(adapter.device))
-
-
 OnLayer = Callable[[int, States], None]
 """Told `(layer, its rotated states)` of one row, without padding."""
 
 
 @torch.inference_mode()
-def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer, row: int = 0) -> None:
+def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer) -> None:
     """Run a prompt through the language decoder and hand over each layer's states in passing.
 
     Attention stays dense, no cache is filled, and no more than one layer's states are alive. The
@@ -116,18 +110,12 @@ def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer, row: int = 0) -
 
     Args:
         adapter: of any family.
-        prompt: embedded; its other rows are left alone.
+        prompt: embedded, one row.
         on_layer: called in the order of the layers, before the next one runs.
 
     Raises:
         UnsupportedError: the model's attention can't be overheard.
     """
-    length = prompt.lengths[row]
-    extras = prompt.extras
-    if extras and (prompt.rows > 1 or length < prompt.width):
-        raise UnsupportedError("a prompt with further decoder arguments is captured alone; one row")
-    config = adapter.text_config
-    kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
 
     def hand_over(number: int, module: nn.Module, call: AttentionCall | None, _: Any) -> None:
         if call is None:
@@ -135,7 +123,8 @@ def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer, row: int = 0) -
                 f"{type(module).__name__} called no attention that can be overheard; load the "
                 "model with attn_implementation='sdpa'"
             )
-        step = call.keys.shape[1] // kv_heads  # keys that were repeated for their heads, taken once
+        # Keys that were repeated for their heads are taken once.
+        step = call.keys.shape[1] // kv_heads(adapter)
         keys, values = call.keys[0, ::step], call.values[0, ::step]
         on_layer(number, States(call.queries[0], keys, values, call.scale))
 
@@ -143,12 +132,54 @@ def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer, row: int = 0) -
         for number, layer in enumerate(adapter.decoder.layers):
             hooks.around(layer.self_attn, partial(hand_over, number))
         adapter.decoder(
-            inputs_embeds=prompt.embeds[row : row + 1, :length],
-            position_ids=prompt.positions[..., row : row + 1, :length],
+            inputs_embeds=prompt.embeds,
+            position_ids=prompt.positions,
             attention_mask=None,
             use_cache=False,
-            **extras,
+            **prompt.extras,
         )
+
+
+class Sidecar:
+    """A file beside the pattern file that has what was measured of each layer and pass.
+
+    Args:
+        path: the file; `None` keeps nothing.
+        key: what the search is of: model, samples, settings. What another search left is ignored.
+    """
+
+    def __init__(self, path: Path | None, key: str) -> None:
+        self.path, self.key = path, key
+        self.entries: dict[str, list[Survey]] = {}
+        if path is None or not path.is_file():
+            return
+        try:
+            with torch.serialization.safe_globals([Survey]):
+                before, entries = torch.load(path, weights_only=True)
+        except (OSError, RuntimeError, ValueError, UnpicklingError):  # no file of ours
+            return
+        if before == key:
+            self.entries = entries
+
+    def keep(self, name: str, surveys: Sequence[Survey]) -> None:
+        """Writes what was measured of a layer, beside all that was before.
+
+        Raises:
+            SoonerError: the file can't be written.
+        """
+        self.entries[name] = list(surveys)
+        if self.path is None:
+            return
+        try:
+            with replacing(self.path) as part:
+                torch.save((self.key, self.entries), part)
+        except OSError as error:
+            raise SoonerError(f"'{self.path}' can't be written: {error.strerror}") from error
+
+    def remove(self) -> None:
+        """The search is done."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 OnStep = Callable[[str, int, int], None]
@@ -187,7 +218,7 @@ class Search:
 
     Attributes:
         samples: that patterns are searched on; the shortest decides the candidates' sizes.
-        sidecar: folder in which finished layers are kept until `finish`.
+        sidecar: file in which finished layers are kept until the end.
         on_step: told of every layer.
     """
 
@@ -227,10 +258,6 @@ class Search:
         ]
         return self._table(layers)
 
-    def finish(self) -> None:
-        """Remove what was kept for going on."""
-        self.notes.remove()
-
     def _measure(
         self, stage: str, measure: Measure, counts: Sequence[int]
     ) -> list[list[list[Survey]]]:
@@ -250,7 +277,7 @@ class Search:
                 if self.is_measured and (stage, number, layer) == ("survey", 0, 0):
                     self.prices = prices(self.candidates, states, layout)
                 name = f"{stage}-{number}-{layer}"
-                result = self.notes.get(name)
+                result = self.notes.entries.get(name)
                 if result is None or len(result) != counts[layer]:
                     result = measure(layer, states, layout)
                     self.notes.keep(name, result)
@@ -323,21 +350,16 @@ class Search:
         return {
             "device": torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
             "versions": {"sooner": __version__, "torch": torch.__version__},
-            "search": {**self.settings.to_dict(), "budget": round(self.budget, 6)},
+            "search": {**asdict(self.settings), "budget": round(self.budget, 6)},
             "cost": "measured" if self.is_measured else "FLOPs",
             "candidates": len(self.candidates),
             "scale": round(self.space.scale, 4),
             "tokens": [len(sample.layout.where()) for sample in self.samples],
         }
 
-    def _key(self) -> dict[str, Any]:
+    def _key(self) -> str:
         """Returns what tells this search from another."""
-        return {
-            "version": __version__,
-            "model": model_name(self.adapter),
-            "fingerprint": fingerprint(self.adapter),
-            "samples": [sample.sha256 for sample in self.samples],
-            "tokens": [len(sample.layout) for sample in self.samples],
-            "settings": self.settings.to_dict(),
-            "candidates": [str(pattern) for pattern in self.candidates],
-        }
+        samples = [(sample.sha256, len(sample.layout)) for sample in self.samples]
+        model = (model_name(self.adapter), fingerprint(self.adapter))
+        candidates = [str(pattern) for pattern in self.candidates]
+        return repr((__version__, model, samples, self.settings, candidates))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +13,8 @@ from ..attention import States
 from ..attention.run import HeadGroup, jobs
 from ..modality import MODALITIES, PromptLayout
 from ..pairs import Index, causal, spread
-from ..patterns import Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary
-from ..patterns.base import build
-from ..patterns.kinds import AUTO
-from ..plane import Plane, whole
+from ..patterns import AUTO, Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary, build
+from ..plane import Plane, plane_of, whole
 from ..probe import LAST, probe
 
 SCORES = 1 << 24
@@ -152,76 +149,25 @@ class SampledPlane:
         return index.seen_by_all(self.plane, self.places)
 
 
-@dataclass(frozen=True, eq=False)
-class Contribution:
-    """What a set of pairs contributes to asked queries' attention.
+def contribution(dense: DenseAttention, seen: Tensor) -> Tensor:
+    """Returns what the pairs that are seen contribute to asked queries' attention.
 
-    Attributes:
-        output: sum of values by dense weights, `[heads, found, head_dim]`.
-        recall: sum of dense weights, `[heads, found]`.
-        pairs: how many pairs it has, `[heads, found]`.
+    Contributions of disjoint sets of pairs add up.
+
+    Args:
+        dense: attention inside the plane.
+        seen: `[heads or 1, found, plane's keys]` bool.
+
+    Returns:
+        `[heads, found, head_dim + 2]`: the sum of values by dense weights, that of the weights
+        (recall), and the number of pairs.
     """
-
-    output: Tensor
-    recall: Tensor
-    pairs: Tensor
-
-    @classmethod
-    def rest(cls, inside: DenseAttention, output: Tensor, is_all: bool) -> Contribution:
-        """Returns what lies outside of a plane when it stays dense; its pairs are not counted.
-
-        Args:
-            inside: dense attention in the plane.
-            output: of all keys, `[heads, found, head_dim]`.
-            is_all: the plane has all keys.
-        """
-        none = output.new_zeros(output.shape[:2])
-        if is_all:
-            return cls(torch.zeros_like(output), none, none)
-        return cls(output - inside.output, 1 - inside.weights.sum(2), none)
-
-    def joined(self, other: Contribution) -> Contribution:
-        """Returns both together, for disjoint sets of pairs."""
-        mine, extra = vars(self).values(), vars(other).values()
-        return Contribution(*(value + more for value, more in zip(mine, extra, strict=True)))
-
-    @classmethod
-    def of(cls, dense: DenseAttention, seen: Tensor) -> Contribution:
-        """Returns the pairs that are seen; `dense` is the attention inside the same plane."""
-        mask = seen.float()  # counts below 2**24 are exact
-        made = (dense.weights * mask) @ dense.summed
-        pairs = mask.sum(2).expand(made.shape[:2])
-        return cls(made[..., :-1], made[..., -1], pairs)
+    mask = seen.float()  # counts below 2**24 are exact
+    made = (dense.weights * mask) @ dense.summed
+    return torch.cat([made, mask.sum(2).expand(made.shape[:2])[..., None]], 2)
 
 
 WHOLE = "whole"
-
-
-@dataclass(frozen=True, eq=False)
-class Tally:
-    """Sums over all tokens of a sample, estimated from the asked ones; fp64.
-
-    Attributes: `[candidates, heads]` in a survey, `[heads]` in a trial.
-        error: squared error of the attention output.
-        recall: share of a token's dense attention that is kept; 1 for each token is all.
-        pairs: query-key pairs that are computed.
-    """
-
-    error: Tensor
-    recall: Tensor
-    pairs: Tensor
-
-    @classmethod
-    def empty(cls, *shape: int) -> Tally:
-        return cls(*(torch.zeros(shape, dtype=torch.double) for _ in fields(cls)))
-
-    def note(self, where: tuple[Any, ...], figures: Tensor) -> None:
-        """Write error, recall and pairs, `[3, heads]`, in one place."""
-        for sums, value in zip(vars(self).values(), figures, strict=True):
-            sums[where] = value
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.error + other.error, self.recall + other.recall, self.pairs + other.pairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,37 +177,35 @@ class Survey:
     Finished patterns of heads have the one region `WHOLE`, of which the properties tell.
 
     Attributes:
-        regions: by name: `WHOLE`, `"video"`, `"text:video"`, ...
+        regions: by name (`WHOLE`, `"video"`, `"text:video"`, ...) the squared error of the
+            attention output, the share of dense attention that is kept, and the query-key pairs
+            that are computed: sums over all tokens, estimated from the asked ones, in fp64.
+            `[3, candidates, heads]` in a survey, `[3, heads]` in a trial.
         norm: squared length of the dense output, `[heads]`.
         tokens: how many there are.
         pairs: that dense attention computes.
     """
 
-    regions: dict[str, Tally]
+    regions: dict[str, Tensor]
     norm: Tensor
     tokens: float
     pairs: float
 
     def __add__(self, other: Survey) -> Survey:
         regions = dict(self.regions)
-        for name, tally in other.regions.items():
-            regions[name] = regions[name] + tally if name in regions else tally
+        for name, sums in other.regions.items():
+            regions[name] = regions[name] + sums if name in regions else sums
         total = self.tokens + other.tokens, self.pairs + other.pairs
         return Survey(regions, self.norm + other.norm, *total)
 
     @property
-    def error(self) -> Tensor:
-        """Returns the relative error `|sparse - dense| / |dense|`, `[heads]`."""
-        return (self.regions[WHOLE].error / self.norm.clamp(min=1e-30)).sqrt()
-
-    @property
-    def recall(self) -> Tensor:
-        return self.regions[WHOLE].recall / self.tokens
-
-    @property
-    def cost(self) -> Tensor:
-        """Returns the share of dense attention's pairs."""
-        return self.regions[WHOLE].pairs / self.pairs
+    def figures(self) -> Tensor:
+        """Returns relative error `|sparse - dense| / |dense|`, recall and cost, the share of dense
+        attention's pairs: `[3, heads]`.
+        """
+        error, recall, pairs = self.regions[WHOLE]
+        relative = (error / self.norm.clamp(min=1e-30)).sqrt()
+        return torch.stack([relative, recall / self.tokens, pairs / self.pairs])
 
 
 SMALL = 1e-3
@@ -273,7 +217,7 @@ def planes(layout: PromptLayout) -> dict[str, Plane]:
     result = {WHOLE: whole(layout)}
     if len(layout.present) > 1:
         for kind in (QBoundary, TwoDBoundary):
-            result |= {name: kind().plane(layout, name) for name in kind().regions(layout.present)}
+            result |= {name: plane_of(layout, name) for name in kind().regions(layout.present)}
     minimum = SMALL * result[WHOLE].pairs
     return {name: plane for name, plane in result.items() if plane.pairs > minimum}
 
@@ -289,7 +233,7 @@ def survey(
     reading = SampledQueries.of(states, layout, queries)
     heads = states.queries.shape[0]
     places = {name: reading.place(plane) for name, plane in planes(layout).items()}
-    tallies = {name: Tally.empty(len(candidates), heads) for name in places}
+    sums = {name: torch.zeros(3, len(candidates), heads, dtype=torch.double) for name in places}
     indices = {n: _indices(states, window.plane, candidates) for n, window in places.items()}
     norm = torch.zeros(heads, dtype=torch.double)
     for picked in reading.chunks():
@@ -298,16 +242,19 @@ def survey(
         for name, window in places.items():
             inside, output = dense.inside(window), dense.output[:, window.rows]
             weight = reading.weight[window.rows]
-            rest = Contribution.rest(inside, output, is_all=":" not in name)
+            rest = output.new_zeros(())  # outside, which stays dense; its pairs are not counted
+            if ":" in name:
+                lost = torch.cat([output - inside.output, 1 - inside.weights.sum(2)[..., None]], 2)
+                rest = torch.nn.functional.pad(lost, (0, 1))
             known: dict[bytes, Tensor] = {}  # candidates that come to the same lines here
             for place, index in enumerate(indices[name]):
                 chosen = None if index is None else index.take(picked)
                 mark = _signature(chosen)
                 if mark not in known:
-                    part = Contribution.of(inside, window.seen(chosen)).joined(rest)
+                    part = contribution(inside, window.seen(chosen)) + rest
                     known[mark] = _figures(part, output, weight)
-                tallies[name].note((place, picked.cpu()), known[mark])
-    return Survey(tallies, norm, float(reading.weight.sum()), float(reading.plane.pairs))
+                sums[name][:, place, picked.cpu()] = known[mark]
+    return Survey(sums, norm, float(reading.weight.sum()), float(reading.plane.pairs))
 
 
 def trial(
@@ -325,20 +272,20 @@ def trial(
     reading = SampledQueries.of(states, layout, queries, turn)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
-    tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
+    sums = torch.zeros(3, heads, dtype=torch.double)
+    norm = torch.zeros(heads, dtype=torch.double)
     for picked in reading.chunks():
         dense = reading.attention(picked)
         norm[picked.cpu()] = _norm(dense, reading)
-        none = dense.output.new_zeros(dense.output.shape[:2])
-        total = Contribution(torch.zeros_like(dense.output), none, none.clone())
+        total = torch.nn.functional.pad(torch.zeros_like(dense.output), (0, 2))
         for job in work:
             _add(total, dense, picked, job, reading.place(job.plane))
-        tally.note((picked.cpu(),), _figures(total, dense.output, reading.weight))
-    return Survey({WHOLE: tally}, norm, float(reading.weight.sum()), float(reading.plane.pairs))
+        sums[:, picked.cpu()] = _figures(total, dense.output, reading.weight)
+    return Survey({WHOLE: sums}, norm, float(reading.weight.sum()), float(reading.plane.pairs))
 
 
 def _add(
-    total: Contribution, dense: DenseAttention, picked: Tensor, job: HeadGroup, window: SampledPlane
+    total: Tensor, dense: DenseAttention, picked: Tensor, job: HeadGroup, window: SampledPlane
 ) -> None:
     """Add what a job contributes to those of its heads that are picked, in place."""
     mine = torch.isin(job.heads, picked).nonzero()[:, 0]
@@ -347,9 +294,7 @@ def _add(
     places = torch.searchsorted(picked, job.heads[mine])  # their places among the picked
     index = None if job.index is None else job.index.take(mine)
     some = DenseAttention(dense.weights[places], dense.values[places]).inside(window)
-    part = Contribution.of(some, window.seen(index))
-    for sums, piece in zip(vars(total).values(), vars(part).values(), strict=True):
-        sums[places[:, None], window.rows] += piece
+    total[places[:, None], window.rows] += contribution(some, window.seen(index))
 
 
 def _norm(dense: DenseAttention, reading: SampledQueries) -> Tensor:
@@ -386,11 +331,11 @@ def _signature(index: Index | None) -> bytes:
     return b" ".join([type(index).__name__.encode(), *(c.cpu().numpy().tobytes() for c in columns)])
 
 
-def _figures(part: Contribution, output: Tensor, weight: Tensor) -> Tensor:
-    """Returns error, recall and pairs, `[3, heads]` fp64, of asked queries; `output` is the dense
+def _figures(part: Tensor, output: Tensor, weight: Tensor) -> Tensor:
+    """Returns error, recall and pairs, `[3, heads]` fp64, of a contribution; `output` is the dense
     one.
     """
-    made = part.output / part.recall.clamp(min=1e-20)[..., None]
-    error = (made - output).square().sum(2)
-    stacked = torch.stack([error, part.recall.clamp(max=1.0), part.pairs])  # [3, heads, found]
+    made, recall, pairs = part[..., :-2], part[..., -2], part[..., -1]
+    error = (made / recall.clamp(min=1e-20)[..., None] - output).square().sum(2)
+    stacked = torch.stack([error, recall.clamp(max=1.0), pairs])  # [3, heads, found]
     return (stacked.double() @ weight).cpu()

@@ -5,12 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from ...errors import SoonerError
 from ..modality import PromptLayout
 from ..pairs import share
-from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
-from ..patterns.base import build
-from ..patterns.kinds import FIRST, NEAR
+from ..patterns import FIRST, NEAR, AShape, Dense, Grid, Pattern, VerticalSlash, build
 from ..plane import whole
 
 PAPER_TOKENS = 25_000
@@ -65,10 +62,6 @@ class Space:
     """
 
     tokens: int
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise SoonerError(f"the sample has {self.tokens} tokens; give one that has some")
 
     @property
     def scale(self) -> float:

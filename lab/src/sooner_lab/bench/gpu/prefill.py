@@ -12,11 +12,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.partial import Partial
-from sooner.sparse.attention.run import backend_for, jobs, run
+from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import share
-from sooner.sparse.patterns import Dense, Grid, VerticalSlash
-from sooner.sparse.patterns.base import Pattern, build
+from sooner.sparse.patterns import Dense, Grid, Pattern, VerticalSlash, build
 from sooner.sparse.plane import whole
 from sooner.sparse.probe import probe
 
@@ -97,8 +96,8 @@ def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
         for name, pattern in patterns_of(settings.stride).items():
             truth, output = Partial.empty(wide), Partial.empty(row)
             for job in jobs(row, layout, [pattern] * row.queries.shape[0]):
-                run(job, wide, Reference(), truth)
-                run(job, row, backend, output)
+                Reference().attend(wide, job.plane, job.index, job.heads, truth)
+                backend.attend(row, job.plane, job.index, job.heads, output)
             if not results:  # the dense pattern is the first
                 sdpa_error = relative_error(flash(row)[0], truth.output)
             error = relative_error(output.output, truth.output)

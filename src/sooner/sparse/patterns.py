@@ -1,20 +1,131 @@
-"""The patterns: lines, static ones and those of MInference, and grids that return with frames."""
+"""The patterns of sparse attention by name, and boundaries, which hold one for each modality.
+
+A pattern of one plane is a frozen dataclass that turns an estimate into lines, static ones and
+those of MInference, or into a grid that returns with frames.
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ...checks import option
-from ...errors import SoonerError
-from ..plane import Plane
-from ..probe import LAST, Probe
-from .base import Kind, Lines, Pattern, Spacing, strongest
+from ..checks import check_choice, check_fields, check_keys, option
+from ..errors import SoonerError
+from .modality import MODALITIES, PromptLayout
+from .pairs import GridIndex, Index, LineIndex
+from .plane import Plane
+from .probe import LAST, Probe
+
+logger = logging.getLogger("sooner")
+
+Kind = Literal["dense", "lines", "grid"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The entry that one head has in a `LineIndex`: ranks, distances `frontier - rank`, last
+    queries."""
+
+    vertical: Tensor
+    slash: Tensor
+    bottom: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Spacing:
+    """The entry that one head has in a `GridIndex`: numbers, or tensors of no dimension."""
+
+    stride: int | Tensor
+    phase: int | Tensor
+    hline: bool = False
+    vline: bool = False
+    slash: bool = False
+    segment: bool = False
+    sink: int = 0
+    local: int = 1
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which keys a head sees inside a plane; the mode is *approximate*, save for `Dense`.
+
+    Attributes:
+        name: as it stands in pattern files and on the command line.
+        kind: which kernel runs it.
+        dynamic: whether it needs a look at the last queries of every input.
+    """
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[Kind] = "dense"
+    dynamic: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}: ")
+
+    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
+        """Returns the lines of one head, for patterns of kind `lines`.
+
+        Args:
+            seen: what the probe found; `None` for patterns that are not dynamic.
+            place: the head's place in the probe.
+        """
+        raise NotImplementedError
+
+    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
+        """Returns the spacing of one head, for patterns of kind `grid`."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data for a pattern file."""
+        return {"pattern": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+    @classmethod
+    def from_dict(cls, options: dict[str, Any]) -> Pattern:
+        """Reads a pattern from `to_dict`'s options, without the name.
+
+        Raises:
+            SoonerError: names an unknown option.
+        """
+        check_keys(f"option of pattern {cls.name}", options, cls)
+        return cls(**options)
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"{self.name}({values})"
+
+
+def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:
+    """Returns one index for heads whose patterns are of one kind, `lines` or `grid`.
+
+    Args:
+        patterns: of each head, in the probe's order.
+    """
+    if patterns[0].kind == "lines":
+        drawn = [p.lines(plane, seen, place) for place, p in enumerate(patterns)]
+        vertical, slash = [d.vertical for d in drawn], [d.slash for d in drawn]
+        return LineIndex.build(plane, vertical, slash, [d.bottom for d in drawn])
+    device = plane.keys.device
+    spaced = [p.spacing(plane, seen, place) for place, p in enumerate(patterns)]
+    columns = (
+        torch.stack([torch.as_tensor(getattr(s, field.name), device=device) for s in spaced])
+        for field in fields(GridIndex)
+    )
+    return GridIndex(*columns)
+
+
+def strongest(weight: Tensor, count: int, always: int) -> Tensor:
+    """Returns where the `count` largest weights are, the first `always` among them, `[lines]`."""
+    weight = weight.clone()
+    weight[:always] = torch.inf
+    return weight.topk(min(max(count, always), len(weight))).indices
+
 
 FIRST, NEAR = 4, 64
 
@@ -61,8 +172,6 @@ class VerticalSlash(Pattern):
             strongest(seen.slash[place], self.slash, NEAR),
         )
 
-
-logger = logging.getLogger("sooner")
 
 FRAME: Literal["frame"] = "frame"
 
@@ -125,7 +234,7 @@ class StridedFixed(Pattern):
 
     name: ClassVar[str] = "strided-fixed"
     kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = option(FRAME)
+    stride: int | Literal["frame"] = option(FRAME, 1)
 
     def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
         stride = frame_stride(self.stride, plane)
@@ -144,7 +253,7 @@ class Strided(Pattern):
 
     name: ClassVar[str] = "strided"
     kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = option(FRAME)
+    stride: int | Literal["frame"] = option(FRAME, 1)
     local: int = option(0, 0)
 
     def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
@@ -200,7 +309,7 @@ class Grid(Pattern):
     name: ClassVar[str] = "grid"
     kind: ClassVar[Kind] = "grid"
     dynamic: ClassVar[bool] = True
-    stride: int | Literal["auto", "frame"] = option(AUTO)
+    stride: int | Literal["auto", "frame"] = option(AUTO, 1)
     phase: int | Literal["auto"] = option(AUTO, 0)
     hline: bool = True
     vline: bool = True
@@ -272,7 +381,7 @@ def _profiles(seen: Probe, place: int) -> tuple[Tensor, Tensor]:
     columns, distances = seen.vertical[place].clone(), seen.slash[place].clone()
     columns[:SINK] = 0
     # The last columns are the probing queries' own neighbourhood.
-    columns[max(len(columns) - seen.queries, 0) :] = 0
+    columns[max(len(columns) - len(seen.frontier), 0) :] = 0
     distances[0] = 0
     return columns, distances
 
@@ -300,3 +409,108 @@ def peaks(profile: Tensor, limit: int) -> set[int]:
     spectrum = torch.fft.rfft(centred, n=2 * len(profile))
     alike = torch.fft.irfft(spectrum.abs() ** 2)[: limit + 1]
     return {lag + 2 for lag in alike[2:].topk(min(PEAKS, limit - 1)).indices.tolist()}
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Inner patterns behind a boundary; what is not named is dense.
+
+    Args:
+        inner: pattern by modality, or by `"query:key"` pair of modalities.
+    """
+
+    name: ClassVar[str] = ""
+    inner: Mapping[str, Pattern] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_keys(f"region of pattern {self.name}", self.inner, self.regions(tuple(MODALITIES)))
+        for name, pattern in self.inner.items():
+            if not isinstance(pattern, Pattern):
+                raise SoonerError(
+                    f"{self.name}: {name} is {pattern!r}; a boundary holds plain patterns"
+                )
+        object.__setattr__(self, "inner", MappingProxyType(dict(self.inner)))
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.inner.items())))
+
+    def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns names of the regions of a prompt with these modalities; see `plane_of`."""
+        raise NotImplementedError
+
+    def parts(self, layout: PromptLayout) -> list[tuple[str, Pattern]]:
+        """Returns the regions of this prompt, which cover it without overlap, and their
+        patterns.
+        """
+        return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data for a pattern file."""
+        inner = {name: pattern.to_dict() for name, pattern in self.inner.items()}
+        return {"pattern": self.name, "inner": inner}
+
+    def __str__(self) -> str:
+        inner = "; ".join(f"{name} {pattern}" for name, pattern in self.inner.items())
+        return f"{self.name}({inner})"
+
+
+@dataclass(frozen=True)
+class QBoundary(Boundary):
+    """Each modality's queries have a pattern of their own (algorithm 2).
+
+    Queries are grouped by modality, keys stay where they are: distances are those of the prompt,
+    and the lines of a modality go on behind an interruption by another.
+
+    Args:
+        inner: pattern by modality, such as `{"video": Grid(), "text": VerticalSlash()}`.
+    """
+
+    name: ClassVar[str] = "q-boundary"
+    __hash__ = Boundary.__hash__
+
+    def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        return present
+
+
+@dataclass(frozen=True)
+class TwoDBoundary(Boundary):
+    """Each pair of modalities has a pattern of its own (algorithm 3).
+
+    Queries and keys are grouped by modality: distances count tokens of the key's modality.
+
+    Args:
+        inner: pattern by `"query:key"`, such as `{"video:video": Grid(), "text:video": Dense()}`.
+    """
+
+    name: ClassVar[str] = "2d-boundary"
+    __hash__ = Boundary.__hash__
+
+    def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{query}:{key}" for query in present for key in present)
+
+
+HeadPattern = Pattern | Boundary
+"""What one head of one layer runs."""
+
+PATTERNS: dict[str, type[Pattern]] = {
+    kind.name: kind
+    for kind in (Dense, AShape, TriShape, VerticalSlash, Grid, StridedFixed, Strided)
+}
+BOUNDARIES: dict[str, type[Boundary]] = {kind.name: kind for kind in (QBoundary, TwoDBoundary)}
+
+
+def pattern_from_dict(options: dict[str, Any]) -> HeadPattern:
+    """Reads a pattern from what `to_dict` wrote.
+
+    Raises:
+        SoonerError: names an unknown pattern, option or region, with the nearest known one.
+    """
+    if not isinstance(options, dict) or "pattern" not in options:
+        raise SoonerError(f"a pattern is an object with the key 'pattern', not {options!r}")
+    rest = dict(options)
+    name = rest.pop("pattern")
+    if name in PATTERNS:
+        return PATTERNS[name].from_dict(rest)
+    check_choice("pattern", name, [*PATTERNS, *BOUNDARIES])
+    inner = {region: pattern_from_dict(plain) for region, plain in rest.get("inner", {}).items()}
+    return BOUNDARIES[name](inner)  # type: ignore[arg-type]  # a boundary refuses another inside
