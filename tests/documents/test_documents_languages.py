@@ -72,17 +72,14 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     """The wheel's model stands for one of another script that somebody saved."""
     english = OCR(language="en")
     drawn = page("Pears are a sort of fruit which", "grows on trees in the garden")
-    regions = english(drawn).regions  # the layout may take the first line for a title
-    text = " ".join(text for region in regions for text in region.drafts)
-    assert text == "Pears are a sort of fruit which grows on trees in the garden"
+    read = english(drawn).texts
+    assert reflowed("\n".join(read)) == "Pears are a sort of fruit which grows on trees in the garden"
     saved = tmp_path / "korean_PP-OCRv5_rec_mobile.onnx"
     shutil.copy(recognition_model("en")[1], saved)
     model = recognition_model("korean", tmp_path)
     assert model == ("korean", saved)
     korean = pickle.loads(pickle.dumps(OCR(language="korean", models=tmp_path)))
-    assert [region.drafts for region in korean(drawn).regions] == [
-        region.drafts for region in regions
-    ]
+    assert korean(drawn).texts == read
     assert korean._recognition == model
 
 
