@@ -18,8 +18,6 @@ from ..checks import check_whole
 from ..errors import UnsupportedError
 from ..models import Adapter, adapt
 
-Forward = Callable[[Tensor], Tensor]
-
 
 @contextmanager
 def chunked_mlps(model: Any, size: int) -> Iterator[None]:
@@ -59,7 +57,7 @@ def _dense(layer: nn.Module, adapter: Adapter) -> nn.Module:
 
 
 @contextmanager
-def _replaced(module: nn.Module, forward: Forward) -> Iterator[None]:
+def _replaced(module: nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """`module` with another forward. One that stood on the instance, as device hooks put it there,
     comes back."""
     before = {name: value for name, value in module.__dict__.items() if name == "forward"}
@@ -71,7 +69,7 @@ def _replaced(module: nn.Module, forward: Forward) -> Iterator[None]:
         module.__dict__.update(before)
 
 
-def _in_chunks(forward: Forward, size: int, hidden: Tensor) -> Tensor:
+def _in_chunks(forward: Callable[[Tensor], Tensor], size: int, hidden: Tensor) -> Tensor:
     """`forward` over `hidden [rows, tokens, width]`, `size` tokens at a time."""
     tokens = hidden.shape[1]
     first = forward(hidden[:, :size])

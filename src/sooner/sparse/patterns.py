@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -219,8 +219,7 @@ class TriShape(AShape):
     bottom: int = option(128, 0)
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        shape = super().lines(plane, seen, place)
-        return Lines(shape.vertical, shape.slash, self.bottom)
+        return replace(super().lines(plane, seen, place), bottom=self.bottom)
 
 
 @dataclass(frozen=True)

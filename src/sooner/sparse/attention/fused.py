@@ -62,13 +62,9 @@ def supports(states: States) -> bool:
     all.
     """
     parts = (states.queries, states.keys, states.values)
-    return all(
-        part.device.type == "cpu"
-        and part.dtype == states.queries.dtype
-        and part.shape[-1] == states.queries.shape[-1]
-        and part.stride(-1) == 1
-        for part in parts
-    ) and (states.queries.dtype in DTYPES)
+    kinds = {(part.device.type, part.dtype, part.stride(-1), part.shape[-1]) for part in parts}
+    device, dtype, stride, _ = kinds.pop()
+    return not kinds and device == "cpu" and dtype in DTYPES and stride == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +101,14 @@ class PlaneHead:
             first, last = int(seen_to[0]), int(seen_to[-1])
             is_ramp = last - first + 1 == len(some) and bool((seen_to.diff(dim=0) == 1).all())
             begin = first if is_ramp or first > ROWS else 0
-            self.tiles(some[None], torch.arange(begin)[None])
-            rank = torch.arange(begin, last + 1)
+            before, rank = torch.arange(begin)[None], torch.arange(begin, last + 1)
             seen = None if is_ramp else (rank <= seen_to)[None]
-            self.tiles(some[None], rank[None], seen, causal=is_ramp)
+            self.tiles(some[None], (before, None), (rank[None], seen), causal=is_ramp)
 
     def tiles(
         self,
         query: Tensor,
-        rank: Tensor,
-        seen: Tensor | None = None,
+        *keys: tuple[Tensor, Tensor | None],
         real: Tensor | None = None,
         causal: bool = False,
     ) -> None:
@@ -122,28 +116,43 @@ class PlaneHead:
 
         Args:
             query: places of the queries, `[tiles, queries]`.
-            rank: of the keys, `[tiles, keys]`.
-            seen: which pairs count, `[tiles, queries or 1, keys]` bool; all by default.
+            keys: ranks, `[tiles, keys]`, and which pairs count, `[tiles, queries or 1, keys]` bool,
+                all by default. Of the first of these, every query sees some, if there are several.
             real: which of the queries are no repetition, `[tiles, queries]` bool; all by default.
-            causal: query `i` of a tile sees the tile's keys up to `i`.
+            causal: query `i` of a tile sees the tile's last keys up to `i`.
         """
-        if not rank.shape[1]:
+        queries = self.queries[query][None]
+        result: tuple[Tensor, Tensor] | None = None
+        for number, (rank, seen) in enumerate(keys, 1):
+            if not rank.shape[1]:
+                continue
+            some_keys, some_values = (
+                states.index_select(0, rank.flatten()).view(1, *rank.shape, -1)
+                for states in (self.keys, self.values)
+            )
+            mask = None
+            if seen is not None:
+                mask = torch.zeros(seen.shape, dtype=queries.dtype).masked_fill_(~seen, -torch.inf)
+                mask = mask.expand(-1, query.shape[1], -1)[None]
+            made, sums = KERNEL(
+                queries, some_keys, some_values, 0.0, causal and number == len(keys),
+                attn_mask=mask, scale=self.scale,
+            )  # fmt: skip
+            if seen is not None:  # where a query sees nothing, the kernel's results mean nothing
+                sums = sums.masked_fill(~seen.any(-1), -torch.inf)
+            if result is not None:
+                before, lse = result
+                made = before.lerp(made.float(), torch.sigmoid(sums - lse)[..., None])
+                sums = torch.logaddexp(lse, sums)
+            result = made.float(), sums
+        if result is None:
             return
-        keys, values = (
-            states.index_select(0, rank.flatten()).view(1, *rank.shape, -1)
-            for states in (self.keys, self.values)
-        )
-        mask = None
-        if seen is not None:
-            mask = torch.zeros(seen.shape, dtype=keys.dtype).masked_fill_(~seen, -torch.inf)
-            mask = mask.expand(-1, query.shape[1], -1)[None]
-        output, lse = KERNEL(
-            self.queries[query][None], keys, values, 0.0, causal, attn_mask=mask, scale=self.scale
-        )
-        if seen is not None:  # where a query sees nothing, the kernel's results mean nothing
-            lse = lse.masked_fill(~seen.any(-1), -torch.inf)
-        real = torch.ones_like(query, dtype=torch.bool) if real is None else real
-        self.into.add(self.head, self.slots[query[real]], output[:, real], lse[:, real])
+        output, lse = result
+        if real is None or bool(real.all()):
+            query, output, lse = query.flatten(), output.flatten(1, 2), lse.flatten(1)
+        else:
+            query, output, lse = query[real], output[:, real], lse[:, real]
+        self.into.add(self.head, self.slots[query], output, lse)
 
 
 def tiles_of(group: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -190,8 +199,9 @@ def _lines(row: PlaneHead, index: LineIndex, place: int) -> None:
         used = seen.any(0)
         own = start + torch.arange(block)  # [tiles, keys]
         inside = own[:, None] <= frontier[query[some]][..., None]
-        row.tiles(query[some], own.clamp(max=len(row.keys) - 1), inside, real[some])
-        row.tiles(query[some], rank[:, used], seen[:, None, used], real[some])
+        block_keys = (own.clamp(max=len(row.keys) - 1), inside)
+        others = (rank[:, used], seen[:, None, used])
+        row.tiles(query[some], block_keys, others, real=real[some])
 
 
 def _grid(row: PlaneHead, index: GridIndex) -> None:
@@ -220,7 +230,7 @@ def _grid(row: PlaneHead, index: GridIndex) -> None:
         seen = index.sees(seen_to[:, None], rank)
         if slash:
             seen &= (classes[some, None] != rank % stride) & ~is_line[rank]
-        row.tiles(some[None], rank[None], seen)
+        row.tiles(some[None], (rank[None], seen))
 
 
 def _classes(row: PlaneHead, which: Tensor, stride: int, phase: int | None) -> None:
@@ -238,4 +248,4 @@ def _classes(row: PlaneHead, which: Tensor, stride: int, phase: int | None) -> N
             is_line = (phase + steps <= seen_to) & (number[some, None, None] != phase)
             rank = torch.cat([rank, (phase + steps).expand(len(some), -1)], 1)
             seen = torch.cat([seen, is_line], 2)
-        row.tiles(query[some], rank.clamp(max=len(row.keys) - 1), seen, real[some])
+        row.tiles(query[some], (rank.clamp(max=len(row.keys) - 1), seen), real=real[some])

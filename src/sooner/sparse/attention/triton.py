@@ -34,32 +34,26 @@ class TritonBackend:
         if not (len(plane.queries) and len(plane.keys) and len(heads)):
             return
         with _on(states):
+            tiles, is_pair = tiles_for(states), _moves_keys(plane)
             if isinstance(index, LineIndex):
                 self._lines(states, plane, index, heads, into)
             elif isinstance(index, GridIndex):
-                tiles, is_pair = tiles_for(states), _moves_keys(plane)
                 grid(states, plane, spacings(index), heads, into, tiles, is_pair)
             else:
                 first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
-                self._dense(states, plane, heads, into, first, 0)
+                dense(states, plane, heads, into, first, 0, tiles, is_pair)
 
     def _lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
         """Windows of keys and vertical lines; last queries that see everything are dense."""
-        lists, tiles = line_lists(plane, index), tiles_for(states)
-        tiles = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
-        vertical_slash(states, plane, lists, index.block, heads, into, tiles, _moves_keys(plane))
+        lists, tiles, is_pair = line_lists(plane, index), tiles_for(states), _moves_keys(plane)
+        square = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
+        vertical_slash(states, plane, lists, index.block, heads, into, square, is_pair)
         bottom = int(index.bottom.max())
         if bottom > 0:
             start = max(len(plane.queries) - bottom, 0)
-            self._dense(states, plane, heads, into, lists.last, start)
-
-    def _dense(
-        self, states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int
-    ) -> None:
-        tiles, is_pair = tiles_for(states), _moves_keys(plane)
-        dense(states, plane, heads, into, first, start, tiles, is_pair)
+            dense(states, plane, heads, into, lists.last, start, tiles, is_pair)
 
 
 def _on(states: States) -> AbstractContextManager[Any]:

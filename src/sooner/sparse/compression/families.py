@@ -297,8 +297,8 @@ class QwenWatch(TowerHooks):
         packed = module.qkv(states).reshape(len(states), 3, module.num_heads, -1)
         queries, keys = packed[:, 0].float(), packed[:, 1].float()  # [tokens, heads, head_dim]
         cos, sin = (part.float()[:, None] for part in (cos, sin))  # [tokens, 1, head_dim]
-        turned = (part * cos + rotate_half(part) * sin for part in (queries, keys))
-        scores = received(*(part.transpose(0, 1) for part in turned), module.scaling)
+        asking, turned = (part * cos + rotate_half(part) * sin for part in (queries, keys))
+        scores = received(asking.transpose(0, 1), turned.transpose(0, 1), module.scaling)
         table = table_of(scores, keys)
         return table.unflatten(0, (-1, self._merged)).mean(1)
 
