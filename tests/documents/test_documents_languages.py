@@ -73,7 +73,9 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     english = OCR(language="en")
     drawn = page("Pears are a sort of fruit which", "grows on trees in the garden")
     read = english(drawn).texts
-    assert reflowed("\n".join(read)) == "Pears are a sort of fruit which grows on trees in the garden"
+    assert (
+        reflowed("\n".join(read)) == "Pears are a sort of fruit which grows on trees in the garden"
+    )
     saved = tmp_path / "korean_PP-OCRv5_rec_mobile.onnx"
     shutil.copy(recognition_model("en")[1], saved)
     model = recognition_model("korean", tmp_path)

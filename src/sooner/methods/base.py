@@ -355,7 +355,7 @@ class Method(KnowsOldNames):
 
 @dataclass(frozen=True)
 class DraftMethod(Method):
-    """A method with a draft model.
+    """Drafts with a model of its own.
 
     Args:
         draft: a loaded HF model of one of the supported families. A text-only model drafts from

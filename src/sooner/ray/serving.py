@@ -282,7 +282,9 @@ class ChatReplica:
         handle = serve.get_deployment_handle(DEPLOYMENT, context.app_name)
         coming = handle.broadcast("metrics")
         every = await coming.results_async(timeout_s=METRICS_SECONDS, return_exceptions=True)
-        known = dict(item for item in (await self.metrics(), *every) if isinstance(item, tuple))
+        known: dict[str, Any] = dict(
+            item for item in (await self.metrics(), *every) if isinstance(item, tuple)
+        )
         return Response(merge_metrics(known), media_type="text/plain; version=0.0.4")
 
     async def check_health(self) -> None:

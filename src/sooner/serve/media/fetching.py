@@ -49,7 +49,7 @@ async def _content(url: str, limits: MediaSettings) -> bytes:
     async with (
         asyncio.timeout(limits.media_seconds),  # of all, so that no trickle of bytes goes on
         httpcore2.AsyncConnectionPool(network_backend=PublicNetwork()) as pool,
-        pool.stream("GET", str(parts), headers=HEADERS) as response,
+        pool.stream("GET", str(parts), headers=[*HEADERS.items()]) as response,
     ):
         if 300 <= response.status < 400:
             raise MediaError(f"'{site}' redirects, which is not followed; give the last address")

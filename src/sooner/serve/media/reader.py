@@ -151,7 +151,7 @@ class MediaReader:
         is_url = ":" in data_or_url[:16]
         get = read if is_url else from_base64
         data = get(data_or_url, self.settings)
-        key, media = self._decoded("pages", data, **self.page_options)
+        key, media = self._decoded("pages", data, None, **self.page_options)
         return [(page, f"{key}:{number}") for number, page in enumerate(media.pictures, start=1)]
 
     def _decoded(
