@@ -36,6 +36,48 @@ def output(draft: PageDraft) -> list[tuple[str, tuple[float, ...] | None, list[s
     ]
 
 
+PADDLE: dict[str, Any] = {
+    "input_path": "paper.pdf",
+    "page_index": 0,
+    "model_settings": {"use_table_recognition": True},
+    "parsing_res_list": [
+        {"block_label": "doc_title", "block_content": "Title", "block_bbox": [20, 20, 180, 50]},
+        {"block_label": "table", "block_content": "<html><body><table></table></body></html>",
+         "block_bbox": [20, 60, 180, 90]},
+        {"block_label": "image", "block_content": "", "block_bbox": [20, 100, 180, 150]},
+    ],
+    "layout_det_res": {"boxes": []},
+}  # fmt: skip
+
+
+def test_pp_structure_v3(tmp_path: Path) -> None:
+    save(tmp_path / "paper_0_res.json", PADDLE)
+    save(tmp_path / "paper_1_res.json", {**PADDLE, "page_index": 1, "parsing_res_list": []})
+    draft = SavedJson(tmp_path)(page())
+    assert output(draft) == [
+        ("Title", (20, 20, 180, 50), ["Title"]),
+        ("Table", (20, 60, 180, 90), ["<html><body><table></table></body></html>"]),
+        ("Picture", (20, 100, 180, 150), []),
+    ]
+    assert draft.size == (200, 400)
+    assert draft.regions[0].level == 1
+    empty = SavedJson(tmp_path)(page(number=2))
+    assert (empty.regions, empty.reason) == ([], "")
+    missing = SavedJson(tmp_path)(page(number=3))
+    assert missing.reason == f"nothing saved of page 3 of 'paper.pdf' in '{tmp_path}'"
+
+
+def test_pp_structure_v3_with_sizes(tmp_path: Path) -> None:
+    blocks = [
+        {"block_label": "header", "block_content": "head", "block_bbox": [0, 0, 5, 5]},
+        {"block_label": "text", "block_content": "first", "block_bbox": [0, 0, 50, 40]},
+    ]
+    data = {"width": 50, "height": 200, "page_index": None, "parsing_res_list": blocks}
+    draft = SavedJson(save(tmp_path / "answer.json", data))(page(number=2))
+    assert draft.texts == ["head", "first"]
+    assert draft.regions[1].bbox == (0, 0, 200, 80)
+
+
 def item(kind: str, place: int, label: str, top: float, **other: Any) -> dict[str, Any]:
     """An item of docling's, 10 points high, `top` points from the top of a page of 200."""
     bbox = {"l": 10, "t": 200 - top, "r": 90, "b": 190 - top, "coord_origin": "BOTTOMLEFT"}
@@ -136,7 +178,7 @@ def test_bad_files_are_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="is no JSON"):
         SavedJson(tmp_path)(page())
     save(tmp_path / "paper.json", {"pages": []})
-    with pytest.raises(SoonerError, match="none of the known formats: docling"):
+    with pytest.raises(SoonerError, match="none of the known formats: paddle"):
         SavedJson(tmp_path)(page())
     save(tmp_path / "paper.json", {"schema_name": "DoclingDocument", "body": {"children": [3]}})
     with pytest.raises(SoonerError, match="not as its format should be"):
@@ -196,3 +238,47 @@ def test_a_text_without_pages_is_a_draft_of_every_page(tmp_path: Path) -> None:
     (tmp_path / "all.md").write_text("one\n\ntwo")
     for number in (1, 2):
         assert PlainText(tmp_path / "all.md")(page(number=number)).texts == ["one", "two"]
+
+
+CONTENT_LIST: list[dict[str, Any]] = [
+    {"type": "text", "text": "Title ", "text_level": 1, "bbox": [100, 50, 900, 100],
+     "page_idx": 0},
+    {"type": "text", "text": "Words. ", "bbox": [100, 110, 900, 200], "page_idx": 0},
+    {"type": "equation", "text": "$$\nE = 1\n$$", "text_format": "latex",
+     "bbox": [100, 210, 900, 300], "page_idx": 0},
+    {"type": "table", "table_caption": ["Table 1 "], "table_footnote": ["note"],
+     "table_body": "<table><tr><td>a</td></tr></table>", "bbox": [100, 310, 900, 400],
+     "page_idx": 0},
+    {"type": "image", "img_path": "images/x.jpg", "image_caption": ["Fig. 1"],
+     "image_footnote": [], "bbox": [100, 410, 900, 500], "page_idx": 0},
+    {"type": "list", "sub_type": "text", "list_items": ["one", "2. two"],
+     "bbox": [100, 510, 900, 600], "page_idx": 0},
+    {"type": "code", "sub_type": "code", "code_caption": [], "code_body": "x = 1\n y",
+     "bbox": [100, 610, 900, 700], "page_idx": 0},
+    {"type": "page_number", "text": "2", "bbox": [1, 2, 3, 4], "page_idx": 1},
+]  # fmt: skip
+
+
+def test_mineru_content_list(tmp_path: Path) -> None:
+    save(tmp_path / "paper/auto/paper_content_list.json", CONTENT_LIST)
+    draft = SavedJson(tmp_path)(page())
+    assert output(draft) == [
+        ("Title", (20, 20, 180, 40), ["Title"]),
+        ("Text", (20, 44, 180, 80), ["Words."]),
+        ("Formula", (20, 84, 180, 120), ["$$\nE = 1\n$$"]),
+        ("Caption", None, ["Table 1"]),
+        ("Table", (20, 124, 180, 160), ["<table><tr><td>a</td></tr></table>"]),
+        ("Footnote", None, ["note"]),
+        ("Picture", (20, 164, 180, 200), []),
+        ("Caption", None, ["Fig. 1"]),
+        ("List-item", (20, 204, 180, 240), ["- one\n2. two"]),
+        ("Text", (20, 244, 180, 280), ["```\nx = 1\n y\n```"]),
+    ]
+    assert output(SavedJson(tmp_path)(page(number=2))) == [("Page-footer", (0, 1, 1, 2), ["2"])]
+
+
+def test_an_older_content_list_has_no_boxes(tmp_path: Path) -> None:
+    old = [{"type": "text", "text": "Abstract ", "text_level": 2, "page_idx": 0}]
+    draft = SavedJson(save(tmp_path / "paper_content_list.json", old))(page())
+    assert output(draft) == [("Section-header", None, ["Abstract"])]
+    assert draft.regions[0].level == 2

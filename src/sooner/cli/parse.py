@@ -38,7 +38,7 @@ class ParseOptions(options.SingleModel):
             'miniature' is the bundled demo, which reads its own made-up pages alone.
         trust_remote_code: run the Python files of a checkpoint that transformers has no class for.
         drafter: what drafts: auto (a PDF's own text where it is good, else OCR), ocr, text-layer,
-            saved:FILE (of sooner or docling), text:FILE, or none.
+            saved:FILE (PP-StructureV3, MinerU, docling), text:FILE, or none.
         language: what OCR reads, by rapidocr's names: en, german, japan, korean, cyrillic, arabic,
             ...; by default Chinese, Japanese and Latin script.
         ocr_model_dir: recognition models of languages that rapidocr's wheel has none for.

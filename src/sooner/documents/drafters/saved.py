@@ -60,7 +60,13 @@ class SavedFiles:
         if self.root.is_file():
             return self.read(self.root, page, False)
         stem = page.source.stem
-        for name, is_of_page in ((f"{stem}_{page.number}", True), (stem, False)):
+        names = {
+            f"{stem}_{page.number}": True,
+            f"{stem}_{page.number - 1}_res": True,  # as PaddleX calls it
+            stem: False,
+            f"{stem}_content_list": False,  # as MinerU does
+        }
+        for name, is_of_page in names.items():
             path = self.files.get(PAGE_NUMBER.sub(r"_\1", name))
             regions = None if path is None else self.read(path, page, is_of_page)
             if regions is not None:
@@ -136,8 +142,8 @@ def _label(text: str) -> str:
 
 
 class SavedJson(SavedFiles):
-    """Reads regions from files of drafts, as `dataclasses.asdict` makes them, or of docling, by
-    docling-core; see `SavedFiles`.
+    """Reads regions from files of drafts, as `dataclasses.asdict` makes them, of docling, by
+    docling-core, of PP-StructureV3, or of MinerU (its content list); see `SavedFiles`.
 
     Raises:
         SoonerError: no such path; when called, a file that is no JSON or of no known form.
@@ -151,6 +157,12 @@ class SavedJson(SavedFiles):
             content, frame = _opened(path, path.stat().st_mtime_ns), page.native
             if isinstance(content, PageDraft):
                 regions, frame = content.regions, content.size
+            elif isinstance(content, dict):
+                regions, frame = _paddle_regions(content, page)
+            elif isinstance(content, list):
+                items = [item for item in content if int(item["page_idx"]) == page.number - 1]
+                regions = [part for item in items for part in _mineru_parts(item)]
+                frame = MINERU_SIZE
             else:
                 regions, frame = _docling_regions(content, page)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -166,15 +178,22 @@ class SavedJson(SavedFiles):
 
 @lru_cache(maxsize=1)
 def _opened(path: Path, changed: int) -> Any:
-    """Returns a `PageDraft` or a `DoclingDocument`; the last one is kept for its next page."""
+    """Returns a `PageDraft`, a `DoclingDocument`, a page of PP-StructureV3 (a dictionary) or a
+    content list of MinerU; the last one is kept for its next page."""
     try:
         data = json.loads(_content(path))
     except ValueError as error:
         raise SoonerError(f"'{path}' is no JSON: {error}") from None
     if isinstance(data, dict) and isinstance(data.get("regions"), list):
         return PageDraft.from_json(data)
+    if isinstance(data, dict) and isinstance(data.get("parsing_res_list"), list):
+        return data
+    if isinstance(data, list) and data and all("type" in item for item in data):
+        return data
     if not isinstance(data, dict) or "body" not in data:
-        raise SoonerError(f"'{path}' has none of the known formats: docling, sooner")
+        raise SoonerError(
+            f"'{path}' has none of the known formats: paddle, mineru, docling, sooner"
+        )
     try:
         from docling_core.types.doc import DoclingDocument
     except ImportError:
@@ -182,6 +201,55 @@ def _opened(path: Path, changed: int) -> Any:
             "docling's JSON needs docling-core; install it with: pip install 'sooner[docling]'"
         ) from None
     return DoclingDocument.model_validate(data)
+
+
+PADDLE_SCALE, MINERU_SIZE = 2.0, (1000.0, 1000.0)
+"""Pixels a point at which PaddleX draws PDFs, and the size of a page in MinerU's content lists."""
+
+
+def _paddle_regions(data: Any, page: Page) -> tuple[list[Region], tuple[float, float]]:
+    """Returns regions of a page, and its width and height in the unit of their boxes; no regions
+    if the file is about another page."""
+    scale = PADDLE_SCALE if page.source.suffix.lower() == ".pdf" else 1.0
+    size = (
+        data.get("width") or page.native[0] * scale,
+        data.get("height") or page.native[1] * scale,
+    )
+    if data.get("page_index") not in (None, page.number - 1):
+        return [], size
+    blocks = [
+        (label_of(str(block["block_label"])), block.get("block_content"), block.get("block_bbox"))
+        for block in data["parsing_res_list"]
+    ]
+    levels = {Label.TITLE: 1, Label.SECTION_HEADER: 2}
+    return [_region(label, *rest, levels.get(label, 0)) for label, *rest in blocks], size
+
+
+def _mineru_parts(item: dict[str, Any]) -> Iterator[Region]:
+    """Yields an item between its captions and its footnotes, which have no box; the captions of a
+    picture follow it."""
+    kind, text, level = str(item["type"]), item.get("text"), int(item.get("text_level") or 0)
+    label = label_of(kind)
+    if kind == "text" and level:
+        label = Label.TITLE if level == 1 else Label.SECTION_HEADER
+    if "list_items" in item:
+        label, entries = Label.LIST_ITEM, [str(entry).strip() for entry in item["list_items"]]
+        text = "\n".join(entry if is_item(entry) else f"- {entry}" for entry in entries)
+    elif "code_body" in item:
+        label, text = Label.TEXT, f"{FENCE}\n{item['code_body']}\n{FENCE}"
+    captions, notes = (
+        [_region(kind, note) for note in item.get(f"{item['type']}_{name}") or []]
+        for name, kind in (("caption", Label.CAPTION), ("footnote", Label.FOOTNOTE))
+    )
+    body = [_region(label, item.get("table_body") or text, item.get("bbox"), level)]
+    yield from [*body, *captions] if label == Label.PICTURE else [*captions, *body]
+    yield from notes
+
+
+def _region(label: Label, text: Any, place: Any = None, level: int = 0) -> Region:
+    """Returns a region; pictures have no text."""
+    drafts = [str(text).strip()] if text and label != Label.PICTURE else []
+    return Region(None if place is None else box(place), label, 0, drafts, level)
 
 
 def _docling_regions(document: Any, page: Page) -> tuple[list[Region], tuple[float, float]]:
