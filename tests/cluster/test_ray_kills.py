@@ -92,7 +92,6 @@ def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     class Alone:
         def __init__(self) -> None:
             self.parser = Waiting(0.0, "")
-            self.ask = self.parser.ask
 
         def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
             return asyncio.run(self.parser.parse(page))
