@@ -65,8 +65,8 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     from ..tasks.search import means, patterns_by_kind, search_patterns
     from ..tasks.video import probe
 
-    videos = find(request.paths(request.models.model))
     output, progress = request.target(), ""
+    videos = find(request.paths(request.models.model))
     sidecar = output.with_name(f".{output.name}.partial")
     for path in videos:  # what is no video is refused before a model is loaded
         probe(path)
