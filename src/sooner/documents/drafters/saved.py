@@ -217,12 +217,11 @@ def _paddle_regions(data: Any, page: Page) -> tuple[list[Region], tuple[float, f
     )
     if data.get("page_index") not in (None, page.number - 1):
         return [], size
-    blocks = [
-        (label_of(str(block["block_label"])), block.get("block_content"), block.get("block_bbox"))
-        for block in data["parsing_res_list"]
-    ]
-    levels = {Label.TITLE: 1, Label.SECTION_HEADER: 2}
-    return [_region(label, *rest, levels.get(label, 0)) for label, *rest in blocks], size
+    regions, levels = list[Region](), {Label.TITLE: 1, Label.SECTION_HEADER: 2}
+    for block in data["parsing_res_list"]:
+        label, text = label_of(str(block["block_label"])), block.get("block_content")
+        regions.append(_region(label, text, block.get("block_bbox"), levels.get(label, 0)))
+    return regions, size
 
 
 def _mineru_parts(item: dict[str, Any]) -> Iterator[Region]:
