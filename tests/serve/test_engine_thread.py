@@ -197,3 +197,37 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
     assert statuses == [DEVICE_FAULT]
     assert engine.steps <= 1
     assert not engine.used_when_broken
+
+
+def test_an_engine_that_loses_requests_is_made_again() -> None:
+    engine = StubEngine()
+    engines = [StubEngine(), engine]
+
+    def forget(seconds: float) -> None:
+        engine.rows.clear()
+
+    engine.spend = forget
+    with running(engines.pop) as service:
+        client, other = Listener(), Listener()
+        service.submit(client.request)
+        assert "lost" in str(client.wait().error)
+        service.submit(other.request)
+        assert other.wait().finish_reason == "length"
+
+
+class FailingMetrics:
+    """A listener that raises whatever it is called with."""
+
+    def begun(self, *values: Any) -> None:
+        raise RuntimeError("no more room for series")
+
+    ended = begun
+
+
+def test_metrics_that_raise_end_no_request() -> None:
+    with running(StubEngine) as service:
+        service.listener = FailingMetrics()
+        for _ in range(2):
+            client = Listener()
+            service.submit(client.request)
+            assert client.wait().finish_reason == "length"

@@ -362,6 +362,8 @@ class EngineThread:
             self._mend(error)
             return
         self._look(started)
+        if self.requests and self.engine.is_idle:
+            self._mend(RuntimeError("the engine lost requests"), keeps_waiting=False)
 
     def _look(self, started: float) -> None:
         """See which requests a step that began at `started` gave a row, took it, or ended."""
@@ -377,13 +379,13 @@ class EngineThread:
             if request.is_lost:
                 self._abort(request)
 
-    def _mend(self, error: BaseException) -> None:
+    def _mend(self, error: BaseException, keeps_waiting: bool = True) -> None:
         """The engine raised: what it decoded is lost, and who waits goes on with another one."""
         self._raise_if_dead(error)
         lost = [
             request
             for request in self.requests
-            if not request.is_waiting or request.num_preemptions
+            if not (keeps_waiting and request.is_waiting and not request.num_preemptions)
         ]
         names = ", ".join(request.id for request in lost)
         logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
@@ -449,8 +451,12 @@ class EngineThread:
             logger.info("request %s can't be told anything any more; it is cancelled", request.id)
 
     def _record(self, name: str, *values: Any) -> None:
-        if self.listener is not None:
+        if self.listener is None:
+            return
+        try:
             getattr(self.listener, name)(*values)
+        except Exception:  # no request may end for a figure's sake
+            logger.exception("metrics of a request are lost")
 
     def _build(self) -> None:
         """Make the engine, and hand it the requests that are held."""

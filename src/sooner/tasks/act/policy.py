@@ -51,6 +51,10 @@ class Allowance:
     bins: int | tuple[int, ...] = DEFAULT_BINS
     units: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.units is not None and self.bins != DEFAULT_BINS:
+            raise SoonerError("tolerance: bins and units exclude each other; give one of them")
+
     @classmethod
     def parse(cls, text: str) -> Allowance:
         """Parses `9`, `9,9,9,5,5,5,0` or `5mm,5mm,5mm,0.02rad,0.02rad,0.02rad,0`.
