@@ -188,6 +188,11 @@ class PolicyEngine:
         self._company = 1  # requests that were there when the last batch ended
         self._until: float | None = None  # when the next batch waits no longer
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits; a batch is computed within a step."""
+        return not self.waiting
+
     def add(self, request: PolicyRequest) -> None:
         """Adds a request to those that wait."""
         self.waiting.append(request)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
 from ..errors import is_device_fault
@@ -161,14 +161,33 @@ def end_process(status: int) -> None:
     os._exit(status)
 
 
+class ServedEngine(Protocol):
+    """What the thread needs of an engine; a `sooner.Engine` has it.
+
+    A step ends requests that are late, failed or complete by `Request.finish`. An engine may have
+    `pages`, `pages_used` and `close`, too.
+    """
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is computed."""
+
+    def add(self, request: Any) -> None:
+        """Takes a request."""
+
+    def cancel(self, request: Any) -> None:
+        """Ends a request before its time."""
+
+    def step(self) -> Any:
+        """Computes one round."""
+
+
 class EngineThread:
     """Takes requests from any thread, and hands them to an engine in one of its own; each request
     ends exactly once.
 
-    The engine is a `sooner.Engine`, or what has its `add`, `cancel` and `step`, ends
-    requests that are late, failed or complete within a step by `Request.finish`, and may have
-    `pages`, `pages_used` and `close`. The thread calls `open` once, and then `obey` and `turn` in
-    turns; tests call them themselves, with a clock of their own.
+    The thread calls `open` once, and then `obey` and `turn` in turns; tests call them themselves,
+    with a clock of their own.
 
     Args:
         build: makes the engine, in that thread; called again when a step failed.
@@ -191,7 +210,7 @@ class EngineThread:
 
     def __init__(
         self,
-        build: Callable[[], Any],
+        build: Callable[[], ServedEngine],
         *,
         max_requests: int = 72,
         warm_up: Callable[[Any], None] = lambda engine: None,
@@ -204,7 +223,7 @@ class EngineThread:
         self.clock, self.patience = clock, patience
         self.warm_up, self.on_ready, self.end_process = warm_up, on_ready, end_process
         self.listener: Any = None
-        self.engine: Any = None
+        self.engine: ServedEngine | None = None
         self.requests: list[ServedRequest] = []
         self.state: ServiceState = "warming"
         self.last_tick = clock()
