@@ -19,7 +19,7 @@ from sooner.tasks.loading import ModelPair, load_pair
 from .. import hf_arms
 from ..goals import goal, worst
 from ..run import Arm, ArmSamples, Data, Keep, Progress, Recorder, TimedRun, measure, quotient, row
-from .settings import COMPILED, DEFAULT, DRAFTED, FIXED, HF, ONE_ROW, RealSettings
+from .settings import COMPILED, DEFAULT, DRAFTED, FIXED, HF, ONE_ROW, TUNED_ON, RealSettings
 from .texts import WORKLOADS, Prompt
 
 PLAIN_GATE, COPY_GATE, OVER_HF_GATE, PREDICTION_GATE = 0.97, 2.9, 1.4, 3.0
@@ -37,7 +37,8 @@ def run(settings: RealSettings, progress: Progress = print, keep: Keep | None = 
     recorder.origin(pair.target.device, pair.target.model.dtype, settings.seed)
     rows: list[Data] = []
     for workload in settings.workloads:
-        prompts = WORKLOADS[workload](max(settings.prompts, *settings.rows))
+        count = TUNED_ON + max(settings.prompts, *settings.rows)
+        prompts = WORKLOADS[workload](count)[TUNED_ON:]
         for count in settings.rows:
             batches = [prompts[:count]] if count > 1 else [[each] for each in prompts]
             bench = RealBench(pair, batches[: settings.prompts], settings)

@@ -26,6 +26,10 @@ ONE_ROW = ("hf-prompt-lookup", "hf-assisted")
 DRAFTED = ("hf-assisted", "speculative")
 """Arms that need `--draft`."""
 
+TUNED_ON = 10
+"""Prompts of each workload after which constants of the library were set: its first ones, which the
+bench passes over."""
+
 
 @dataclass(frozen=True)
 class RealSettings(BenchSettings):

@@ -29,7 +29,8 @@ MODULES = (
 """Modules of the standard library whose functions are edited, in this order."""
 PACKAGES = (
     *("numpy", "transformers", "tokenizers", "safetensors", "pillow", "typer", "rich", "packaging"),
-    *("huggingface-hub", "pyyaml", "tqdm", "jinja2", "fsspec", "torch"),
+    *("huggingface-hub", "pyyaml", "tqdm", "jinja2", "fsspec", "torch", "pydantic", "fastapi"),
+    *("starlette", "uvicorn", "httpx", "click", "scipy", "matplotlib", "pdfplumber", "pypdfium2"),
 )
 """Packages whose metadata is read, in this order; those that are not installed are passed over."""
 SCHEMA = {
