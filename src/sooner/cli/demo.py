@@ -56,7 +56,7 @@ class DemoJob:
         from ..models.openvla.adapter import OpenVLA
         from ..tasks.act.policy import Policy
         from ..tasks.imagine.loading import DRAWS, load_drawing_model
-        from ..tasks.model_types import config_dict
+        from ..tasks.model_types import config_dict, is_text_only
 
         models = self.models
         kind = config_dict(models.model or "")["model_type"]
@@ -65,7 +65,7 @@ class DemoJob:
             return Policy.load(models.model, models.draft, **fields)
         if kind in DRAWS:
             return load_drawing_model(models.model, threads=models.threads, **fields)
-        return models.load()
+        return models.load(sees=not is_text_only(kind))
 
 
 @from_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from html import escape
 from queue import SimpleQueue
 from typing import Any
@@ -94,12 +94,12 @@ def build_page(tasks: Sequence[Task], recorder: Recorder, first: Record | None =
         gr.Markdown(WELCOME)
         with gr.Tabs():
             for index, task in enumerate(tasks):
-                with gr.Tab(task.name):
-                    _tab(task, recorder, None if index else first)
+                with gr.Tab(task.name) as tab:
+                    _tab(tab, task, recorder, None if index else first)
     return page
 
 
-def _tab(task: Task, recorder: Recorder, first: Record | None) -> None:
+def _tab(tab: gr.Tab, task: Task, recorder: Recorder, first: Record | None) -> None:
     gr.Markdown(task.intro)
     with gr.Accordion("What to run", open=first is None), gr.Row():
         inputs = [make() for make in task.controls]
@@ -111,26 +111,49 @@ def _tab(task: Task, recorder: Recorder, first: Record | None) -> None:
     command_box = gr.Code("" if first is None else first.get("command", ""), language=None,
                    label="The same on your machine", interactive=False, lines=1, wrap_lines=True,
                    visible=first is not None)  # fmt: skip
-    stops: dict[str | None, threading.Event] = {}
+    stops: dict[str | None, threading.Event] = {}  # of each visitor's newest run
+    opening: list[Any] = []  # what the tab shows first, once that was recorded
 
-    def run(request: gr.Request, *values: Any) -> Iterator[Any]:
-        stopped = stops[request.session_hash] = threading.Event()
+    def run(request: gr.Request, *values: Any) -> Generator[Any, None, Any]:
+        visitor, stopped = request.session_hash, threading.Event()
+        stops.get(visitor, stopped).set()  # a run that still goes on; another one comes
+        stopped.clear()
+        stops[visitor] = stopped
+        update = None
         try:
             recording, command = task.plan(*values)
             for record in recorder.follow(recording, stopped):
                 command = record.get("command") or command
-                box = gr.update(value=command, visible=bool(command))
-                yield fragment(record), "", box
+                update = fragment(record), "", gr.update(value=command, visible=bool(command))
+                if stops[visitor] is stopped:
+                    yield update
         except Exception as error:
-            text = f'<span class="bad">{escape(str(error))}</span>'
-            yield gr.skip(), f'<p class="sooner" role="alert">{text}</p>', gr.skip()
+            if stops[visitor] is stopped:
+                text = f'<span class="bad">{escape(str(error))}</span>'
+                yield gr.skip(), f'<p class="sooner" role="alert">{text}</p>', gr.skip()
+            return None
+        return update
+
+    def open_tab(request: gr.Request, *values: Any) -> Iterator[Any]:
+        """Shows what the tab opens with, unless the visitor has run something in it."""
+        if request.session_hash in stops:
+            yield gr.skip(), gr.skip(), gr.skip()
+        elif opening:
+            stops[request.session_hash] = threading.Event()
+            yield opening[0]
+        else:
+            whole = yield from run(request, *values)
+            opening.extend([] if whole is None else [whole])
 
     def halt(request: gr.Request) -> None:
         if (stopped := stops.get(request.session_hash)) is not None:
             stopped.set()
 
     outputs = [panel, message, command_box]
-    start.click(run, inputs, outputs, show_progress="hidden", api_visibility="private")
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    start.click(run, inputs, outputs, **quiet)
+    if task.opens:
+        tab.select(open_tab, inputs, outputs, **quiet)
     stop.click(halt, None, None, queue=False, api_visibility="private")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,16 +18,31 @@ from ..errors import SoonerError
 from ..registry import choices
 from ..robots import names as environment_names
 from ..tasks.act.policy import Allowance, Policy
+from ..tasks.identity import installed
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair
 from ..tasks.parse.parser import load_parser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.settings import CaptionSettings
-from .records import Live, Record, record_pages, record_pictures, record_race, record_robot
+from .records import (
+    Live,
+    Record,
+    record_chat,
+    record_pages,
+    record_pictures,
+    record_race,
+    record_robot,
+)
 
 Recording = Callable[[Live], Record]
 Named = ModelPair | DrawingModel | Policy
+QUESTIONS = {
+    "Edit a function": "Rename text to text_value in this code and write it again:\n"
+    + inspect.getsource(textwrap.indent),
+    "Explain something": "Explain in a few sentences what the `with` statement of Python is for.",
+}
+"""What the chat's tab asks, by what it is: an answer that copies, and one that doesn't."""
 PRUNING = ("parallel", "specvlm", "sparse-to-dense")
 """Methods whose draft may be shown a part of the pixels."""
 
@@ -39,21 +56,25 @@ class Task:
         intro: what it is about, in Markdown.
         controls: make Gradio's components, in the order of `plan`'s arguments.
         plan: from the controls' values to the recording and the command that does the same.
+        opens: whether it is recorded, as the controls stand, when it is first looked at.
     """
 
     name: str
     intro: str
     controls: Sequence[Callable[[], Any]]
     plan: Callable[..., tuple[Recording, str]]
+    opens: bool = False
 
 
 def tasks_of(named: Named | None) -> list[Task]:
     """Returns the tabs that run a model; without one, or with the miniature of videos, those of all
-    miniatures that are installed: that of videos at once, the others when they are first run."""
+    miniatures that are installed, and of a real model of texts if one is."""
     if isinstance(named, DrawingModel):
         return [pictures(lambda: named, True)]
     if isinstance(named, Policy):
         return [robot(lambda: named, True)]
+    if named is not None and named.target.is_text:
+        return [chat(lambda: named)]
     if named is not None and named.miniature != "video":
         tasks = [documents(lambda: named, named.miniature is None)]
         return [videos(lambda: named, True), *tasks] if named.miniature is None else tasks
@@ -63,7 +84,9 @@ def tasks_of(named: Named | None) -> list[Task]:
         "image": partial(pictures, cache(load_drawing_model)),
         "robot": partial(robot, cache(Policy.load)),
     }  # fmt: skip
-    return [make() for name, make in known.items() if name in miniatures.names()]
+    tasks = [make() for name, make in known.items() if name in miniatures.names()]
+    real = next(iter(installed()), None)
+    return tasks if real is None else [*tasks, chat(cache(partial(load_pair, real, sees=False)))]
 
 
 def file_of(name: str | None, miniature: str, is_named: bool) -> Path:
@@ -89,6 +112,25 @@ def slider(
 
 def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
     return lambda: gr.Number(value, label=label, precision=0, min_width=270)
+
+
+def chat(pair: Callable[[], ModelPair]) -> Task:
+    def plan(kind: str, own: str, max_tokens: float) -> tuple[Recording, str]:
+        question = own.strip() or QUESTIONS[kind]
+        return lambda live: record_chat(question, pair(), int(max_tokens), live), ""
+
+    return Task(
+        "Chat", "A question to a model of texts. Guesses are copied from the text so far: that "
+        "wins where the answer repeats it, and should do no harm where it doesn't.",
+        (
+            lambda: gr.Radio(list(QUESTIONS), value=next(iter(QUESTIONS)), label="Question",
+                             min_width=270),
+            lambda: gr.Textbox("", label="Or one of your own", lines=3, min_width=270),
+            slider("Longest answer", 16, 512, 192, 16, "In words and parts of words."),
+        ),
+        plan,
+        opens=True,
+    )  # fmt: skip
 
 
 def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
@@ -155,6 +197,7 @@ def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
                    "1: the text stays the model's own; below, the draft's word counts for more."),
         ),
         plan,
+        opens=not is_named,
     )  # fmt: skip
 
 
@@ -178,6 +221,7 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
             seed(value=1),
         ),
         plan,
+        opens=not is_named,
     )  # fmt: skip
 
 
@@ -205,4 +249,5 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
             seed("Seed of the scene"),
         ),
         plan,
+        opens=not is_named,
     )  # fmt: skip

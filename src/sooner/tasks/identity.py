@@ -156,6 +156,16 @@ def checkpoint(name: str) -> Checkpoint:
     return Checkpoint(name)
 
 
+def installed() -> list[str]:
+    """Returns the names of models whose weights an installed distribution holds."""
+    return [
+        name
+        for models in plugins("sooner.checkpoints")
+        for name, make in models.items()
+        if getattr(make, "is_installed", True)
+    ]
+
+
 def _gguf(path: Path) -> Checkpoint:
     """Returns the checkpoint of a GGUF file that begins as one."""
     if find_spec("gguf") is None:

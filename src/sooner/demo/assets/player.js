@@ -156,7 +156,7 @@
       else waits.forEach(([begin, end, index]) => put(begin, end, "var(--draft)", `guessing for round ${index + 1}`));
     }
     const waits = beside ? "They work side by side: a violet bar is one guess of the small model, in a process of its own. Red: the big model waits, since the guesses are not there yet." : "They take turns: where one has a bar, the other waits.";
-    box.prepend(heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video${beside ? " (the small model does so at the same time)" : ""}. ${waits} The tall line is the time of the replay; the whole width is ${secs(length)}.`));
+    box.prepend(heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the ${asked(record)}${beside ? " (the small model does so at the same time)" : ""}. ${waits} The tall line is the time of the replay; the whole width is ${secs(length)}.`));
     return { box, show(at) { lines.forEach(line => { line.setAttribute("x1", scale(at)); line.setAttribute("x2", scale(at)); }); } };
   }
 
@@ -164,7 +164,8 @@
     return el("ul", { class: "legend", "aria-label": "What the colours mean" }, ...["target", origin].map(one =>
       el("li", {}, el("span", { class: `tok o-${one}` }, " word "), ` ${WHO[one][0]} (${WHO[one][1]})`)));
   }
-  const frames = record => el("div", { class: "frames", tabindex: 0, role: "group", "aria-label": `The ${record.frames.length} frames that the models see` },
+  const asked = record => record.frames?.length ? "video" : "question";
+  const frames = record => !record.frames?.length ? "" : el("div", { class: "frames", tabindex: 0, role: "group", "aria-label": `The ${record.frames.length} frames that the models see` },
     ...record.frames.map((one, index) => {
       const kept = (record.kept || [])[index] || [], side = Math.round(Math.sqrt(kept.length)), seen = kept.filter(Boolean).length;
       const told = kept.length ? `frame ${index + 1}: ${seen} of ${kept.length} patches shown to the draft` : `frame ${index + 1}`;
@@ -177,7 +178,7 @@
     const done = !record.live, box = el("div", { role: "region", "aria-label": "The word that you picked", "aria-live": "polite" }, soft("Click a word, or walk through them with the arrow keys."));
     const pick = (run, index, spans) => { root.querySelectorAll(".picked").forEach(one => one.classList.remove("picked")); spans[index].classList.add("picked"); detail(record, run, index, box); };
     if (!done) {
-      root.append(heading(record.live, "h2"), record.frames ? frames(record) : null || "");
+      root.append(heading(record.live, "h2"), frames(record));
       if (record.fast) { const fast = lane(record, record.fast, "Accelerated", true, pick); fast.show(Infinity); root.append(legend(record.origin), fast.box); fast.box.querySelector(".text").scrollTop = 1e6; }
       return;
     }
@@ -193,7 +194,7 @@
     const ticking = clock(length, 10 / length, at => { slow.show(at); fast.show(at); line.show(at); }, record.key || record.title + length);
     root.append(ticking.bar, soft("Recorded one after the other on this machine, and replayed on one clock."),
       el("div", { class: "lanes" }, slow.box, fast.box),
-      el("div", { class: "facts" }, fact(`${secs(before)} → ${secs(now)}`, "waited for the answer, reading the video included"), fact(pace(record.speedup), "writing alone, reading the video left out"),
+      el("div", { class: "facts" }, fact(`${secs(before)} → ${secs(now)}`, `waited for the answer, reading the ${asked(record)} included`), fact(pace(record.speedup), `writing alone, reading the ${asked(record)} left out`),
         fact(share(record.stats.acceptance_rate), "of what was guessed ahead was kept"), fact((record.fast.tokens.length / record.fast.rounds.length).toFixed(1), "words for each question to the big model"),
         fact(record.mode, `mode: the text ${record.mode === "exact" ? "can’t" : "may"} differ from plain’s`), verdict === "identical" ? fact("✓ word for word", "the same text as plain", "good")
           : verdict === "tie" ? fact("a tie", "two words were equally likely within rounding") : verdict ? fact("✗ differs", "a bug: please report it", "bad") : fact("drawn", record.mode === "exact" ? "by chance: same distribution" : "by chance")),
