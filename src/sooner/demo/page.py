@@ -101,7 +101,8 @@ def build_page(tasks: Sequence[Task], recorder: Recorder, first: Record | None =
 
 def _tab(tab: gr.Tab, task: Task, recorder: Recorder, first: Record | None) -> None:
     gr.Markdown(task.intro)
-    with gr.Accordion("What to run", open=first is None), gr.Row():
+    is_open = first is None and not task.opens
+    with gr.Accordion("What to run", open=is_open), gr.Row():
         inputs = [make() for make in task.controls]
     with gr.Row():
         start = gr.Button("Run it", variant="primary")
