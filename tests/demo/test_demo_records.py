@@ -76,7 +76,10 @@ def test_a_race_tells_what_the_run_did(method: str, pair: ModelPair, clip: Path)
 def test_a_chat_is_a_race_without_frames() -> None:
     pair = load_pair("smollm2", sees=False)
     seen: list[Record] = []
-    record = record_chat("Repeat: one two three four five six seven.", pair, 16, Live(seen.append))
+    record = record_chat(
+        "Repeat: one two three four five six seven.", pair,
+        CaptionSettings(method="prompt-lookup", max_new_tokens=16), Live(seen.append),
+    )  # fmt: skip
     assert record["same"]
     assert record["parity"]["verdict"] == "identical"
     assert (record["origin"], record["method"]) == ("lookup", "prompt-lookup")

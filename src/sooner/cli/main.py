@@ -20,7 +20,8 @@ from . import BAD, DONE, INTERRUPTED
 
 # Modules with a group `commands`, or with a function of their name.
 PARTS = (
-    "caption", "imagine", "act", "parse", "serve", "demo", "search", "verify", "doctor", "train",
+    "caption", "chat", "imagine", "act", "parse", "serve", "demo", "search", "verify", "doctor",
+    "train",
 )  # fmt: skip
 
 

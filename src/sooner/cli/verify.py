@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +26,12 @@ COMPARED = Fields(
 PAIR = Fields(only=("model", "draft", "device", "dtype", "threads"))
 
 
+def _verify_video(*inputs: Any) -> Iterator[dict[str, Any]]:
+    from ..tasks.caption import verify as compare
+
+    yield compare(*inputs)
+
+
 @from_settings
 def verify(
     *,
@@ -37,30 +45,37 @@ def verify(
 ) -> None:
     """Compare a method, token by token, with HF's own plain decoding.
 
-    Each video gets a verdict: identical, tie (the two best scores differ by less than rounding
-    explains) or bug. Exit code 1 if any is a bug.
+    Each video gets a verdict, and each line of a text file (.txt), which is a question to a model
+    of texts: identical, tie (the two best scores differ by less than rounding explains) or bug.
+    Exit code 1 if any is a bug.
     """
     from ..parity import Parity
-    from ..tasks.caption import verify as compare
+    from ..tasks import chat
     from ..tasks.identity import find
     from ..tasks.video import probe
 
     if json_file is not None:
         check_writable(json_file)
-    tally = Tally(display, "videos verified")
+    tally = Tally(display, "files verified")
     paths = find(videos.paths(models.model))
-    probe(paths[0])
+    texts = [path for path in paths if path.suffix.lower() == ".txt"]
+    if not texts:
+        probe(paths[0])
     with display.loading():
-        pair = models.load()
-    reports = []
+        pair = models.load(sees=not texts)
+    reports: list[dict[str, Any]] = []
     for path in paths:
         with tally.attempt(f"'{path}'"):
-            report = compare(path, pair, settings, display.stage)
-            display.end_text()
-            parity = Parity(**{item.name: report[item.name] for item in fields(Parity)})
-            verdict = f"{report['method']} ({report['mode']}): {parity}, {report['tokens']} tokens"
-            typer.echo(f"{path}: {verdict}")
-            reports.append(report)
+            compare = chat.verify if path in texts else _verify_video
+            for report in compare(path, pair, settings, display.stage):
+                display.end_text()
+                parity = Parity(**{item.name: report[item.name] for item in fields(Parity)})
+                method = f"{report['method']} ({report['mode']})"
+                typer.echo(f"{report['file']}: {method}: {parity}, {report['tokens']} tokens")
+                reports.append(report)
+    if len(reports) > 1:
+        counts = Counter(report["verdict"] for report in reports)
+        display.line(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), "bold")
     if json_file is not None:
         write_json(reports, json_file)
     if any(report["verdict"] == "bug" for report in reports):

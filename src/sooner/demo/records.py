@@ -19,23 +19,22 @@ from PIL import Image
 from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
-from ..generation import Generation, generate
-from ..methods import Autoregressive, Method, PromptLookup
-from ..parity import Parity, compare, reference_run
+from ..methods import Autoregressive
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
-from ..tasks.caption import check, foreign_notes, warm_up
-from ..tasks.clip import prepare, visible_patches
+from ..tasks.caption import compare_plain as compare_captions
+from ..tasks.caption import foreign_notes, warm_up
+from ..tasks.chat import prepare as prepare_chat
+from ..tasks.clip import Prompt, prepare, visible_patches
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
 from ..tasks.imagine.batch import DrawingProgress
 from ..tasks.imagine.drawing_model import DrawingModel
-from ..tasks.loading import Loaded, ModelPair
+from ..tasks.loading import ModelPair
 from ..tasks.parse import comparison
 from ..tasks.parse.comparison import compare_plain
 from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
-from ..tasks.prompting import written
 from ..tasks.registry import build_method
 from ..tasks.round_records import (
     ORIGINS,
@@ -46,15 +45,13 @@ from ..tasks.round_records import (
     stop_if,
 )
 from ..tasks.settings import CaptionSettings
-from ..tasks.streaming import TextStream, run
+from ..tasks.streaming import run
 
 Record = dict[str, Any]
 VERSION = 1
 """The version of records' format."""
 THUMB, PAGE_SIDE = 144, 1000
 """Longer sides of a frame and of a page in a record, in pixels."""
-CHAT_WARM_UP = 8
-"""Tokens of the runs that warm a chat up."""
 MAX_PAGES = 8
 """How many pages of a document the demo reads."""
 WAYS = (
@@ -93,8 +90,6 @@ def record_race(
     """
     live.stage("Reading the video ...")
     clip = prepare(path, pair, settings)
-    method = build_method(settings, pair, clip.draft_inputs)
-    warm_up(pair, clip, settings, method)
     small = f"miniature {pair.miniature}" if pair.miniature else None
     base = {
         "title": path.name,
@@ -105,104 +100,74 @@ def record_race(
         "frames": [data_url(frame, THUMB) for frame in clip.frames.pixels],
         "command": command(path, pair, settings),
     }
-
-    def parity(plain: list[int], fast: list[int]) -> Parity | None:
-        return check(pair, clip, plain, fast) if settings.is_greedy else None
-
-    record, drafter = _race(
-        base, pair.target, method, lambda arm: run(pair, clip, settings, arm), parity, live
-    )
+    record, drafter = _race(base, clip, pair, settings, live)
     record["kept"] = visible_patches(getattr(drafter, "token_indices", None), clip, pair)
     record["notes"] = [*foreign_notes(pair, path), *clip.notes]
     return record
 
 
-def record_chat(question: str, pair: ModelPair, max_new_tokens: int, live: Live = Live()) -> Record:
-    """Returns the record of a question to a model of texts, answered with prompt lookup, then
-    plainly.
+def record_chat(
+    question: str, pair: ModelPair, settings: CaptionSettings, live: Live = Live()
+) -> Record:
+    """Returns the record of a question to a model of texts, answered with a method, then plainly.
 
     Raises:
-        SoonerError: the model has no chat template.
+        SoonerError: the model has no chat template, or the question is too long.
         StoppedError: `live` is stopped.
     """
     live.stage("Reading the question ...")
-    target, lookup = pair.target, PromptLookup()
-    text = written(target.tokenizer, [{"role": "user", "content": question}])
-    inputs = target.tokenizer(text, add_special_tokens=False, return_tensors="pt")
-    inputs = inputs.to(target.model.device)
-
-    def answer(method: Method, limit: int = max_new_tokens) -> tuple[Generation, str]:
-        stream = TextStream(target.tokenizer, lambda piece, drafted: None)
-        made = generate(
-            target.model, inputs, method, max_new_tokens=limit, do_sample=False,
-            on_tokens=lambda row, tokens, drafted: stream.add(tokens, drafted),
-        )  # fmt: skip
-        return made, stream.close()
-
-    def parity(plain: list[int], fast: list[int]) -> Parity:
-        if (same := compare(plain, fast)).ok:
-            return same
-        tokens, scores = reference_run(target.model, inputs, max_new_tokens=max_new_tokens)
-        return compare(tokens[0], fast, scores[0])
-
-    for method in (lookup, Autoregressive()):
-        answer(method, CHAT_WARM_UP)
+    prompt = prepare_chat([{"role": "user", "content": question}], pair, settings)
+    what = shlex.join(["sooner", "chat", question, "--model", pair.target.name])
     base = {
-        "title": question, "prompt": question, "model": target.name, "draft": None,
-        "is_toy": False, "notes": [],
+        "title": question, "prompt": question, "model": pair.target.name, "draft": None,
+        "is_toy": False, "command": f"{what} {shlex.join(settings.as_options())} --compare",
+        "notes": prompt.notes,
     }  # fmt: skip
-    return _race(base, target, lookup, answer, parity, live)[0]
+    return _race(base, prompt, pair, settings, live)[0]
 
 
 def _race(
-    base: Record,
-    target: Loaded,
-    method: Method,
-    run: Callable[[Method], tuple[Generation, str]],
-    parity: Callable[[list[int], list[int]], Parity | None],
-    live: Live,
+    base: Record, prompt: Prompt, pair: ModelPair, settings: CaptionSettings, live: Live
 ) -> tuple[Record, Any]:
-    """Run one request with a method, which is shown live, and then plainly.
+    """Run one prompt with a method, which is shown live, and then plainly.
 
     Args:
-        base: what is known of it before.
-        target: the model that answers.
-        run: answers with a method; returns what was generated, and its text.
-        parity: of the ids of both runs, plain ones first; `None` where they may differ.
+        base: what is known before.
 
     Returns:
         The record, and the method's drafter.
     """
-    origin = ORIGINS.get(method.name, "draft")
+    method = build_method(settings, pair, prompt.draft_inputs)
+    warm_up(pair, prompt, settings, method)
+    tokenizer, origin = pair.target.tokenizer, ORIGINS.get(method.name, "draft")
     base = {
         "version": VERSION, "kind": "race", **base, "origin": origin,
-        "device": str(target.device),
+        "device": str(pair.target.device),
     }  # fmt: skip
 
     def show(rounds: list[RoundRecord]) -> None:
-        fast = lane(rounds, target.tokenizer, origin)
+        fast = lane(rounds, tokenizer, origin)
         live.show({**base, "live": "The accelerated run, live", "fast": fast})
 
     watch, plain_watch = Watch(show, live.is_stopped), Watch(is_stopped=live.is_stopped)
-    made, text = run(Watched(method, watch))
+    made, text = run(pair, prompt, settings, Watched(method, watch))
     overlaps = watch.draft_overlaps()
-    base["fast"] = lane(watch.rounds, target.tokenizer, origin)
+    base["fast"] = lane(watch.rounds, tokenizer, origin)
     live.show({**base, "live": "Now the same request plainly, for the race ..."})
-    plain, _ = run(Watched(Autoregressive(), plain_watch))
-    result = parity(plain.tokens[0], made.tokens[0])
-    speeds = plain.stats.tokens_per_second, made.stats.tokens_per_second
-    is_comparable = all(speeds) and (result is None or result.ok)
+    plain = Watched(Autoregressive(), plain_watch)
+    compared = compare_captions(pair, prompt, settings, made, plain)
+    plain_ids = [token for entry in plain_watch.rounds for token in entry.tokens]
     record = {
         **base,
         "method": made.stats.method,
         "mode": made.stats.mode,
         "beside": [[round(time, 5) for time in span] for span in overlaps],
         "text": text,
-        "plain": lane(plain_watch.rounds, target.tokenizer, "target"),
+        "plain": lane(plain_watch.rounds, tokenizer, "target"),
         "stats": made.stats.as_dict(),
-        "parity": None if result is None else result.as_dict(),
-        "same": plain.tokens[0] == made.tokens[0],
-        "speedup": speeds[1] / speeds[0] if is_comparable else None,
+        "parity": compared["parity"],
+        "same": plain_ids == made.tokens[0],
+        "speedup": compared["decode_speedup"],
     }
     return record, watch.drafter
 

@@ -117,7 +117,8 @@ def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
 def chat(pair: Callable[[], ModelPair]) -> Task:
     def plan(kind: str, own: str, max_tokens: float) -> tuple[Recording, str]:
         question = own.strip() or QUESTIONS[kind]
-        return lambda live: record_chat(question, pair(), int(max_tokens), live), ""
+        settings = CaptionSettings(method="prompt-lookup", max_new_tokens=int(max_tokens))
+        return lambda live: record_chat(question, pair(), settings, live), ""
 
     return Task(
         "Chat", "A question to a model of texts. Guesses are copied from the text so far: that "

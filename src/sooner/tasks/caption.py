@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from .. import miniatures
-from ..engine.stats.run import APPROXIMATE
+from ..engine.stats.run import APPROXIMATE, Stats
 from ..errors import SoonerError
 from ..generation import Generation
 from ..methods import Autoregressive, Method
 from ..parity import Parity, compare, reference_run
 from ..provenance import versions
-from .clip import Clip, prepare
+from .clip import Prompt, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
@@ -71,40 +71,20 @@ def caption(
     settings, callbacks = settings or CaptionSettings(), callbacks or CaptionCallbacks()
     draft = pair.draft.name if pair.draft is not None else None
     clip = prepare(path, pair, settings, callbacks.on_decode, callbacks.on_stage)
-    method = build_method(settings, pair, clip.draft_inputs)
     prefill = build_prefill(settings, pair, clip.inputs)
-    if settings.compare:
-        callbacks.on_stage("warm-up")
-        warm_up(pair, clip, settings, method, prefill)
-    callbacks.on_stage("prefill")
-    made, text = run(pair, clip, settings, method, callbacks.on_text, callbacks.on_count, prefill)
-    compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
-    if settings.compare:
-        callbacks.on_stage("compare")
-        compared = compare_plain(pair, clip, settings, made)
-    stats, info = made.stats, clip.frames.info
+    stats, record = answer(clip, pair, settings, callbacks, prefill)
+    info = clip.frames.info
     # Threads of the process that drafted beside the target; 0 where none did.
     placement = settings.placement if stats.method == "parallel" else None
     return {
         "file": str(path),
-        "text": text,
-        "tokens": stats.tokens,
-        "finish": "length" if stats.tokens >= clip.max_new_tokens else "stop",
-        "tokens_per_second": stats.tokens_per_second,
-        "method": stats.method,
-        "mode": stats.mode,
-        "acceptance": stats.mean_acceptance_length,
-        "acceptance_rate": stats.acceptance_rate,
-        "nfe": stats.nfe,
-        **compared,
+        **record,
         "frames": len(clip.frames.indices),
         "frame_indices": clip.frames.indices,
         "video": {name: value for name, value in vars(info).items() if name != "path"},
         "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
-        "seconds": {**clip.seconds, **stats.seconds},
         "notes": [*foreign_notes(pair, path), *clip.notes],
         "prefill": None if prefill is None else prefill.as_dict(),
-        "decisions": stats.notes,
         "input_hash": sha256(path),
         "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
         "model": pair.target.name,
@@ -118,6 +98,45 @@ def caption(
     }
 
 
+def answer(
+    prompt: Prompt,
+    pair: ModelPair,
+    settings: CaptionSettings,
+    callbacks: CaptionCallbacks,
+    prefill: Prefill | None = None,
+) -> tuple[Stats, dict[str, Any]]:
+    """Decode one prompt, and plainly too if the settings say so.
+
+    Returns:
+        The run's statistics, and what a record says of any prompt.
+    """
+    method = build_method(settings, pair, prompt.draft_inputs)
+    if settings.compare:
+        callbacks.on_stage("warm-up")
+        warm_up(pair, prompt, settings, method, prefill)
+    callbacks.on_stage("prefill")
+    made, text = run(pair, prompt, settings, method, callbacks.on_text, callbacks.on_count, prefill)
+    compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
+    if settings.compare:
+        callbacks.on_stage("compare")
+        compared = compare_plain(pair, prompt, settings, made)
+    stats = made.stats
+    return stats, {
+        "text": text,
+        "tokens": stats.tokens,
+        "finish": "length" if stats.tokens >= prompt.max_new_tokens else "stop",
+        "tokens_per_second": stats.tokens_per_second,
+        "method": stats.method,
+        "mode": stats.mode,
+        "acceptance": stats.mean_acceptance_length,
+        "acceptance_rate": stats.acceptance_rate,
+        "nfe": stats.nfe,
+        **compared,
+        "seconds": {**prompt.seconds, **stats.seconds},
+        "decisions": stats.notes,
+    }
+
+
 def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
     """Returns notes for videos that a miniature was not trained on."""
     if pair.miniature is None:
@@ -127,21 +146,28 @@ def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
 
 def warm_up(
     pair: ModelPair,
-    clip: Clip,
+    prompt: Prompt,
     settings: CaptionSettings,
     method: Method,
     prefill: Prefill | None = None,
 ) -> None:
     """Runs both arms once, briefly: first forwards pay for allocations and kernel choices."""
-    few = replace(clip, max_new_tokens=min(WARM_UP, clip.max_new_tokens))
+    few = replace(prompt, max_new_tokens=min(WARM_UP, prompt.max_new_tokens))
     for arm, context in ((method, prefill), (Autoregressive(), None)):
         run(pair, few, settings, arm, prefill=context)
 
 
 def compare_plain(
-    pair: ModelPair, clip: Clip, settings: CaptionSettings, made: Generation
+    pair: ModelPair,
+    prompt: Prompt,
+    settings: CaptionSettings,
+    made: Generation,
+    method: Method | None = None,
 ) -> dict[str, Any]:
     """Decode plainly, streaming into nothing as the method's run did, and set both side by side.
+
+    Args:
+        method: decodes plainly; `Autoregressive()` by default.
 
     Returns:
         `decode_speedup`, `e2e_speedup` (from opening the file), `plain` (its speed), `parity`,
@@ -149,15 +175,15 @@ def compare_plain(
         share of the longer text's places that hold the same token: `equal_tokens`.
         Speed-ups are `None` when parity says *bug*.
     """
-    plain, _ = run(pair, clip, settings, Autoregressive())
+    plain, _ = run(pair, prompt, settings, method or Autoregressive())
     is_exact = made.stats.mode != APPROXIMATE
     parity = None
     if settings.is_greedy and is_exact:
-        parity = check(pair, clip, plain.tokens[0], made.tokens[0])
+        parity = check(pair, prompt, plain.tokens[0], made.tokens[0])
     same = [ours == other for ours, other in zip_longest(plain.tokens[0], made.tokens[0])]
     is_red = parity is not None and not parity.ok
-    shared = clip.seconds["video"] + clip.seconds["processor"]
-    total = shared + clip.seconds.get("draft_processor", 0.0) + made.stats.total_seconds
+    shared = prompt.seconds.get("video", 0.0) + prompt.seconds["processor"]
+    total = shared + prompt.seconds.get("draft_processor", 0.0) + made.stats.total_seconds
     speeds = plain.stats.tokens_per_second, made.stats.tokens_per_second
     return {
         "decode_speedup": speeds[1] / speeds[0] if all(speeds) and not is_red else None,
@@ -172,13 +198,13 @@ def compare_plain(
     }
 
 
-def check(pair: ModelPair, clip: Clip, reference: list[int], candidate: list[int]) -> Parity:
+def check(pair: ModelPair, prompt: Prompt, reference: list[int], candidate: list[int]) -> Parity:
     """Returns parity of two greedy runs; only where they differ, a further run keeps scores."""
     first = compare(reference, candidate)
     if first.verdict == "identical":
         return first
     tokens, scores = reference_run(
-        pair.target.model, clip.inputs, max_new_tokens=clip.max_new_tokens
+        pair.target.model, prompt.inputs, max_new_tokens=prompt.max_new_tokens
     )
     return compare(tokens[0], candidate, scores[0])
 
@@ -204,21 +230,39 @@ def verify(
     Raises:
         SoonerError: sampling was asked for, or the file can't be used.
     """
+    check_greedy(settings)
+    clip = prepare(path, pair, settings, on_stage=on_stage)
+    return {"file": str(path), **verify_prompt(clip, pair, settings, on_stage)}
+
+
+def check_greedy(settings: CaptionSettings) -> None:
+    """Refuse to compare token ids of samples.
+
+    Raises:
+        SoonerError: says the temperature.
+    """
     if not settings.is_greedy:
         raise SoonerError(
             f"temperature is {settings.temperature:g}; parity compares token ids, which needs 0"
         )
-    clip = prepare(path, pair, settings, on_stage=on_stage)
-    method = build_method(settings, pair, clip.draft_inputs)
+
+
+def verify_prompt(
+    prompt: Prompt,
+    pair: ModelPair,
+    settings: CaptionSettings,
+    on_stage: Callable[[str], None] = lambda name: None,
+) -> dict[str, Any]:
+    """Decode one prompt by a method and by HF's own `generate`; see `verify`."""
+    method = build_method(settings, pair, prompt.draft_inputs)
     on_stage("prefill")
-    made, text = run(pair, clip, settings, method)
+    made, text = run(pair, prompt, settings, method)
     on_stage("compare")
     reference, scores = reference_run(
-        pair.target.model, clip.inputs, max_new_tokens=clip.max_new_tokens
+        pair.target.model, prompt.inputs, max_new_tokens=prompt.max_new_tokens
     )
     parity = compare(reference[0], made.tokens[0], scores[0])
     return {
-        "file": str(path),
         "method": made.stats.method,
         "mode": made.stats.mode,
         **parity.as_dict(),
@@ -229,6 +273,6 @@ def verify(
         "candidate_ids": made.tokens[0],
         "model": pair.target.name,
         "draft": pair.draft.name if pair.draft is not None else None,
-        "notes": clip.notes,
+        "notes": prompt.notes,
         "versions": versions(),
     }

@@ -20,27 +20,36 @@ from .settings import CaptionSettings
 from .video import VideoInfo, probe
 
 
-@dataclass(frozen=True)
-class Clip:
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A request that models can take.
+
+    Attributes:
+        inputs: the target's inputs.
+        draft_inputs: the draft's own; `None` without a draft or for one that reads text only.
+        max_new_tokens: as asked for, or what room the prompt leaves in the model's positions.
+        seconds: times of `video` (reading and decoding), `processor` and `draft_processor`.
+        notes: what a user should know about this request.
+    """
+
+    inputs: dict[str, Any]
+    draft_inputs: dict[str, Any] | None = None
+    max_new_tokens: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip(Prompt):
     """A video that models can take.
 
     Attributes:
         frames: what they see.
         prompt: what they are asked.
-        inputs: the target's inputs.
-        draft_inputs: the draft's own; `None` without a draft or for one that reads text only.
-        max_new_tokens: as asked for, or what room the prompt leaves in the model's positions.
-        seconds: times of `video` (reading and decoding), `processor` and `draft_processor`.
-        notes: what a user should know about this file.
     """
 
     frames: Frames
     prompt: str
-    inputs: dict[str, Any]
-    draft_inputs: dict[str, Any] | None
-    max_new_tokens: int
-    seconds: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def prepare(
@@ -58,20 +67,20 @@ def prepare(
     seconds: dict[str, float] = {}
     prompt = settings.prompt or pair.prompt or GENERAL_PROMPT
     target = pair.target
-    with _timed(seconds, "video"):
+    with timed(seconds, "video"):
         info = probe(path)
         sampler = Sampler(target.processor.video_processor, settings.frames, settings.fps)
         check_request(target.processor, target.model, info, len(sampler(info)), prompt)
         frames = read(info, sampler, on_decode)
     on_stage("process")
-    with _timed(seconds, "processor"):
+    with timed(seconds, "processor"):
         inputs = build_inputs(target.processor, frames, prompt, target.model)
     room = check_inputs(target.model, inputs, len(frames.indices))
     draft, draft_inputs = pair.draft, None
     if draft is not None and (draft.model is None or draft.is_text):
         draft = None  # another rank drafts, or it looks at no pixels
     if draft is not None and needs_draft(method_name(settings, pair)):
-        with _timed(seconds, "draft_processor"):
+        with timed(seconds, "draft_processor"):
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
         check_inputs(draft.model, draft_inputs, len(frames.indices))
     return Clip(
@@ -110,13 +119,18 @@ def _notes(info: VideoInfo, settings: CaptionSettings, sampled: int, room: int) 
     notes = [info.damage] if info.damage else []
     if settings.frames is not None and sampled < settings.frames:
         notes.append(f"{settings.frames} frames were asked for, {sampled} are there")
-    if room < settings.max_new_tokens:
-        notes.append(f"the model's positions leave room for {room} new tokens")
-    return notes
+    return notes + room_notes(room, settings)
+
+
+def room_notes(room: int, settings: CaptionSettings) -> list[str]:
+    """Returns a note where a prompt leaves less room than is asked for."""
+    is_short = room < settings.max_new_tokens
+    return [f"the model's positions leave room for {room} new tokens"] if is_short else []
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the seconds of a block under a name."""
     start = time.perf_counter()
     yield
     seconds[name] = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""One generation over one clip, with its text streamed in pieces, marked drafted or not."""
+"""One generation over one prompt, with its text streamed in pieces, marked drafted or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..generation import Generation, generate
 from ..methods import Method
-from .clip import Clip
+from .clip import Prompt
 from .detokenizer import Detokenizer, special_ids
 from .loading import ModelPair
 from .prefill import Prefill
@@ -72,7 +72,7 @@ class TextStream:
 
 def run(
     pair: ModelPair,
-    clip: Clip,
+    prompt: Prompt,
     settings: CaptionSettings,
     method: Method,
     on_text: OnText = lambda piece, drafted: None,
@@ -90,17 +90,17 @@ def run(
     stream = TextStream(pair.target.tokenizer, on_text)
 
     def report(row: int, tokens: list[int], drafted: int) -> None:
-        on_count(stream.tokens + len(tokens), clip.max_new_tokens)  # before text
+        on_count(stream.tokens + len(tokens), prompt.max_new_tokens)  # before text
         stream.add(tokens, drafted)
 
     generation = generate(
         pair.target.model,
-        clip.inputs,
+        prompt.inputs,
         method,
         prefill=prefill,
         seed=None if settings.is_greedy else settings.seed,
         on_tokens=report,
-        max_new_tokens=clip.max_new_tokens,
+        max_new_tokens=prompt.max_new_tokens,
         prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
         **settings.generation_options(),
     )
