@@ -24,7 +24,6 @@ from ...models.cosmos_ar.checkpoint import load_published
 from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
 from ...models.movqgan import MoVQGANDecoder
-from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype
 from ..model_types import config_dict
 from .drawing_model import LUMINA, DrawingModel, Kind, VideoTokenizer
@@ -190,7 +189,7 @@ def _load_image_model(
             model = AutoModelForImageTextToText.from_pretrained(
                 folder, dtype=dtype, attn_implementation="sdpa"
             )
-        model = as_run(model, folder).to(device).eval()
+        model = miniatures.completed(model, folder).to(device).eval()
         load = load_processor if kind == "chameleon" else AutoProcessor.from_pretrained
         return {"model": model, "processor": load(folder), "options": options}
 
@@ -265,10 +264,8 @@ def load_video_tokenizer(
             published, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
             prefix=1 + prefix // TEMPORAL, fps=PUBLISHED_FPS,
         )  # fmt: skip
-    from ...models.clip_tokenizer import MotionTokenizer
-
-    tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
-    tokenizer = tokenizer.to(device).eval()
+    kind = miniatures.find(MINIATURES["video"]).tokenizer_class()
+    tokenizer: Any = kind.from_pretrained(place, dtype=torch.float32).to(device).eval()
     config, latents = tokenizer.config, model.config.latent_shape[0]
     video_tokenizer = VideoTokenizer(
         tokenizer, config.height, config.width, config.group, latents,
