@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -221,18 +222,15 @@ class Adapter:
         Raises:
             SoonerError: placeholders and pixels do not match.
         """
-        ids = inputs["input_ids"]
-        mask = inputs.get("attention_mask")
-        mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
-        arguments = self.prompt_arguments({**inputs, "attention_mask": mask})
-        packed = Packing(mask.bool())
+        inputs = {**inputs, "attention_mask": padding_mask(inputs)}
+        arguments, packed = self.prompt_arguments(inputs), Packing.of(inputs)
         positions = self._positions(arguments.get("position_ids"), packed)
         return Prompt(
             embeds=packed(arguments["inputs_embeds"]),
             positions=positions,
             lengths=packed.lengths,
             next_position=next_positions(positions, packed.lengths),
-            visual=packed(_isin(ids, self.visual_ids)) & packed.inside,
+            visual=packed(self.is_visual(inputs)) & packed.inside,
             extras=self.prompt_extras(arguments, packed),
             frames=packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1),
         )
@@ -243,10 +241,15 @@ class Adapter:
         """
         return torch.full_like(inputs["input_ids"], -1)
 
+    def is_visual(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Returns which tokens of the padded prompt stand for pixels, `[rows, padded]` bool."""
+        ids = inputs["input_ids"]
+        return torch.isin(ids, torch.tensor(self.visual_ids, dtype=ids.dtype, device=ids.device))
+
     def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
         """Returns which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
         packed = Packing.of(inputs)
-        return packed(_isin(inputs["input_ids"], self.visual_ids)) & packed.inside
+        return packed(self.is_visual(inputs)) & packed.inside
 
     def packed_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         """Returns `video_frames` of the packed prompt, `[rows, width]`; -1 without a frame."""
@@ -403,14 +406,24 @@ class Adapter:
         return self.head(hidden).to(self.device)
 
 
-def list_some(names: Sequence[str], most: int = 4) -> str:
-    """Returns the first names of a checkpoint's tensors, and how many there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more} ({len(names)} in all)"
+def complain(place: Path, fault: str, names: Sequence[str], way_out: str) -> None:
+    """Refuses a checkpoint, unless it has no fault.
+
+    Args:
+        fault: such as `lacks`.
+        names: of tensors or files that have it; the message holds the first four.
+    """
+    if names:
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        raise SoonerError(
+            f"'{place}' {fault} {', '.join(names[:4])}{more} ({len(names)} in all); {way_out}"
+        )
 
 
-def _isin(ids: Tensor, values: tuple[int, ...]) -> Tensor:
-    return torch.isin(ids, torch.tensor(values, dtype=ids.dtype, device=ids.device))
+def padding_mask(inputs: Mapping[str, Any]) -> Tensor:
+    """Returns a processor's `attention_mask`, `[rows, padded]`; all ones where it returned none."""
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    return torch.ones_like(ids) if mask is None else mask.to(ids.device)
 
 
 class TextModel(Adapter):
@@ -437,10 +450,8 @@ class Packing:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Packing:
-        """Returns the packing of a processor's output: by its `attention_mask`, or of rows without
-        padding."""
-        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-        return cls((torch.ones_like(ids) if mask is None else mask).bool())
+        """Returns the packing of a processor's output."""
+        return cls(padding_mask(inputs).bool())
 
     def __call__(self, states: Tensor) -> Tensor:
         """`[rows, padded, ...]` to `[rows, width, ...]`."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..checks import check_fields, option
 from ..engine.grid import TokenGrid
 from ..engine.interface import Prompt
 from ..errors import SoonerError, did_you_mean
-from .base import Adapter
+from .base import Adapter, padding_mask
 
 
 def token_id(vocabulary: Mapping[str, int], name: str, owner: str) -> int:
@@ -115,22 +117,21 @@ class Canvas(Adapter):
 
     def opened(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The prompts with the picture opened: what is missing of `opening` is put behind each."""
-        inputs = dict(inputs)
         if not self.opening:
-            return inputs
-        return inputs | left_padded([self._open(row) for row in rows_of(inputs)], self._pad, inputs)
+            return dict(inputs)
+        return self.with_prompts(inputs, [self._open(row) for row in rows_of(inputs)])
+
+    def with_prompts(self, inputs: Mapping[str, Any], prompts: list[list[int]]) -> dict[str, Any]:
+        """Returns the inputs with other prompts, as one batch; any id stands at padded places."""
+        pad = self.model.generation_config.pad_token_id
+        padded = left_padded(prompts, int(pad or 0), inputs["input_ids"].device)
+        return {**inputs, **padded}
 
     def _open(self, prompt: list[int]) -> list[int]:
         """`prompt` with the rest of `opening`, of which it may hold the beginning."""
         opening = list(self.opening)
         have = next(n for n in range(len(opening), -1, -1) if n == 0 or prompt[-n:] == opening[:n])
         return prompt + opening[have:]
-
-    @property
-    def _pad(self) -> int:
-        """What stands at padded places; it is masked, so any id will do."""
-        pad = self.model.generation_config.pad_token_id
-        return 0 if pad is None else int(pad)
 
     @property
     def codebook(self) -> Tensor:
@@ -148,23 +149,18 @@ class Canvas(Adapter):
 
 def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     """Returns the real tokens of each prompt."""
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    if mask is None:
-        return ids.tolist()
-    return [row[keep].tolist() for row, keep in zip(ids, mask.bool(), strict=True)]
+    mask = padding_mask(inputs).bool()
+    return [row[keep].tolist() for row, keep in zip(inputs["input_ids"], mask, strict=True)]
 
 
-def left_padded(prompts: list[list[int]], pad: int, like: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Returns prompts as one batch on the device of `like`: `input_ids` and `attention_mask`."""
-    width = max(len(prompt) for prompt in prompts)
-    gaps = [width - len(prompt) for prompt in prompts]
-    ids = [[pad] * gap + prompt for gap, prompt in zip(gaps, prompts, strict=True)]
-    mask = [[0] * gap + [1] * (width - gap) for gap in gaps]
-    device = like["input_ids"].device
-    return {
-        "input_ids": torch.tensor(ids, device=device),
-        "attention_mask": torch.tensor(mask, device=device),
-    }
+def left_padded(
+    prompts: list[list[int]], pad: int, device: torch.device | str = "cpu"
+) -> dict[str, Tensor]:
+    """Returns prompts as one batch: `input_ids` and `attention_mask`, `[rows, width]`."""
+    rows = [torch.tensor(prompt, dtype=torch.long, device=device) for prompt in prompts]
+    padded = partial(pad_sequence, batch_first=True, padding_side="left")
+    mask = padded([torch.ones_like(row) for row in rows])
+    return {"input_ids": padded(rows, padding_value=pad), "attention_mask": mask}
 
 
 def side_of(pixels: int | None, name: str, unit: int, default: int, owner: str) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..engine.grid import TokenGrid
 from ..errors import SoonerError, unknown
 from .base import Adapter
-from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id
+from .canvas import Canvas, Sampling, as_frames, id_range, rows_of, side_of, token_id
 
 START = "<s>"  # 0
 BEGIN, END = "<racm3:break>", "<eoss>"  # 8197 and 8196; of Lumina-mGPT 2 151665 and 151666
@@ -166,7 +166,7 @@ class ChameleonCanvas(_Reader, Canvas):
         inputs = self.opened(inputs)
         prompts = rows_of(inputs)
         blank = [list(self._blank) for _ in prompts]
-        return inputs | left_padded([*prompts, *blank], self._pad, inputs)
+        return self.with_prompts(inputs, [*prompts, *blank])
 
     @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:

@@ -48,6 +48,10 @@ def load_lumina(
     ).eval()
 
 
+MEASURED = ("quantize.embedding.weight", "post_quant_conv.weight", "decoder.conv_in.weight")
+"""Tensors of a checkpoint that tell sizes of a decoder."""
+
+
 class VQGANDecoder:
     """The decoder of Meta's `vqgan.ckpt`, which makes pixels of Chameleon's and Lumina's codes.
 
@@ -61,12 +65,7 @@ class VQGANDecoder:
         SoonerError: no such file, or not a VQGAN.
     """
 
-    needed: ClassVar[tuple[str, ...]] = (
-        "quantize.embedding.weight",
-        "post_quant_conv.weight",
-        "decoder.conv_in.weight",
-        "decoder.norm_out.weight",
-    )
+    last_norm: ClassVar[str] = "decoder.norm_out.weight"
     advice: ClassVar[str] = "give the vqgan.ckpt of Chameleon"
 
     def __init__(
@@ -77,7 +76,7 @@ class VQGANDecoder:
     ) -> None:
         file = Path(path)
         whole = _read(file, self.advice)
-        for name in self.needed:
+        for name in (*MEASURED, self.last_norm):
             if name not in whole:
                 raise SoonerError(f"{file} has no {name}; {self.advice}")
         used = ("quantize.embedding.", "post_quant_conv.", "decoder.")  # the encoder is not

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..engine.grid import TokenGrid
 from ..errors import SoonerError
 from .base import Adapter
-from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id
+from .canvas import Canvas, Sampling, as_frames, id_range, rows_of, side_of, token_id
 
 BOS, EOS, PICTURE = "<|extra_203|>", "<|extra_204|>", "<|image token|>"
 BEGIN, END = "<|image start|>", "<|image end|>"
@@ -104,7 +104,7 @@ class Emu3Canvas(Canvas):
             negative if negative[-1:] == [self._picture] else negative + self._beginning(prompt)
             for prompt, negative in zip(prompts, negatives, strict=True)
         ]
-        return checked | left_padded([*prompts, *blank], self._pad, inputs)
+        return self.with_prompts(checked, [*prompts, *blank])
 
     def _negatives(self, inputs: Mapping[str, Any], rows: int) -> list[list[int]]:
         ids = inputs.get(NEGATIVE[0])

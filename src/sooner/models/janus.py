@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..engine.grid import TokenGrid
 from ..errors import SoonerError
-from .base import Adapter
+from .base import Adapter, padding_mask
 from .canvas import Canvas, Sampling
 
 
@@ -62,9 +62,7 @@ class JanusCanvas(Canvas):
 
     def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Without its condition a prompt is padding between its two marks, at the same places."""
-        ids = inputs["input_ids"]
-        mask = inputs.get("attention_mask")
-        mask = torch.ones_like(ids) if mask is None else mask
+        ids, mask = inputs["input_ids"], padding_mask(inputs)
         config = self.model.generation_config
         begin = config.generation_kwargs["boi_token_id"]
         blank = ids.masked_fill((ids != config.bos_token_id) & (ids != begin), config.pad_token_id)

@@ -38,12 +38,7 @@ class MoVQGANDecoder(VQGANDecoder):
         SoonerError: no such file, or not a MoVQGAN.
     """
 
-    needed: ClassVar[tuple[str, ...]] = (
-        "quantize.embedding.weight",
-        "post_quant_conv.weight",
-        "decoder.conv_in.weight",
-        "decoder.norm_out.norm_layer.weight",
-    )
+    last_norm: ClassVar[str] = "decoder.norm_out.norm_layer.weight"
     advice: ClassVar[str] = "give the movqgan_270M.ckpt of MoVQGAN"
 
     def _empty(self, state: dict[str, Tensor]) -> nn.Module:

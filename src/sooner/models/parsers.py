@@ -110,32 +110,22 @@ class DeepSeekOCR(Adapter):
             )
         super().__init__(model)
 
-    def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
-        ids, seen = inputs["input_ids"], inputs.get(PICTURES)
-        seen = torch.zeros_like(ids) if seen is None else seen.to(ids.device)
-        packed = Packing.of(inputs)
-        return packed(seen.bool()) & packed.inside
+    def is_visual(self, inputs: Mapping[str, Any]) -> Tensor:
+        ids, visual = inputs["input_ids"], inputs.get(PICTURES)
+        return (torch.zeros_like(ids) if visual is None else visual.to(ids.device)).bool()
 
     @property
     def body(self) -> Any:
         return self.model
 
-    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
-        """Returns lengths and places of the prompts; their embeddings are of the tokens alone."""
-        ids = inputs["input_ids"]
-        mask = inputs.get("attention_mask")
-        mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
-        packed = Packing(mask.bool())
-        places = (mask.cumsum(-1) - 1).clamp(min=0)  # as `generate` numbers them
-        extras = {**inputs, "attention_mask": mask, "position_ids": places}
-        return Prompt(
-            embeds=packed(self.embedding(ids)),
-            positions=self._positions(None, packed),
-            lengths=packed.lengths,
-            next_position=torch.tensor(packed.lengths, device=ids.device),
-            visual=self.visual_tokens(inputs),
-            extras={EXTRA: PrefillInputs(extras, packed)},
-        )
+    def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns embeddings of the tokens alone, and what the prefill takes instead of them."""
+        places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)  # as `generate` has them
+        embeds = self.embedding(inputs["input_ids"])
+        return {"inputs_embeds": embeds, EXTRA: {**inputs, "position_ids": places}}
+
+    def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
+        return {EXTRA: PrefillInputs(arguments[EXTRA], packed)}
 
     def _prefill(self, inputs: PrefillInputs, cache: SlotCache) -> Tensor:
         """Returns the model's own prefill, its keys and values packed into the slots."""

@@ -119,11 +119,7 @@ class DeepStack(Adapter):
         return {PLACES: packed(mask) & packed.inside, FEATURES: features}
 
 
-class Qwen3VL(DeepStack):
+class Qwen3VL(DeepStack, Qwen25VL):
     """The adapter that is Qwen2.5-VL's with DeepStack."""
 
     model_types = ("qwen3_vl",)
-    mrope = True
-
-    def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
-        return grid_frames(inputs, self.config)

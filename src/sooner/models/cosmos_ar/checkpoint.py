@@ -7,6 +7,7 @@ where it stands there, and from the published inference code where it doesn't.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ...checks import check_keys
 from ...errors import SoonerError, UnsupportedError
-from ..base import list_some
+from ..base import complain
 from .config import CosmosARConfig
 from .model import CosmosARForCausalLM
 
@@ -57,6 +58,8 @@ YARN = ("yarn_scale", "yarn_beta_fast", "yarn_beta_slow", "original_latent_shape
 # Layers and width of the one published base model that is stretched, as its inference code has it.
 STRETCHED = {(40, 5120): {"yarn_scale": 2.0, "yarn_beta_fast": 4.0, "yarn_beta_slow": 1.0,
                           "original_latent_shape": (3, 40, 64)}}  # fmt: skip
+
+_complain = partial(complain, way_out="give a whole Cosmos autoregressive checkpoint")
 
 
 def load_published(
@@ -208,10 +211,3 @@ def _check(
                 f"{file} has {key} of {list(state[key].shape)}, but its sizes ask for "
                 f"{list(ours[name].shape)}; check the overrides and config.json"
             )
-
-
-def _complain(file: Path, fault: str, keys: list[str]) -> None:
-    if keys:
-        raise SoonerError(
-            f"{file} {fault} {list_some(keys)}; give a whole Cosmos autoregressive checkpoint"
-        )

@@ -7,6 +7,7 @@ Sizes of the towers come from the tensors, their heads from the timm ids, the de
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from transformers import Dinov2WithRegistersConfig, LlamaConfig, SiglipVisionConfig
 
 from ...errors import SoonerError, UnsupportedError
-from ..base import list_some
+from ..base import complain
 from .config import OpenVLAConfig, read_object
 from .model import OpenVLAForActionPrediction
 from .processing import OpenVLAProcessor
@@ -38,6 +39,7 @@ MEASURED = (
 CONFIG_NAMES = ("pad_to_multiple_of", "n_action_bins", "norm_stats", "pad_token_id")
 FETCHED = ("*.json", "*.safetensors", "tokenizer.model", "*.jinja")
 WAY_OUT = "give a whole OpenVLA checkpoint (dinosiglip towers)"
+_complain = partial(complain, way_out=WAY_OUT)
 
 
 def load_policy(
@@ -151,8 +153,7 @@ def _shards(folder: Path) -> list[Path]:
     else:
         raise SoonerError(f"'{folder / INDEX}' has no weight_map; fetch it again")
     gone = [name for name in sorted(names) if not (folder / name).is_file()]
-    if gone:
-        raise SoonerError(f"'{folder}' lacks {list_some(gone)}; {WAY_OUT}")
+    _complain(folder, "lacks", gone)
     return [folder / name for name in sorted(names)]
 
 
@@ -243,8 +244,3 @@ def _renamed(
                 )
             ours[target] = made.to(dtype or made.dtype)
     return ours
-
-
-def _complain(folder: Path, fault: str, names: list[str]) -> None:
-    if names:
-        raise SoonerError(f"'{folder}' {fault} {list_some(names)}; {WAY_OUT}")

@@ -73,16 +73,13 @@ class OpenVLAConfig(PreTrainedConfig):
             value = getattr(self, name)
             if not isinstance(value, PreTrainedConfig):
                 setattr(self, name, kind(**(value or {})))
-        if self.dino_patches != self.siglip_patches:
+        dino, siglip = _patches(self.dino_config), self.siglip_patches
+        if dino != siglip:
             raise SoonerError(
-                f"the towers see {self.dino_patches} and {self.siglip_patches} patches; give them "
-                "the same image and patch sizes"
+                f"the towers see {dino} and {siglip} patches; give them the same image and patch "
+                "sizes"
             )
         super().__post_init__(**kwargs)
-
-    @property
-    def dino_patches(self) -> int:
-        return _patches(self.dino_config)
 
     @property
     def siglip_patches(self) -> int:

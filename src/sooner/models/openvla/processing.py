@@ -21,6 +21,7 @@ from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
 from ...checks import check_keys, check_whole
 from ...errors import SoonerError, UnsupportedError
+from ..canvas import left_padded
 from .config import OpenVLAConfig, read_object
 
 FILE = "openvla_processor.json"
@@ -240,9 +241,9 @@ class OpenVLAProcessor:
                 f"{len(pictures)} pictures and {len(instructions)} instructions do not pair; give "
                 "one picture for each instruction"
             )
-        ids, mask = self._padded([self.ids(instruction) for instruction in instructions])
+        prompts = [self.ids(instruction) for instruction in instructions]
         pixels = torch.stack([self.form(picture) for picture in pictures])
-        return {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels}
+        return {**left_padded(prompts, self.tokenizer.pad_token_id or 0), "pixel_values": pixels}
 
     def fitted(self, picture: Any) -> np.ndarray:
         """Returns a picture as the towers' square, uint8 `[side, side, 3]`.
@@ -278,13 +279,6 @@ class OpenVLAProcessor:
                 f"instruction has {len(instruction)} characters; at most {LONGEST} are read"
             )
         return self.prompt.replace("{instruction}", instruction.lower())
-
-    def _padded(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-        width = max(len(row) for row in rows)
-        pad = self.tokenizer.pad_token_id or 0
-        ids = [[pad] * (width - len(row)) + row for row in rows]
-        mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
-        return torch.tensor(ids), torch.tensor(mask)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the tokenizer, and beside it `openvla_processor.json`."""
