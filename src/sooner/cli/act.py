@@ -182,7 +182,8 @@ def rollout(
 ) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
 
-    Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
+    Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` comes with
+    sooner-miniatures.
     """
     from ..provenance import versions
     from ..tasks.act.rollout import run_rollouts

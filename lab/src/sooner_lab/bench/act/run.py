@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from sooner.errors import unknown
-from sooner.robots import TABLE, names
+from sooner.robots import names
+from sooner_miniatures.table import TABLE
 
 from ...robots import LIBERO, METAWORLD
 from ...robots.metaworld import require_installed

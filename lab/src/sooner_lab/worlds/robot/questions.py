@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sooner.robots import TABLE, make
+from sooner.robots import make
+from sooner_miniatures.table import TABLE
 
 from ...robots import METAWORLD
 
