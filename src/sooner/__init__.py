@@ -123,34 +123,27 @@ __all__ = [  # noqa: RUF022  (in groups)
 ]
 
 _MODULES = {
-    "Drawing": "drawing",
-    "DyCoke": "sparse.pruning",
-    "Engine": "engine.scheduler",
-    "FastV": "sparse.pruning",
-    "GenerateOptions": "options",
-    "Generation": "generation",
-    "MMInference": "sparse.prefill",
-    "MemoryRanOutError": "errors",
-    "PyramidDrop": "sparse.pruning",
-    "Request": "engine.request",
-    "SoonerError": "errors",
-    "SparseVLM": "sparse.pruning",
-    "Stats": "engine.stats.run",
-    "UnsupportedError": "errors",
-    "VisionZip": "sparse.compression",
-    "canvas": "models",
-    "compare": "parity",
-    "draw": "drawing",
-    "generate": "generation",
+    "drawing": ("Drawing", "draw"),
+    "engine.request": ("Request",),
+    "engine.scheduler": ("Engine",),
+    "engine.stats.run": ("Stats",),
+    "errors": ("MemoryRanOutError", "SoonerError", "UnsupportedError"),
+    "generation": ("Generation", "generate"),
+    "models": ("canvas",),
+    "options": ("GenerateOptions",),
+    "parity": ("compare",),
+    "sparse.compression": ("VisionZip",),
+    "sparse.prefill": ("MMInference",),
+    "sparse.pruning": ("DyCoke", "FastV", "PyramidDrop", "SparseVLM"),
 }
-"""The modules of public names; all others are names of `sooner.methods`."""
+"""Modules and their public names; all others are names of `sooner.methods`."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sooner' has no attribute '{name}'")
-    module = importlib.import_module(f".{_MODULES.get(name, 'methods')}", __name__)
-    value = globals()[name] = getattr(module, name)
+    home = next((module for module, names in _MODULES.items() if name in names), "methods")
+    value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
     return value
 
 

@@ -29,8 +29,8 @@ from same_drafts import SameDrafts
 from sooner.engine.interface import cache_of
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
-from sooner.models import FAMILIES, adapt
-from sooner.models.generic import GenericText, generic
+from sooner.models import FAMILIES, adapt, unproved
+from sooner.models.generic import GenericText
 from sooner.models.generic_check import self_check
 from zoo.species import model_of
 from zoo.zoo import ZOO
@@ -200,7 +200,7 @@ class Placed(MistralForCausalLM):
 def test_what_a_config_does_not_tell_the_self_check_finds(kind: type) -> None:
     """Masks or positions that are ignored show only when a tree is compared."""
     model = filled(kind(MistralConfig(**TEXT, sliding_window=None)))
-    assert generic(model) is not None
+    assert unproved(model) is not None
     with pytest.raises(SoonerError, match=r"fails its self-check|otherwise than its own"):
         adapt(model)
 
@@ -235,7 +235,7 @@ def test_custom_positions_are_refused_at_the_first_picture() -> None:
 
 def test_half_precision_passes_and_a_wrong_mask_does_not() -> None:
     model = filled(mistral()).bfloat16()
-    self_check(generic(model))
+    self_check(unproved(model))
     deaf = filled(Deaf(MistralConfig(**TEXT, sliding_window=None))).bfloat16()
     with pytest.raises(UnsupportedError):
-        self_check(generic(deaf))
+        self_check(unproved(deaf))

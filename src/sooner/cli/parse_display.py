@@ -20,11 +20,14 @@ class PagesDisplay:
 
     Args:
         display: where.
+
+    Attributes:
         texts: the results' store, if each page's Markdown shall be shown as well.
     """
 
-    def __init__(self, display: Display, texts: Store | None = None) -> None:
-        self.display, self.texts = display, texts
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.texts: Store | None = None
         self._is_warned = False  # that a miniature knows its own world alone
         self._drafts, self._why = 0, ""  # pages that no model verified
 

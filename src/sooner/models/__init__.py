@@ -71,18 +71,18 @@ def unproved(model: Any) -> Any:
     Raises:
         UnsupportedError: its config or its signatures rule it out.
     """
+    from .generic import generic_type  # most models have an adapter of their own
+
     if keeps_states(model):
         if not hasattr(Cache, "get_conv_state"):
             raise UnsupportedError(
                 f"layers of {type(model).__name__} keep a state, which transformers "
                 f"{transformers.__version__} hands out otherwise than 5.23; install that"
             )
-        from .recurrent import recurrent
+        from .recurrent import RECURRENT
 
-        return recurrent(model)
-    from .generic import generic  # most models have an adapter of their own
-
-    return generic(model)
+        return RECURRENT[generic_type(model)](model)
+    return generic_type(model)(model)
 
 
 def canvas(model: nn.Module, **options: Any) -> Canvas:

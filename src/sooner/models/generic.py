@@ -453,28 +453,17 @@ class GenericAxes(Generic):
         return whole
 
 
-def generic(model: Any) -> Generic:
-    """Returns the generic adapter of a model, unchecked.
+def generic_type(model: Any) -> type[Generic]:
+    """Returns the class of a model's generic adapter.
 
     Raises:
-        UnsupportedError: its config or its signatures rule it out.
-    """
-    check_causal(model)
-    if not has_pixels(model):
-        return GenericText(model)
-    if has_axes(model):
-        return GenericAxes(model)
-    return Generic(model)
-
-
-def check_causal(model: Any) -> None:
-    """Require a causal model of transformers.
-
-    Raises:
-        UnsupportedError: it is none.
+        UnsupportedError: it is no causal model of transformers.
     """
     if not isinstance(model, PreTrainedModel) or not isinstance(model, GenerationMixin):
         raise UnsupportedError(
             f"{type(model).__name__} is no causal model of transformers; "
             "it would take a decoding loop of its own"
         )
+    if not has_pixels(model):
+        return GenericText
+    return GenericAxes if has_axes(model) else Generic

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..engine.interface import NEW, Prompt
 from ..errors import UnsupportedError
 from .base import FULL, SLIDING, STATES
-from .generic import Generic, GenericAxes, GenericText, check_causal, has_axes, has_pixels
+from .generic import Generic, GenericAxes, GenericText
 from .states import StateCache, in_order
 
 
@@ -92,13 +92,7 @@ def _run_in_order(mixer: Any, number: int) -> None:
             return
 
 
-def recurrent(model: Any) -> Recurrent:
-    """The generic adapter of a model that keeps states, unchecked.
-
-    Raises:
-        UnsupportedError: its config or its signatures rule it out.
-    """
-    check_causal(model)
-    if not has_pixels(model):
-        return RecurrentText(model)
-    return RecurrentAxes(model) if has_axes(model) else Recurrent(model)
+RECURRENT: dict[type[Generic], type[Recurrent]] = {
+    Generic: Recurrent, GenericText: RecurrentText, GenericAxes: RecurrentAxes,
+}  # fmt: skip
+"""Adapters of models that keep states, by those of models that keep none."""

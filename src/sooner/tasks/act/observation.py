@@ -22,9 +22,6 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 UINT8 = ("uint8", "|u1")
 """The dtype of a picture, as numpy and `json_numpy` write it."""
 
-MAX_DIMS = 8
-"""The deepest lists that are read at all, so that the message can tell what is wrong with them."""
-
 LONGEST = 2_000
 """Characters of an instruction."""
 

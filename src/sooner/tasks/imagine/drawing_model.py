@@ -44,11 +44,6 @@ class VideoTokenizer:
     fps: float
 
     @property
-    def frames(self) -> int:
-        """Returns the frames of a whole clip."""
-        return self.frames_of(self.latents)
-
-    @property
     def prefix_frames(self) -> int:
         """Frames that a clip is continued from, by default."""
         return self.frames_of(self.prefix)
