@@ -158,8 +158,7 @@ def option(default: Any, *bounds: float, **more: Any) -> Any:
 @functools.cache
 def described(kind: Any) -> Mapping[str, str]:
     """Returns what the docstrings of a function, or of a class and its bases, say of each of its
-    arguments, in a line.
-    """
+    arguments, in a line."""
     import docstring_parser
 
     texts: dict[str, str] = {}

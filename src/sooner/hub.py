@@ -143,8 +143,7 @@ def draw(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
 def _named(model: Any, method: str, draft: Any) -> Any:
     """Returns a draft model, or a method's head; one that is given by its name is loaded once,
-    beside the target.
-    """
+    beside the target."""
     if not isinstance(draft, (str, Path)):
         return draft
     known, key = _loaded.setdefault(model, {}), (method, str(draft))

@@ -1,6 +1,5 @@
 """Environments for closed-loop rollouts by name: what installed distributions add, simulators
-(`sooner-lab`) by an entry point and the worlds of miniatures with them.
-"""
+(`sooner-lab`) by an entry point and the worlds of miniatures with them."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class Environment(Protocol):
 
     def film_frame(self) -> np.ndarray:
         """Returns the same state rendered for people, uint8 `[height, width, 3]`, both
-        sides even.
-        """
+        sides even."""
 
     def step(self, action: np.ndarray) -> StepResult:
         """Take one action, `[dims]` in the units of the robot, clipped to its range."""

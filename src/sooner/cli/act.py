@@ -53,8 +53,7 @@ class PolicyOptions(options.SingleModel):
 
     def foreign(self, *sources: Path | str) -> list[str]:
         """Returns notes on pictures, instructions and environments that a miniature was not trained
-        on.
-        """
+        on."""
         from .. import miniatures
         from ..tasks.act.policy import MINIATURE
 

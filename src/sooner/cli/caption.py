@@ -124,8 +124,7 @@ class _Job:
 
     def _is_needed(self, path: Path) -> bool:
         """Returns whether a file is a video, and the output lacks this content with these settings;
-        checked before models are loaded.
-        """
+        checked before models are loaded."""
         from ..tasks import identity
         from ..tasks.video import probe
 

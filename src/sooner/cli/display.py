@@ -170,8 +170,7 @@ def hush() -> None:
 
 def figures(values: Mapping[str, Any], *names: str) -> str:
     """Returns names and values in a line, such as `layers: 28, recall: 0.98`, without those that
-    are `None` or empty; of `names`, or all.
-    """
+    are `None` or empty; of `names`, or all."""
     parts = {name: values.get(name) for name in names or values}
     shown = {name: item for name, item in parts.items() if item not in (None, [], {}, "")}
     return ", ".join(f"{name.replace('_', ' ')}: {_figure(item)}" for name, item in shown.items())
@@ -190,8 +189,7 @@ SPEEDUPS = {"e2e_speedup": "end to end", "draw_speedup": "drawing", "decode_spee
 
 def comparison(record: Mapping[str, Any]) -> Line:
     """Returns how a method compares with plain decoding: speed-ups, where they may be claimed,
-    parity, and the style that the verdict asks for.
-    """
+    parity, and the style that the verdict asks for."""
     from ..parity import Parity
 
     parity, agreement = record["parity"], record.get("agreement") or {}

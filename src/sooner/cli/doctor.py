@@ -143,8 +143,7 @@ def requirements(whole: str) -> list[tuple[str, str | None]]:
 
 def _safely(look: Callable[[], Rows]) -> Rows:
     """Returns what `look` returns, or its error as a text: one failed check must not end the
-    report.
-    """
+    report."""
     try:
         return look()
     except Exception as error:

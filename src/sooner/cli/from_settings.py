@@ -46,8 +46,7 @@ class Fields:
 
     def of(self, kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Group | None]]:
         """Yields the chosen fields of a dataclass in its order, and of one that is a dataclass
-        itself which of its fields are options.
-        """
+        itself which of its fields are options."""
         hints = typing.get_type_hints(kind, include_extras=True)
         for item in dataclasses.fields(kind):
             if item.name not in self.without and (not self.only or item.name in self.only):
@@ -132,8 +131,7 @@ def option_of(kind: type, name: str) -> Any:
 
 def _help(kind: type, field: dataclasses.Field[Any]) -> str | None:
     """Returns what the docstring says, with the options' names for those of the fields, and the
-    range.
-    """
+    range."""
     limits, text = _range(field), described(kind).get(field.name, "")
     flags = {item.name: f"--{item.name.replace('_', '-')}" for item in dataclasses.fields(kind)}
     text = re.sub(r"`([^`]*)`", lambda match: flags.get(match[1], match[1]), text)

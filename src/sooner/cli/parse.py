@@ -219,8 +219,7 @@ class ParseOptions(options.SingleModel):
 
     def _resolution(self, model: str | None) -> Resolution:
         """Returns what the options say; else the size of the pages that the model knows, or knows
-        best.
-        """
+        best."""
         from ..documents import Resolution
         from ..tasks.parse.families import family_of, type_of
 
@@ -235,8 +234,7 @@ class ParseOptions(options.SingleModel):
 
     def _apart(self, documents: list[Document]) -> list[Document]:
         """Returns the documents without the pictures of earlier results, which may lie within the
-        inputs.
-        """
+        inputs."""
         from ..storage import is_url
 
         if is_url(self.output):

@@ -25,16 +25,14 @@ def asset(name: str) -> str:
 
 def rendered(markdown: str) -> str:
     """Returns a page's Markdown as HTML; of the HTML in it tables alone, the rest is shown
-    as text.
-    """
+    as text."""
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     return TABLE_TAG.sub(lambda match: unescape(match[0]), html)
 
 
 def fragment(record: Mapping[str, Any]) -> str:
     """Returns HTML in which the player shows a record; nothing in it is markup, but for `html` of
-    pages, which is made here of their Markdown, whatever the record says.
-    """
+    pages, which is made here of their Markdown, whatever the record says."""
     if record.get("kind") == "pages":
         pages = [{**page, "html": rendered(str(page["markdown"]))} for page in record["pages"]]
         record = {**record, "pages": pages}

@@ -237,8 +237,7 @@ class Adapter:
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         """Returns frame that each token of the padded prompt belongs to, `[rows, padded]`; see
-        `Prompt`.
-        """
+        `Prompt`."""
         return torch.full_like(inputs["input_ids"], -1)
 
     def is_visual(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -300,8 +299,7 @@ class Adapter:
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
         """Returns the prompt's extras with each row `copies` times; families with extras override
-        it.
-        """
+        it."""
         return {}
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
@@ -380,8 +378,7 @@ class Adapter:
 
     def step_extras(self, tokens: Tensor) -> dict[str, Any]:
         """Returns further decoder arguments of tokens behind a prompt, `[rows, entries]`; mostly
-        none.
-        """
+        none."""
         return {}
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:

@@ -184,8 +184,7 @@ class _ForcedTokens(LogitsProcessor):
 
 def _hf_logits(adapter: Adapter, inputs: dict[str, Any], tokens: list[int]) -> Tensor:
     """Returns logits of `generate` behind the prompt and each said token, `[rows, 1 + tokens,
-    vocab]`.
-    """
+    vocab]`."""
     output = adapter.model.generate(
         **inputs,
         logits_processor=LogitsProcessorList([_ForcedTokens(tokens, inputs["input_ids"].shape[1])]),

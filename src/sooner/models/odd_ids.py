@@ -40,8 +40,7 @@ class OddIds:
 
     def put(self, name: str, tokens: Tensor, states: Tensor) -> Tensor:
         """Returns an argument `[rows, entries, ...]` of all ids with that of odd ones in their
-        places.
-        """
+        places."""
         place = self.place[tokens]
         is_odd = (place >= 0).view(*place.shape, *[1] * (states.ndim - 2))
         return torch.where(is_odd, self.made[name][place.clamp(min=0)], states)

@@ -39,8 +39,7 @@ def has_masks(mask: Any) -> bool:
 
 def sees_ahead(masks: Masks, packed: Packing) -> bool:
     """Returns whether any real token sees one behind it. If none does, the mask that the decoder
-    itself makes for the packed prompt is the same.
-    """
+    itself makes for the packed prompt is the same."""
     real = packed.inside[:, None, :, None] & packed.inside[:, None, None]  # [rows, 1, width, width]
     ahead = real & torch.ones_like(real).triu(1)
     results = packed_masks(masks, packed).values()

@@ -70,8 +70,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
     def lend(self) -> Tensor | None:
         """Returns a copy of the recurrent state, which `settle` takes back if the mixer hands over
-        none.
-        """
+        none."""
         state = self.state(RECURRENT)
         self.lent = None if state is None else state.clone()
         return self.lent

@@ -125,8 +125,7 @@ def _weights_file(path: Path) -> Path:
 
 def _read(file: Path) -> dict[str, Tensor]:
     """Returns tensors by published name, without prefix and without TransformerEngine's extra
-    state.
-    """
+    state."""
     if file.suffix == ".safetensors":
         state = load_file(file)
     else:

@@ -73,8 +73,7 @@ def load_model(
     device_map: Any = None,
 ) -> OpenVLAForActionPrediction:
     """Returns the model of a folder, see `load_policy`. A `dataset_statistics.json`, which
-    fine-tuned checkpoints have, replaces the config's `norm_stats`.
-    """
+    fine-tuned checkpoints have, replaces the config's `norm_stats`."""
     raw = read_object(folder / "config.json")
     if raw is None:
         raise SoonerError(f"'{folder}' has no config.json; {WAY_OUT}")
@@ -87,8 +86,7 @@ def load_model(
 
 def fetched(name: str) -> Path:
     """Returns the folder of a checkpoint; one on the hub is downloaded, without its Python
-    files.
-    """
+    files."""
     if Path(name).is_dir():
         return Path(name)
     return Path(snapshot_download(name, allow_patterns=list(FETCHED)))

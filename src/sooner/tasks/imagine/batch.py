@@ -202,8 +202,7 @@ def plain_for(work: DrawJob, method: Method) -> Autoregressive:
 
 def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressive) -> Parity:
     """Returns the worst parity of the rows; plain decoding runs again with scores if they
-    differ.
-    """
+    differ."""
     prefix = work.canvas.grid.prefix
     pairs = list(
         zip(plain.tokens[:, prefix:].tolist(), made.tokens[:, prefix:].tolist(), strict=True)

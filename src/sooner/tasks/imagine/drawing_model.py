@@ -97,8 +97,7 @@ class DrawingModel:
 
     def foreign(self, sources: Path | str) -> list[str]:
         """Returns notes for a prompt or clip that a miniature was not trained for; empty
-        otherwise.
-        """
+        otherwise."""
         name = self.name.removeprefix("miniature ")
         return miniatures.find(name).foreign(sources) if self.miniature else []
 

@@ -116,7 +116,6 @@ class ImagineSettings(KnowsOldNames):
 
     def digest(self, *extras: Any) -> str:
         """Returns a short hash of these settings and `extras` (model, dtype), stable
-        between runs.
-        """
+        between runs."""
         text = json.dumps([under_old_names(dataclasses.asdict(self)), *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -71,8 +71,7 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
 
 def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: bool) -> Tensor:
     """Returns what block entries see of the context and the blocks, `[rows, 1, entries, slots]`
-    bool.
-    """
+    bool."""
     rows, blocks = anchors.shape
     entry = torch.arange(size, device=anchors.device)
     is_context = line < anchors[..., None]  # [rows, blocks, tokens]
@@ -154,8 +153,7 @@ class BlockTask(nn.Module):
     @torch.no_grad()
     def hits(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
         """Returns which blocks have a place of each depth, and in which of those all places up to
-        it are the target's tokens, `[rows, blocks, block_size - 1]` bool.
-        """
+        it are the target's tokens, `[rows, blocks, block_size - 1]` bool."""
         targets = batch.targets[:, :, 1:]
         best = denoise_blocks(self.head, self._adapter[0], batch)[:, :, 1:].argmax(-1)
         return targets != IGNORED, (best == targets).long().cumprod(-1).bool()

@@ -216,8 +216,7 @@ class HeadTask(nn.Module):
     @torch.no_grad()
     def hits(self, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
         """Returns which places begin greedy drafts of each length, and in which of those all tokens
-        are the target's, `[rows, span, depth]` bool.
-        """
+        are the target's, `[rows, span, depth]` bool."""
         begun, holding, chain = [], [], batch.valid
         for level, (estimate, valid) in enumerate(unroll(self.head, batch, self.settings.depth)):
             if level:  # what the draft below was worth, one place on

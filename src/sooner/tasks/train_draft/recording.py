@@ -271,8 +271,7 @@ def _answer(
     target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
 ) -> list[TrainingSample]:
     """Returns the samples of one batch, on the host; an answer of a single token has nothing to
-    draft, and no sample.
-    """
+    draft, and no sample."""
     tokens = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
     ids = Packing.of(inputs)(inputs["input_ids"])
@@ -303,8 +302,7 @@ def _states(
     target: AdapterLike, prompt: Prompt, outputs: list[list[int]], layers: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Returns states of the prompts `[rows, width, hidden]` and of the answers `[rows, most,
-    hidden]`.
-    """
+    hidden]`."""
     records: list[Tensor] = []
     longest = max(len(answer) for answer in outputs)
     reads: Any = LayerStates(target, layers) if layers else target

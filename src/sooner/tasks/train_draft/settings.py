@@ -1,6 +1,5 @@
 """How drafts are trained; the defaults of `HeadTraining` are those of Spec-VLA's table 4. Needs no
-torch.
-"""
+torch."""
 
 from __future__ import annotations
 
@@ -191,8 +190,7 @@ class BlockTraining(Recipe):
 
     def recorded_layers(self, target: int) -> tuple[int, ...]:
         """As many as the drafter has layers, spread evenly from the second layer's to the third
-        last's (the authors' choice); of targets that are too shallow, all but the last.
-        """
+        last's (the authors' choice); of targets that are too shallow, all but the last."""
         first, last = 2, target - 2
         if last - first + 1 < self.layers:
             return tuple(range(max(target - self.layers, 1), target))

@@ -194,8 +194,7 @@ class Trainer:
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
         """Returns the share of held-out drafts whose first `d` tokens are all accepted, wherever in
-        an answer they begin, for each depth `d`: `chain`.
-        """
+        an answer they begin, for each depth `d`: `chain`."""
         self.head.eval()
         counts = [
             torch.stack([part.flatten(0, -2).sum(0).cpu() for part in self.task.hits(batch)])
