@@ -157,8 +157,7 @@ def option(default: Any, *bounds: float, **more: Any) -> Any:
 
 @functools.cache
 def described(kind: Any) -> Mapping[str, str]:
-    """Returns what the docstrings of a function, or of a class and its bases, say of each of its
-    arguments, in a line."""
+    """Returns what docstrings say of each argument of a function, or of a class and its bases."""
     import docstring_parser
 
     texts: dict[str, str] = {}

@@ -25,8 +25,7 @@ class MemoryRanOutError(SoonerError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what is wrong with a file or an object, in a line without its name, which the message
-    has already."""
+    """Returns what is wrong with a file or an object, in a line without its name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = " ".join(str(error).split()) or type(error).__name__

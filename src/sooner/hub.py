@@ -108,8 +108,7 @@ DRAWN = ("do_sample", "temperature", "top_k", "top_p")
 
 
 def draw(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Draw pictures, `[rows, codes]`; as `decode`, with options of `CoupledJacobi` and
-    `sooner.draw`."""
+    """Draw pictures, `[rows, codes]`, with options of `CoupledJacobi` and `sooner.draw`."""
     from . import drawing
     from .methods import CoupledJacobi
     from .models import canvas
@@ -142,8 +141,7 @@ def draw(model: Any, options: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
 
 def _named(model: Any, method: str, draft: Any) -> Any:
-    """Returns a draft model, or a method's head; one that is given by its name is loaded once,
-    beside the target."""
+    """Returns a draft model or a head; one that is named is loaded once for each target."""
     if not isinstance(draft, (str, Path)):
         return draft
     known, key = _loaded.setdefault(model, {}), (method, str(draft))

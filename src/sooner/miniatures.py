@@ -54,8 +54,7 @@ class Miniature:
     tokenizer_type: str = ""
 
     def foreign(self, *sources: Path | str) -> list[str]:
-        """Returns a line to be told with a result, if anything of `sources` is none of its own
-        samples.
+        """Returns a line to show with a result, if any of `sources` is no sample of its own.
 
         Args:
             sources: a file, which is its own if it has the sample's content; or a text, which is

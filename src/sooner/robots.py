@@ -48,8 +48,7 @@ class Environment(Protocol):
         """Returns what the policy sees now, uint8 `[height, width, 3]`."""
 
     def film_frame(self) -> np.ndarray:
-        """Returns the same state rendered for people, uint8 `[height, width, 3]`, both
-        sides even."""
+        """Returns the state rendered for people, uint8 `[height, width, 3]` with even sides."""
 
     def step(self, action: np.ndarray) -> StepResult:
         """Take one action, `[dims]` in the units of the robot, clipped to its range."""

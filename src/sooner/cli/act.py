@@ -52,8 +52,7 @@ class PolicyOptions(options.SingleModel):
     compare: bool = False
 
     def foreign(self, *sources: Path | str) -> list[str]:
-        """Returns notes on pictures, instructions and environments that a miniature was not trained
-        on."""
+        """Returns notes on sources that a miniature was not trained on."""
         from .. import miniatures
         from ..tasks.act.policy import MINIATURE
 

@@ -47,8 +47,7 @@ class DemoJob:
             return pair, record_race(path, pair, CaptionSettings())
 
     def load(self) -> Any:
-        """Returns the model that was asked for, as what its type is: a policy, one that draws, or a
-        pair.
+        """Returns the requested model by its type: a policy, one that draws, or a pair.
 
         Raises:
             SoonerError: it can't be loaded.

@@ -131,8 +131,7 @@ def extras() -> Rows:
 
 
 def requirements(whole: str) -> list[tuple[str, str | None]]:
-    """Returns `(package, extra or None)` of everything that a distribution's installed metadata
-    names."""
+    """Returns `(package, extra or None)` of all that a distribution's metadata names."""
     try:
         lines = importlib.metadata.requires(whole) or []
     except importlib.metadata.PackageNotFoundError:
@@ -142,8 +141,7 @@ def requirements(whole: str) -> list[tuple[str, str | None]]:
 
 
 def _safely(look: Callable[[], Rows]) -> Rows:
-    """Returns what `look` returns, or its error as a text: one failed check must not end the
-    report."""
+    """Returns what `look` returns, or its error as a text, so that the report goes on."""
     try:
         return look()
     except Exception as error:

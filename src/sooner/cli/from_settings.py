@@ -130,8 +130,7 @@ def option_of(kind: type, name: str) -> Any:
 
 
 def _help(kind: type, field: dataclasses.Field[Any]) -> str | None:
-    """Returns what the docstring says, with the options' names for those of the fields, and the
-    range."""
+    """Returns what the docstring says, with options' names for fields' names, and the range."""
     limits, text = _range(field), described(kind).get(field.name, "")
     flags = {item.name: f"--{item.name.replace('_', '-')}" for item in dataclasses.fields(kind)}
     text = re.sub(r"`([^`]*)`", lambda match: flags.get(match[1], match[1]), text)

@@ -158,8 +158,7 @@ class Videos:
 
 
 def from_root(name: str | None) -> str | None:
-    """Returns a folder by its path from the root, so that every machine means the same by it; a hub
-    id as it is.
+    """Returns a folder by its path from the root, which all machines share; a hub id as it is.
 
     Raises:
         SoonerError: a path that is not there.

@@ -218,8 +218,7 @@ class ParseOptions(options.SingleModel):
                 close()
 
     def _resolution(self, model: str | None) -> Resolution:
-        """Returns what the options say; else the size of the pages that the model knows, or knows
-        best."""
+        """Returns what the options say; else the size of pages that the model knows best."""
         from ..documents import Resolution
         from ..tasks.parse.families import family_of, type_of
 
@@ -233,8 +232,7 @@ class ParseOptions(options.SingleModel):
         return Resolution(longest=family.longest)
 
     def _apart(self, documents: list[Document]) -> list[Document]:
-        """Returns the documents without the pictures of earlier results, which may lie within the
-        inputs."""
+        """Returns the documents without the pictures of earlier results among the inputs."""
         from ..storage import is_url
 
         if is_url(self.output):

@@ -90,8 +90,7 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
 
 
 def known(counts: Counts) -> str:
-    """Returns pages in all; with a plus as long as there are documents that nobody has
-    opened yet."""
+    """Returns pages in all; with a plus as long as some documents were not opened yet."""
     return f"{counts.total}{'' if counts.is_total_known else '+'}"
 
 

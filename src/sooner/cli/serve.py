@@ -105,8 +105,7 @@ class Served:
         return pair
 
     def from_root(self) -> Served:
-        """Returns the same with folders named from the root, so that every machine means the same
-        by them.
+        """Returns the same with folders named from the root, which all machines share.
 
         Raises:
             SoonerError: a folder that is not there, which replicas would tell late.

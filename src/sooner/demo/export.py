@@ -24,8 +24,7 @@ def asset(name: str) -> str:
 
 
 def rendered(markdown: str) -> str:
-    """Returns a page's Markdown as HTML; of the HTML in it tables alone, the rest is shown
-    as text."""
+    """Returns a page's Markdown as HTML; HTML in it is shown as text, but for tables."""
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     return TABLE_TAG.sub(lambda match: unescape(match[0]), html)
 

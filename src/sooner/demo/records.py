@@ -312,8 +312,7 @@ def record_robot(policy: Policy, env: str, seed: int, live: Live = Live()) -> Re
 
 
 def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
-    """Returns a picture, uint8 `[height, width, 3]`, as a `data:` URL, its longer side at most
-    `side`."""
+    """Returns uint8 `[height, width, 3]` as a `data:` URL, its longer side at most `side`."""
     picture, buffer = Image.fromarray(pixels), io.BytesIO()
     if side is not None:
         picture.thumbnail((side, side))

@@ -236,8 +236,7 @@ class Adapter:
         )
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Returns frame that each token of the padded prompt belongs to, `[rows, padded]`; see
-        `Prompt`."""
+        """Returns the frame of each token of the padded prompt, `[rows, padded]`; see `Prompt`."""
         return torch.full_like(inputs["input_ids"], -1)
 
     def is_visual(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -298,8 +297,7 @@ class Adapter:
         )
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
-        """Returns the prompt's extras with each row `copies` times; families with extras override
-        it."""
+        """Returns the extras with each row `copies` times; families with extras override it."""
         return {}
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
@@ -377,8 +375,7 @@ class Adapter:
         return self.embedding(tokens)
 
     def step_extras(self, tokens: Tensor) -> dict[str, Any]:
-        """Returns further decoder arguments of tokens behind a prompt, `[rows, entries]`; mostly
-        none."""
+        """Returns further decoder arguments of tokens behind a prompt, `[rows, entries]`."""
         return {}
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
@@ -398,8 +395,7 @@ class Adapter:
         return {name if key == NEW else key: value for key, value in arguments.items()}
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Maps `[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token
-        ids."""
+        """Maps `[rows, entries, hidden]` to `[rows, entries, vocab]` on the token ids' device."""
         return self.head(hidden).to(self.device)
 
 

@@ -98,8 +98,7 @@ class Canvas(Adapter):
 
     @property
     def sampling(self) -> Sampling:
-        """Returns the checkpoint's own way of drawing: its generation config, else the family's
-        code."""
+        """Returns how the checkpoint draws: by its generation config, else the family's code."""
         config, defaults = self.model.generation_config, self.published
         values = {name: getattr(config, name, None) for name in ("temperature", "top_k", "top_p")}
         scale = getattr(config, "guidance_scale", None)

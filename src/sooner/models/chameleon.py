@@ -186,8 +186,7 @@ class ChameleonCanvas(_Reader, Canvas):
 
 
 def chameleon_grid(model: Any, in_text: bool = False) -> TokenGrid:
-    """Returns Chameleon's square of codes, behind the token that begins it if it stands in
-    a text."""
+    """Returns Chameleon's square of codes; in a text it follows the token that begins it."""
     vocabulary, owner = model.config.vocabulary_map, type(model).__name__
     config = model.config.vq_config
     side = config.resolution // 2 ** (len(config.channel_multiplier) - 1)
@@ -214,8 +213,7 @@ def _square(model: Any, layout: PictureFormat, height: int | None, width: int | 
 
 
 def _rows(model: Any, layout: PictureFormat, height: int | None, width: int | None) -> Plan:
-    """Returns Lumina-mGPT's rows of codes, each with an end, behind two tokens that tell
-    the size."""
+    """Returns Lumina-mGPT's rows of codes, each with an end, behind two tokens for the size."""
     vocabulary, owner = model.config.vocabulary_map, type(model).__name__
     sides = side_of(height, "height", BLOCK, 768, owner), side_of(width, "width", BLOCK, 768, owner)
     per_block = layout.per_block or 1

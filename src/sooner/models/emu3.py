@@ -118,8 +118,7 @@ class Emu3Canvas(Canvas):
         return negatives * (rows // len(negatives))
 
     def _beginning(self, prompt: list[int]) -> list[int]:
-        """Returns what begins the picture at the end of `prompt`: its mark, the size and the
-        wrapper."""
+        """Returns what begins the picture at the end of `prompt`: mark, size and wrapper."""
         back = next((n for n, token in enumerate(reversed(prompt), 1) if token == self._begin), 0)
         if not back:
             raise SoonerError(

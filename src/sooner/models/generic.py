@@ -87,8 +87,7 @@ def decoder_of(model: Any) -> Any:
 
 
 def head_of(model: Any) -> Any:
-    """Returns what makes scores of a decoder's states; of some models the language model inside has
-    it."""
+    """Returns a model's head, which of some models the language model inside has."""
     head = model.get_output_embeddings()
     inner: Any = getattr(model, "language_model", None)
     if head is None and hasattr(inner, "get_output_embeddings"):

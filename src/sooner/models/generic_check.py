@@ -183,8 +183,7 @@ class _ForcedTokens(LogitsProcessor):
 
 
 def _hf_logits(adapter: Adapter, inputs: dict[str, Any], tokens: list[int]) -> Tensor:
-    """Returns logits of `generate` behind the prompt and each said token, `[rows, 1 + tokens,
-    vocab]`."""
+    """Returns logits behind the prompt and each token, `[rows, 1 + tokens, vocab]`."""
     output = adapter.model.generate(
         **inputs,
         logits_processor=LogitsProcessorList([_ForcedTokens(tokens, inputs["input_ids"].shape[1])]),

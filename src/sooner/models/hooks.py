@@ -42,8 +42,7 @@ class ForwardHooks:
 
     @classmethod
     def installed(cls, module: nn.Module) -> list[Self]:
-        """Returns the contexts of this class that hook a module, in the order of their first
-        hook anywhere."""
+        """Returns the contexts of this class that hook a module, by their first hook anywhere."""
         return [entry for entry in cls._all() if module in entry.modules]
 
     @classmethod

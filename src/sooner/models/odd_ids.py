@@ -39,8 +39,7 @@ class OddIds:
         self.place[ids] = torch.arange(len(ids), device=ids.device)
 
     def put(self, name: str, tokens: Tensor, states: Tensor) -> Tensor:
-        """Returns an argument `[rows, entries, ...]` of all ids with that of odd ones in their
-        places."""
+        """Returns an argument `[rows, entries, ...]` with that of odd ids in their places."""
         place = self.place[tokens]
         is_odd = (place >= 0).view(*place.shape, *[1] * (states.ndim - 2))
         return torch.where(is_odd, self.made[name][place.clamp(min=0)], states)

@@ -31,8 +31,7 @@ class Ranks:
 
     @staticmethod
     def of(model: Any) -> Ranks | None:
-        """Returns the ranks of a model that transformers sharded by a `tp_plan`; `None` for a whole
-        one."""
+        """Returns the ranks of a model that a `tp_plan` sharded; `None` for a whole one."""
         if not is_sharded(model):
             return None
         mesh = model._device_mesh

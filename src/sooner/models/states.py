@@ -69,8 +69,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return self.states[kind][self.owner.cursor + self.offset]
 
     def lend(self) -> Tensor | None:
-        """Returns a copy of the recurrent state, which `settle` takes back if the mixer hands over
-        none."""
+        """Returns a copy of the recurrent state; `settle` takes it if the mixer returns none."""
         state = self.state(RECURRENT)
         self.lent = None if state is None else state.clone()
         return self.lent

@@ -124,8 +124,7 @@ def _weights_file(path: Path) -> Path:
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    """Returns tensors by published name, without prefix and without TransformerEngine's extra
-    state."""
+    """Returns tensors by published name without prefix, and no extra state of kernels."""
     if file.suffix == ".safetensors":
         state = load_file(file)
     else:

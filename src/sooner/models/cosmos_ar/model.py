@@ -39,8 +39,7 @@ def coordinates(positions: Tensor, latent_shape: tuple[int, int, int]) -> tuple[
 
 
 def split(channels: int) -> tuple[int, int, int]:
-    """Returns channels for frame, height and width: two even thirds, and what is left for the
-    frame."""
+    """Returns channels for frame, height and width; the last two are even thirds."""
     spatial = channels // 6 * 2
     return channels - 2 * spatial, spatial, spatial
 

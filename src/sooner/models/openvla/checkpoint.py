@@ -85,8 +85,7 @@ def load_model(
 
 
 def fetched(name: str) -> Path:
-    """Returns the folder of a checkpoint; one on the hub is downloaded, without its Python
-    files."""
+    """Returns the folder of a checkpoint; one on the hub comes without its Python files."""
     if Path(name).is_dir():
         return Path(name)
     return Path(snapshot_download(name, allow_patterns=list(FETCHED)))

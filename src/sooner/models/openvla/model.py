@@ -124,8 +124,7 @@ class OpenVLAPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, key_mapping: Any = None, **kwargs: Any) -> Any:
-        """Loads a model as transformers does; policies saved by another of its versions load as
-        well."""
+        """Loads a model as transformers does, also one that another of its versions saved."""
         mapping = renamed_projections() if key_mapping is None else key_mapping
         made: Any = super()
         return made.from_pretrained(*args, key_mapping=mapping, **kwargs)

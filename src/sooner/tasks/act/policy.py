@@ -128,8 +128,7 @@ class Distance:
 
     @classmethod
     def pooled(cls, parts: Sequence[Distance]) -> Distance:
-        """Returns the distance of several actions of one robot: means of all numbers, largest of
-        all."""
+        """Returns the distance of several actions of one robot, of all their numbers."""
         count = np.sum([part.count for part in parts], axis=0)
         total = np.sum([part.mean_bins * part.count for part in parts], axis=0)
         largest = np.max([part.max_bins for part in parts], axis=0)

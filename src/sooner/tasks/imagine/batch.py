@@ -201,8 +201,7 @@ def plain_for(work: DrawJob, method: Method) -> Autoregressive:
 
 
 def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressive) -> Parity:
-    """Returns the worst parity of the rows; plain decoding runs again with scores if they
-    differ."""
+    """Returns the worst parity of the rows; where they differ, a run that keeps scores tells."""
     prefix = work.canvas.grid.prefix
     pairs = list(
         zip(plain.tokens[:, prefix:].tolist(), made.tokens[:, prefix:].tolist(), strict=True)

@@ -96,8 +96,7 @@ class DrawingModel:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def foreign(self, sources: Path | str) -> list[str]:
-        """Returns notes for a prompt or clip that a miniature was not trained for; empty
-        otherwise."""
+        """Returns notes on a prompt or clip that a miniature was not trained for, if it is one."""
         name = self.name.removeprefix("miniature ")
         return miniatures.find(name).foreign(sources) if self.miniature else []
 

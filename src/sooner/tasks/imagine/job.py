@@ -224,6 +224,5 @@ def _pixels(canvas: Canvas, tokens: Tensor) -> np.ndarray:
 
 
 def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:
-    """Returns a hash of all that decides a record besides the prompt; `dtype` as it was asked
-    for."""
+    """Returns a hash of all that decides a record besides the prompt; `dtype` as requested."""
     return settings.digest(fingerprint(model), dtype, __version__)

@@ -115,7 +115,6 @@ class ImagineSettings(KnowsOldNames):
         return options if self.guidance is None else {**options, "guidance": self.guidance}
 
     def digest(self, *extras: Any) -> str:
-        """Returns a short hash of these settings and `extras` (model, dtype), stable
-        between runs."""
+        """Returns a short hash of these settings and `extras`, the same in all runs."""
         text = json.dumps([under_old_names(dataclasses.asdict(self)), *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

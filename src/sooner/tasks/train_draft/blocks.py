@@ -70,8 +70,7 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
 
 
 def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: bool) -> Tensor:
-    """Returns what block entries see of the context and the blocks, `[rows, 1, entries, slots]`
-    bool."""
+    """Returns what entries see of context and blocks, `[rows, 1, entries, slots]` bool."""
     rows, blocks = anchors.shape
     entry = torch.arange(size, device=anchors.device)
     is_context = line < anchors[..., None]  # [rows, blocks, tokens]

@@ -270,8 +270,7 @@ def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet
 def _answer(
     target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
 ) -> list[TrainingSample]:
-    """Returns the samples of one batch, on the host; an answer of a single token has nothing to
-    draft, and no sample."""
+    """Returns the samples of one batch, on the host; an answer of a single token has none."""
     tokens = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
     ids = Packing.of(inputs)(inputs["input_ids"])
@@ -301,8 +300,7 @@ def _answer(
 def _states(
     target: AdapterLike, prompt: Prompt, outputs: list[list[int]], layers: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """Returns states of the prompts `[rows, width, hidden]` and of the answers `[rows, most,
-    hidden]`."""
+    """Returns states of prompts `[rows, width, hidden]` and answers `[rows, most, hidden]`."""
     records: list[Tensor] = []
     longest = max(len(answer) for answer in outputs)
     reads: Any = LayerStates(target, layers) if layers else target

@@ -140,8 +140,7 @@ class Trainer:
             yield self._batch(self.holdout[start : start + size], self.settings.steps)
 
     def run(self, progress: bool, on_step: OnStep | None, stop_after: int | None) -> Any:
-        """Go on to the last step, or for `stop_after` steps, measuring and saving as the recipe
-        says; returns the head.
+        """Train to the last step, or for `stop_after` steps; returns the head.
 
         Raises:
             SoonerError: the folder can't be written.
