@@ -21,9 +21,7 @@ from . import options
 from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
 
-SERVED = Fields(
-    without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
-)
+SERVED = Fields(without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"))
 
 commands = typer.Typer(
     help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
@@ -172,12 +170,7 @@ class RolloutOptions:
 
 @commands.command()
 @from_settings
-def rollout(
-    *,
-    request: RolloutOptions,
-    policy_options: PolicyOptions,
-    display: Display,
-) -> None:
+def rollout(*, request: RolloutOptions, policy_options: PolicyOptions, display: Display) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
 
     Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` comes with

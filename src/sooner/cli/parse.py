@@ -122,10 +122,7 @@ class ParseOptions(options.SingleModel):
             intake.resolution,
         )
         delivery = Delivery(
-            self.output,
-            check_formats(self.formats),
-            check_figures(self.figures),
-            self.furniture,
+            self.output, check_formats(self.formats), check_figures(self.figures), self.furniture
         )
         return ParseJob(
             documents=documents,

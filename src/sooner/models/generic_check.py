@@ -115,10 +115,7 @@ def words(adapter: Adapter) -> dict[str, Tensor]:
     width = max(LENGTHS)
     ids = torch.tensor(_tokens(adapter, len(LENGTHS) * width, 7919)).view(len(LENGTHS), width)
     mask = torch.arange(width)[None] >= width - torch.tensor(LENGTHS)[:, None]
-    return {
-        "input_ids": ids.to(adapter.device),
-        "attention_mask": mask.long().to(adapter.device),
-    }
+    return {"input_ids": ids.to(adapter.device), "attention_mask": mask.long().to(adapter.device)}
 
 
 def _tokens(adapter: Adapter, count: int, stride: int) -> list[int]:

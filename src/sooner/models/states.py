@@ -255,11 +255,7 @@ class StateCache(SlotCache):
 
 
 def in_order(
-    forward: Callable[..., Tensor],
-    number: int,
-    name: str,
-    hidden_states: Tensor,
-    **kwargs: Any,
+    forward: Callable[..., Tensor], number: int, name: str, hidden_states: Tensor, **kwargs: Any
 ) -> Tensor:
     """A recurrent mixer's forward that leaves the state behind every entry in a `StateCache`.
 

@@ -92,8 +92,7 @@ def load_published(
     names = published_names(config)
     _check(file, state, names, dict(model.named_parameters()))
     model.load_state_dict(
-        {names[key]: tensor.to(dtype or tensor.dtype) for key, tensor in state.items()},
-        assign=True,
+        {names[key]: tensor.to(dtype or tensor.dtype) for key, tensor in state.items()}, assign=True
     )
     model.config.dtype = model.dtype
     return model.eval()

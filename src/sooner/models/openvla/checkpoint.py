@@ -43,10 +43,7 @@ _complain = partial(complain, way_out=WAY_OUT)
 
 
 def load_policy(
-    name: str,
-    device: torch.device | str | None = None,
-    dtype: Any = None,
-    device_map: Any = None,
+    name: str, device: torch.device | str | None = None, dtype: Any = None, device_map: Any = None
 ) -> tuple[OpenVLAForActionPrediction, OpenVLAProcessor]:
     """Load a policy in eval mode, attention by SDPA; no code of the checkpoint is run.
 

@@ -8,11 +8,7 @@ from typing import Any, get_args
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import (
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    AutoTokenizer,
-)
+from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 from ... import miniatures
 from ...checks import check_choice
