@@ -14,7 +14,7 @@ import sooner
 import tiny
 from methods.test_engine import greedy
 from sooner.methods.context import Context
-from sooner.methods.draft_length import DraftLength
+from sooner.methods.draft_length import DraftLength, RoundRows
 from sooner.methods.speculative import _may_be_faster
 from sooner.methods.tree_size import NOTHING, Size, TreeSize
 
@@ -29,9 +29,9 @@ class Paused(DraftLength):
         super().__init__(3)
         self.rounds = 0
 
-    def choose(self, rows: Sequence[int], *args: Any) -> list[int]:
+    def choose(self, batch: RoundRows) -> list[int]:
         self.rounds += 1
-        return [0 if 2 < self.rounds <= 2 + PAUSE else 3] * len(rows)
+        return [0 if 2 < self.rounds <= 2 + PAUSE else 3] * len(batch.rows)
 
 
 @dataclass(frozen=True)

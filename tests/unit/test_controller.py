@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from sooner.methods.controller import LONGEST_PAUSE, RoundCost
-from sooner.methods.draft_length import EXPLORE_EVERY, Acceptance, AdaptiveDraftLength, DraftLength
+from sooner.methods.draft_length import (
+    EXPLORE_EVERY,
+    Acceptance,
+    AdaptiveDraftLength,
+    DraftLength,
+    RoundRows,
+)
 from sooner.methods.sd_tree import STATIC_TREE, TreeShape
 from sooner.methods.tree_size import MeasuredSize, Size, TreeSize
 
@@ -64,7 +70,7 @@ class Machine:
         """Play one round of all rows."""
         began = [self.began.get(row, length) for row in self.rows]
         is_ragged = len({self.output[row] for row in self.rows}) > 1
-        drafted = length.choose(self.rows, began=began, left=left, is_ragged=is_ragged)
+        drafted = length.choose(RoundRows(self.rows, began=began, left=left, is_ragged=is_ragged))
         if left is not None:
             drafted = [min(many, most - 1) for many, most in zip(drafted, left, strict=True)]
         block, rows, caught = 1 + max(drafted), len(self.rows), 0
@@ -216,8 +222,8 @@ def test_rows_without_a_draft_do_not_make_drafts_look_good() -> None:
     length = AdaptiveDraftLength(LARGEST)
     machine = Machine(0.9, line(0.01), 0.1)
     machine.run(length, 60)
-    assert length.choose([0], may_draft=[False]) == [0]
-    mixed = length.choose([0, *range(10, 25)], may_draft=[True, *15 * [False]])
+    assert length.choose(RoundRows([0], may_draft=[False])) == [0]
+    mixed = length.choose(RoundRows([0, *range(10, 25)], may_draft=[True, *15 * [False]]))
     assert max(mixed) <= 1, "one row of sixteen gains, all of them pay"
 
 

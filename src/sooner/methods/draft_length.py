@@ -269,6 +269,29 @@ class ChainAcceptance:
         return np.array(weighed + [rate] * (largest - len(weighed)))
 
 
+@dataclass(frozen=True)
+class RoundRows:
+    """What is known of the rows of the next round when its draft length is chosen.
+
+    Attributes:
+        rows: their original numbers.
+        may_draft: those that the draft model can draft for; `None` is all of them.
+        began: what chose the drafts of each when it was prefilled; `None` is who chooses now.
+        looked_up: chances of the tokens of each row's draft that takes no forward, `[tokens]`;
+            `None` is a row without one.
+        left: tokens that each has yet to generate, if that is known: unless requests come and go
+            (`Requests.expect`), what counts is then when the last of them ends.
+        is_ragged: the rows are of several lengths; `None`: that is not known.
+    """
+
+    rows: Sequence[int]
+    may_draft: Sequence[bool] | None = None
+    began: Sequence[DraftLength] | None = None
+    looked_up: Sequence[np.ndarray | None] | None = None
+    left: Sequence[int] | None = None
+    is_ragged: bool | None = None
+
+
 class DraftLength:
     """Always the same number of draft tokens; subclasses learn from what rounds cost and gave."""
 
@@ -277,33 +300,15 @@ class DraftLength:
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         """Returns whether rows that begin, with prompts of so many tokens and up to `limit` new
-        ones, are worth the draft's prefill; `left` as of `choose`."""
+        ones, are worth the draft's prefill; `left` as of `RoundRows`."""
         return True
 
     def prefilled(self, prompt: int, seconds: float) -> None:
         """Records that the draft's prefill of so many tokens took so long."""
 
-    def choose(
-        self,
-        rows: Sequence[int],
-        may_draft: Sequence[bool] | None = None,
-        began: Sequence[DraftLength] | None = None,
-        looked_up: Sequence[np.ndarray | None] | None = None,
-        left: Sequence[int] | None = None,
-        is_ragged: bool | None = None,
-    ) -> list[int]:
-        """Returns draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
-
-        Args:
-            may_draft: those that the draft model can draft for; `None` is all of them.
-            began: what chose the drafts of each when it was prefilled; `None` is this one.
-            looked_up: chances of the tokens of each row's draft that takes no forward, `[tokens]`;
-                `None` is a row without one.
-            left: tokens that each has yet to generate, if that is known: unless requests come and
-                go (`Requests.expect`), what counts is then when the last of them ends.
-            is_ragged: the rows are of several lengths; `None`: that is not known.
-        """
-        return [self.largest] * len(rows)
+    def choose(self, batch: RoundRows) -> list[int]:
+        """Returns draft tokens of the next round for each row of `batch`; 0 is plain."""
+        return [self.largest] * len(batch.rows)
 
     def close(self) -> None:
         """The batch has ended."""
@@ -335,14 +340,13 @@ def plan_round(
     """Returns draft tokens of each row in the next round, and the round that verifies them.
 
     Args:
-        looked_up: as of `DraftLength.choose`.
+        looked_up, began: as of `RoundRows`.
         members: rows that the draft model drafts for.
-        began: as of `DraftLength.choose`.
     """
     rows, may = outcome.rows, [row in members for row in range(len(looked_up))]
     is_ragged = len(set(context.runner.lengths)) > 1
     left = context.stopping.tokens_left(rows)
-    sizes = length.choose(rows.active, may, began, looked_up, left, is_ragged)
+    sizes = length.choose(RoundRows(rows.active, may, began, looked_up, left, is_ragged))
     ready = [0 if chances is None else len(chances) for chances in looked_up]
     drafted = [
         max(min(size, budget - 1), 0) if can else min(size, many)
@@ -427,29 +431,21 @@ class AdaptiveDraftLength(DraftLength):
         for row in list(self._rows):
             self._end(row)
 
-    def choose(
-        self,
-        rows: Sequence[int],
-        may_draft: Sequence[bool] | None = None,
-        began: Sequence[DraftLength] | None = None,
-        looked_up: Sequence[np.ndarray | None] | None = None,
-        left: Sequence[int] | None = None,
-        is_ragged: bool | None = None,
-    ) -> list[int]:
-        count = len(rows)
-        may = may_draft or [True] * count
+    def choose(self, batch: RoundRows) -> list[int]:
+        rows, count = batch.rows, len(batch.rows)
+        may = batch.may_draft or [True] * count
         self._had_peers |= len({*rows, *self._rows}) > 1
-        for row, length, can in zip(rows, began or [self] * len(rows), may, strict=True):
+        for row, length, can in zip(rows, batch.began or [self] * count, may, strict=True):
             if row not in self._rows:
                 assert isinstance(length, AdaptiveDraftLength)
                 known = length.acceptance.experience
                 self._rows[row] = RowState(known, can)
                 if can:
                     self.controller.reconsider()  # it may be a better one
-        ready = looked_up or [None] * count
+        ready = batch.looked_up or [None] * count
         if not any(may) and all(chances is None or not len(chances) for chances in ready):
             return [0] * count
-        members, closed, times = sum(may), self._closed(left), self.controller.times
+        members, closed, times = sum(may), self._closed(batch.left), self.controller.times
         draft, sizes = times.draft(members), range(1, self.largest + 1)
         is_first = members and not draft and self.acceptance.rate >= 1 / 2
         trial = min(FIRST if is_first else TRIAL, self.largest)
@@ -463,7 +459,12 @@ class AdaptiveDraftLength(DraftLength):
         until = fmean(closed) if closed else 0.0
         # What a text matches changes from round to round, and no draft has to be tried to see it.
         size = self.controller.choose(
-            count, candidates, forget=forget, may_pause=any(may), is_ragged=is_ragged, left=until
+            count,
+            candidates,
+            forget=forget,
+            may_pause=any(may),
+            is_ragged=batch.is_ragged,
+            left=until,
         )
         return [size or 0] * count
 
