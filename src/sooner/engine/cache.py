@@ -289,9 +289,7 @@ class SlotCache(Cache):
                     )
 
     def _slots(self, is_stacked: bool) -> Iterator[tuple[Tensor, int]]:
-        """Yields all slots, `[stores, max_rows, kv_heads, slots, dim]`, and how many tokens they
-        lack.
-        """
+        """Yields slots, `[stores, max_rows, kv_heads, slots, dim]`, and the tokens they lack."""
         if is_stacked and self._stacks:
             yield from ((stack, 0) for stack in self._stacks.values())
             return
@@ -299,9 +297,7 @@ class SlotCache(Cache):
             yield from ((store[None], layer.dropped) for store in layer.whole)
 
     def row_slots(self, row: int, start: int, end: int) -> list[Tensor]:
-        """Returns views of slots of a row: `[stores, kv_heads, end - start, head_dim]`, for each
-        tensor.
-        """
+        """Returns views of slots of a row, by tensor: `[stores, kv_heads, slots, head_dim]`."""
         return [slots[:, row, :, start:end] for slots, _ in self._slots(is_stacked=True)]
 
     @property
@@ -592,7 +588,5 @@ class SlotCache(Cache):
 
 @torch.inference_mode(False)
 def _zeros(like: Tensor, *shape: int) -> Tensor:
-    """Returns memory that outlives a mode: a compiled step may not write to tensors of inference
-    mode.
-    """
+    """Returns memory outside inference mode, whose tensors a compiled step may not write to."""
     return zero_slots(like, shape)

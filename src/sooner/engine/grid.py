@@ -132,9 +132,7 @@ class GridConstraint:
         ]
 
     def masks(self, places: Tensor) -> Tensor:
-        """Returns what each place allows, `[..., vocab]` bool; -1 and places behind the span are
-        text.
-        """
+        """Returns what places allow, `[..., vocab]` bool; -1 and those behind the span are text."""
         inside = (places >= 0) & (places < self.grid.length)
         return self.allowed[self.kinds[torch.where(inside, places, self.grid.length)]]
 

@@ -210,9 +210,7 @@ class Outcome:
     round_time: Interval = NO_TIME
 
     def of(self, rows: list[int]) -> Outcome:
-        """Returns what it says of some active rows, in their order; of none, the tensors are not
-        cut.
-        """
+        """Returns what it says of some active rows, in order; of none, no tensor is cut."""
         if rows:
             index = torch.tensor(rows, device=self.scores.device)
             hidden, scores = self.hidden[index.to(self.hidden.device)], self.scores[index]
@@ -322,16 +320,12 @@ def max_positions(text: Any) -> int | None:
 
 
 def rope_parameters(text: Any) -> Any:
-    """Returns the parameters of a text config's RoPE, as transformers spells them now or did
-    before.
-    """
+    """Returns the parameters of a text config's RoPE, by either of transformers' spellings."""
     return getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
 
 
 def each_rope(text: Any) -> list[Mapping[str, Any]]:
-    """Returns the RoPE parameters of a text config, and those of each kind of layer where it names
-    some.
-    """
+    """Returns a text config's RoPE parameters, and those of each kind of layer if it has some."""
     params = rope_parameters(text)
     parts = [params, *params.values()] if isinstance(params, Mapping) else []
     return [part for part in parts if isinstance(part, Mapping)]
@@ -351,9 +345,7 @@ def cache_argument(forward: Callable[..., Any]) -> str:
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:
-    """Returns the cache among a forward's keyword arguments, under either name; `None`
-    without one.
-    """
+    """Returns the cache among a forward's keyword arguments, by either name, or `None`."""
     return arguments.get(NEW, arguments.get(OLD))
 
 

@@ -126,9 +126,7 @@ class RowNoise:
 
 
 def draw_seed(generator: torch.Generator | None) -> int:
-    """Returns 63 bits for the random numbers of one run, from the run's generator or the global
-    one.
-    """
+    """Returns 63 bits for the random numbers of one run, by its generator or the global one."""
     device = generator.device if generator is not None else torch.device("cpu")
     return int(torch.randint((1 << 63) - 1, (1,), generator=generator, device=device))
 

@@ -203,9 +203,7 @@ class TokenRope:
                         state["forward"] = self._before
 
     def _frequencies(self, lengths: Tensor, layer: str | None) -> Tensor:
-        """Returns frequencies of tokens at which a row is so long, `[rows, entries, half of a
-        head]`.
-        """
+        """Returns frequencies of tokens that make a row so long, `[rows, entries, half a head]`."""
         original = getattr(self.module, _name(layer, "original_inv_freq")).to(lengths.device)
         lengths = lengths[..., None]
         make = self._longrope if self.kinds[layer] == LONGROPE else self._dynamic
@@ -235,9 +233,7 @@ class TokenRope:
         return frequencies
 
     def _turn(self, x: Tensor, positions: Tensor, layer: str | None, frequencies: Tensor) -> Any:
-        """Returns the module's angles of `positions [..., rows, entries]` under frequencies of
-        each.
-        """
+        """Returns angles of `positions [..., rows, entries]` under frequencies of each."""
         kwargs = {} if layer is None else {"layer_type": layer}
         name = _name(layer, "inv_freq")
         if self._is_broadcast:
@@ -301,9 +297,7 @@ def depends_on_length(kind: Any) -> bool:
 
 
 def _config_switch(text: Any) -> int:
-    """Returns tokens up to which the frequencies of a model are fixed, as far as its config
-    tells.
-    """
+    """Returns tokens up to which a model's frequencies are fixed, as far as its config tells."""
     holders = (rope_parameters(text), vars(text))
     original = [value.get("original_max_position_embeddings") for value in holders]
     lengths = (*original, text.max_position_embeddings)
@@ -311,9 +305,7 @@ def _config_switch(text: Any) -> int:
 
 
 def _is_decorated(module: nn.Module) -> bool:
-    """Returns whether a module's forward chooses frequencies by transformers'
-    `dynamic_rope_update`.
-    """
+    """Returns whether a module's forward is wrapped in transformers' `dynamic_rope_update`."""
     forward: Any = type(module).forward
     while forward is not None:
         if getattr(forward, "__globals__", {}).get("__name__") == modeling_rope_utils.__name__:
@@ -323,9 +315,7 @@ def _is_decorated(module: nn.Module) -> bool:
 
 
 def _recomputes(model: nn.Module) -> bool:
-    """Returns whether a model's `generate` computes its cache anew at the switch, as those of Phi
-    do.
-    """
+    """Returns whether a model's `generate` computes its cache anew at the switch, as Phi's do."""
     prepare: Any = getattr(type(model), "prepare_inputs_for_generation", None)
     code = getattr(inspect.unwrap(prepare), "__code__", None) if prepare is not None else None
     return code is not None and "original_max_position_embeddings" in code.co_names

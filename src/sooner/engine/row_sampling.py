@@ -367,9 +367,7 @@ class RowSampling:
         return by_entries(finish, scores, raw, lost)
 
     def _filter(self, scores: Tensor) -> Tensor:
-        """Returns temperature, top-k, top-p and min-p of a few entries, `[rows, entries,
-        vocab]`.
-        """
+        """Returns temperature, top-k, top-p and min-p of entries, `[rows, entries, vocab]`."""
         if (temperature := _wide(self.temperature)) is not None:
             scores = scores / temperature
         if (k := _wide(self.top_k)) is not None:
@@ -391,9 +389,7 @@ class RowSampling:
 
 
 def _only_best(scores: Tensor, greedy: Tensor) -> Tensor:
-    """Returns scores `[rows, entries, vocab]` whose best is the only one left in `greedy [rows, 1,
-    1]`.
-    """
+    """Returns scores `[rows, entries, vocab]` with the best alone where `greedy [rows, 1, 1]`."""
     top, best = scores.max(-1, keepdim=True)
     certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
     alone = torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)

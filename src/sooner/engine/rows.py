@@ -213,9 +213,7 @@ class Stopping:
         return "stop" if new and new[-1] in self.eos else "length"
 
     def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], Reason | None]:
-        """Returns the part of `new` that active row `row` may keep, and why the row ends, if
-        so.
-        """
+        """Returns the part of `new` that active row `row` may keep, and why it ends, if so."""
         new, ended = self._until_end(rows, row, new[: self.budget(len(rows.output(row)))])
         for watch in self.watches if new else ():
             if (count := watch.end(rows.active[row] - self.first, new)) is not None:

@@ -449,9 +449,7 @@ def is_split(model: Any) -> bool:
 
 
 def _length_rope(adapter: AdapterLike) -> LengthRope | None:
-    """Returns the RoPE of a model whose frequencies depend on the length; the rest needs no such
-    module.
-    """
+    """Returns a model's RoPE whose frequencies depend on the length; others need no module."""
     if not names_rope(adapter.text_config, "dynamic", "longrope"):
         return None
     from .rope import LengthRope

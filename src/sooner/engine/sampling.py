@@ -79,9 +79,7 @@ class Processing:
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
 
     def copy_to(self, device: torch.device) -> Processing:
-        """Returns a copy on a device, which drops rows by itself and shows no scores to
-        watchers.
-        """
+        """Returns a copy on a device, which drops rows by itself and has no watchers."""
         made = copy(self)
         made._tensors, made._watchers = {}, []
         made._prompt = None if self._prompt is None else self._prompt.to(device)
@@ -245,9 +243,7 @@ class Processing:
 
 
 def _flat(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns arguments of a processor that reads no ids: none of them, and `[lines, vocab]`
-    scores.
-    """
+    """Returns a processor's arguments without ids: an empty tensor, and `[lines, vocab]` scores."""
     flat = scores.reshape(-1, scores.shape[-1])
     return torch.empty(flat.shape[0], 0, dtype=torch.long, device=flat.device), flat
 

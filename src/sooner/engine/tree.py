@@ -52,9 +52,7 @@ class Tree:
 
     @staticmethod
     def chain(tokens: Tensor, sizes: Tensor | Sequence[int], probs: Tensor | None = None) -> Tree:
-        """Returns chains of `sizes[row]` tokens; `tokens` is `[rows, nodes]`, padded on the
-        right.
-        """
+        """Returns chains of `sizes[row]` tokens; `tokens [rows, nodes]` is padded on the right."""
         rows, nodes = tokens.shape
         parents = torch.arange(-1, nodes - 1, device=tokens.device).expand(rows, nodes)
         return Tree.of(tokens, parents, sizes, probs, is_chain=True)
@@ -67,9 +65,7 @@ class Tree:
         probs: Tensor | None = None,
         is_chain: bool = False,
     ) -> Tree:
-        """Returns a tree whose sizes are on its device, or known to the host, which sends them
-        there.
-        """
+        """Returns a tree whose sizes are on its device, or are sent there from the host."""
         if isinstance(sizes, Tensor):
             return Tree(tokens, parents, sizes, probs, is_chain)
         device = tokens.device
@@ -137,9 +133,7 @@ class Tree:
         return self.ancestors().sum(-1) - 1
 
     def levels(self) -> Tensor:
-        """Returns deepest level of each row's tree, `[rows]`: the most that a round can accept of
-        it.
-        """
+        """Returns deepest level of each row's tree, `[rows]`: the most that a round can accept."""
         inside = pad(self.valid(), (1, 0), value=True)  # [rows, 1 + nodes]; padding has no depth
         return self.depths().masked_fill(~inside, 0).amax(1)
 

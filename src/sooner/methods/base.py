@@ -100,9 +100,7 @@ class MethodSettings:
     experience: Callable[[float | None], Acceptance | None] = lambda prune: None
 
     def explicit(self, *names: str) -> dict[str, Any]:
-        """Returns those of the options `names` that were asked for; others are left to the
-        method.
-        """
+        """Returns those of the options `names` that were asked for, without defaults."""
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, "auto")}
 

@@ -291,9 +291,7 @@ class DraftModule(nn.Module):
             check_target(self.config.target, adapter)
 
     def rotation(self, positions: Tensor) -> Rotation:
-        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
-        entries, dim]`.
-        """
+        """Returns cosines and sines `[rows or 1, 1, entries, dim]` of `[rows or 1, entries]`."""
         cos, sin = self.rotary(next(self.parameters()), positions)
         return cos[:, None], sin[:, None]
 

@@ -105,7 +105,5 @@ def read_layers(context: Context, layers: Sequence[int]) -> None:
 
 
 def layer_states(hidden: Tensor, layers: int) -> Tensor:
-    """Returns the states of the `layers` asked ones, side by side, `[rows, entries, layers *
-    hidden]`.
-    """
+    """Returns the states of the `layers` side by side, `[rows, entries, layers * hidden]`."""
     return hidden[..., hidden.shape[-1] // (1 + layers) :]

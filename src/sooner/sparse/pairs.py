@@ -52,9 +52,7 @@ def causal(plane: Plane, queries: Places) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def share(index: Index, plane: Plane) -> Tensor:
-    """Returns share of the plane's causal pairs that each head computes, exactly, `[heads]`
-    fp64.
-    """
+    """Returns share of the plane's causal pairs that each head computes, exact, `[heads]` fp64."""
     return index.pairs(plane).double() / max(plane.pairs, 1)
 
 
@@ -286,9 +284,7 @@ def windows(distances: list[int], block: int) -> list[int]:
 
 
 def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
-    """Returns which keys before a block lie in its windows, `[heads, keys]` bool; see
-    `LineIndex`.
-    """
+    """Returns which keys before a block lie in its windows, `[heads, keys]`; see `LineIndex`."""
     distances = torch.cat(slash).tolist() if slash else []  # one answer for all heads
     rows, ends, used = [], [], 0
     for head, lines in enumerate(slash):

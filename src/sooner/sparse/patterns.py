@@ -261,9 +261,7 @@ class Strided(Pattern):
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
-    """Returns the stride in ranks of this plane; says so once where its frames are of several
-    sizes.
-    """
+    """Returns the stride in ranks of this plane; warns once where frames are of several sizes."""
     if stride != FRAME:
         return stride
     if len(plane.sizes) > 1:
@@ -438,9 +436,7 @@ class Boundary:
         raise NotImplementedError
 
     def parts(self, layout: PromptLayout) -> list[tuple[str, Pattern]]:
-        """Returns the regions of this prompt, which cover it without overlap, and their
-        patterns.
-        """
+        """Returns the regions of this prompt, which cover it without overlap, with patterns."""
         return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -70,9 +70,7 @@ class Plane:
 
 
 def whole(layout: PromptLayout) -> Plane:
-    """Returns all tokens against all tokens: heads without a boundary, or with one along
-    keys only.
-    """
+    """Returns all tokens against all tokens: heads without a boundary, or one along keys."""
     return plane_of(layout, "")
 
 

@@ -187,9 +187,7 @@ def _read_layer(number: int, layer: Any) -> tuple[HeadEntry, ...]:
 
 
 def fingerprint(adapter: Adapter) -> str:
-    """Returns what patterns depend on: `name=value` of the text config's shapes, and a hash of its
-    RoPE.
-    """
+    """Returns what patterns depend on: `name=value` of the text config, and a hash of its RoPE."""
     config = adapter.text_config
     rope = getattr(config, "rope_parameters", None) or {"theta": getattr(config, "rope_theta", 0)}
     digest = hashlib.sha256(json.dumps(rope, sort_keys=True, default=str).encode()).hexdigest()

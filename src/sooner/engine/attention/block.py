@@ -84,9 +84,7 @@ def pack_ancestors(reach: Tensor, sizes: Tensor | None = None, words: int = WORD
 
 
 def unpack_ancestors(ancestors: Tensor, written: int = 0) -> Tensor:
-    """Returns what queries see of their block, `[rows, queries, written + queries]` bool, from its
-    bits.
-    """
+    """Returns what bits say that queries see, `[rows, queries, written + queries]` bool."""
     place = torch.arange(32, dtype=torch.int32, device=ancestors.device)
     bits = (ancestors[..., None] >> place) & 1  # [rows, queries, words, 32]
     return bits.flatten(-2)[..., : written + ancestors.shape[1]].bool()

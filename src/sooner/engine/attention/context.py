@@ -176,9 +176,7 @@ def _eager_attention(module: nn.Module, before: str) -> Callable[..., tuple[Tens
 
 
 def _chunk(module: Any) -> int | None:
-    """Returns positions of a chunk in a layer of chunked attention, which its arguments
-    don't say.
-    """
+    """Returns positions of a chunk in a layer of chunked attention; `None` in other layers."""
     config = getattr(module, "config", None)
     size = getattr(config, "attention_chunk_size", None)
     kinds = getattr(config, "layer_types", None)

@@ -276,9 +276,7 @@ def _lie_apart(lengths: Sequence[int], slot_bytes: int) -> bool:
 
 
 def _window(first: int, last: int, call: _Call) -> tuple[int, int]:
-    """Returns the first slot that any position from `first` to `last` sees, and that all of them
-    see.
-    """
+    """Returns the first slot that any position from `first` to `last` sees, and that all see."""
     low = common = 0
     if call.window is not None:
         low, common = max(first - call.window + 1, 0), max(last - call.window + 1, 0)
@@ -313,9 +311,7 @@ def _chain_mask(entries: int, slots: int, group: int, dtype: torch.dtype) -> Ten
 
 
 def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
-    """Returns a long chain over itself; heads stand apart, so that what is not seen is not
-    computed.
-    """
+    """Returns a long chain over itself; heads stand apart, so that unseen pairs cost nothing."""
     rows, kv_heads, queries, dim = packed.shape
     apart = packed.reshape(rows * kv_heads, call.group, queries // call.group, dim)
     keys, values = (

@@ -45,9 +45,7 @@ def seen_slots(
 
 
 def read_pages(store: Tensor, page_table: Tensor) -> Tensor:
-    """Returns a copy of a store of pages in the order of its rows, `[rows, kv_heads, capacity,
-    dim]`.
-    """
+    """Returns a copy of pages in the order of the rows, `[rows, kv_heads, capacity, dim]`."""
     whole = store[page_table.long()]  # [rows, pages, kv_heads, PAGE, dim]
     return whole.transpose(1, 2).flatten(2, 3)
 

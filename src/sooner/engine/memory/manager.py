@@ -304,9 +304,7 @@ class EngineMemory:
         pages: list[int],
         method: Method,
     ) -> Session:
-        """Returns the prompt, without features of media that lie in the slots that are there
-        already.
-        """
+        """Returns the prompt, without features of media whose slots are there already."""
         if not prompt_info.media:
             return make()
         last = 0 if prompt_info.prefix is None else len(prompt_info.prefix.ids) - 1
@@ -504,9 +502,7 @@ class DraftMemory:
         return result
 
     def takes(self, prompt: Prompt) -> bool:
-        """Returns whether an embedded prompt may do without what is known; if not, nothing is
-        known.
-        """
+        """Returns whether a prompt may do without what is known, which is dropped if not."""
         prefix = self._prefix
         if not self._known or prefix is None:
             return True

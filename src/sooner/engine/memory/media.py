@@ -142,9 +142,7 @@ def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any])
 
 
 def _same_size(inputs: Mapping[str, Any]) -> bool:
-    """Returns whether pictures are known to be as large as each other, and so have as many
-    tokens.
-    """
+    """Returns whether pictures are known to be of one size, and so of as many tokens."""
     sizes = inputs.get("image_sizes")
     return isinstance(sizes, Tensor) and bool((sizes == sizes[:1]).all())
 

@@ -233,9 +233,7 @@ class Prefix:
 
 
 def _by_page(media: list[MediaItem], slots: int) -> dict[int, list[tuple[int, bytes]]]:
-    """Returns, for each page, which media begin in it, or in the pages before (negative), and
-    where.
-    """
+    """Returns, for each page, which media begin in it or before it (negative), and where."""
     pages: dict[int, list[tuple[int, bytes]]] = {}
     for medium in media:
         for page in sorted({token // slots for token in medium.tokens}):

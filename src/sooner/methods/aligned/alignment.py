@@ -159,9 +159,7 @@ class Alignment:
         self.cursors = self._ranked(self._matches())
 
     def branches(self, cursors: Sequence[Cursor]) -> dict[int, Branch]:
-        """Returns what may come next (eq. 6): tokens with the continuations that begin so, best
-        first.
-        """
+        """Returns tokens that may come next (eq. 6), with the continuations that begin so."""
         branches: dict[int, Branch] = {}
         for tokens, place, kind in cursors:
             token = tokens[place]

@@ -301,9 +301,7 @@ class DFlashModel(DraftModule):
         return self.norm(states)
 
     def embed(self, tokens: Tensor, adapter: Any) -> Tensor:
-        """Returns embeddings of `tokens [rows, entries]`: the target's, unless a file brought
-        others.
-        """
+        """Returns embeddings of `tokens [rows, entries]`: the target's, or those of its file."""
         if self.embed_tokens is None:
             return adapter.embed_tokens(tokens.to(adapter.device))
         return self.embed_tokens(tokens.to(self.device))

@@ -80,18 +80,14 @@ class DraftHead(DraftModule):
         return fused
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
-        """Returns the next states, `[rows, entries, hidden]`, from the layer's input and its
-        attention.
-        """
+        """Returns the next states `[rows, entries, hidden]` by the layer's input and attention."""
         layer, flat = self.layer, attended.transpose(1, 2).flatten(2)
         states = self.residual(fused) + layer.self_attn.o_proj(flat)
         made: Tensor = states + layer.mlp(layer.post_attention_layernorm(states))
         return made
 
     def scores(self, states: Tensor, adapter: Any) -> Tensor:
-        """Returns logits behind the head's own states, `[rows, entries, the target's
-        vocabulary]`.
-        """
+        """Returns logits behind the head's own states, `[rows, entries, target's vocabulary]`."""
         logits: Tensor = adapter.logits(states.to(adapter.dtype))
         return logits
 

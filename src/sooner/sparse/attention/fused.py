@@ -58,9 +58,7 @@ class Fused:
 
 
 def supports(states: States) -> bool:
-    """Returns whether the kernel takes these states: CPU, a dtype of `DTYPES`, one head size for
-    all.
-    """
+    """Returns whether the kernel takes these states: on a CPU, of `DTYPES`, of one head size."""
     parts = (states.queries, states.keys, states.values)
     kinds = {(part.device.type, part.dtype, part.stride(-1), part.shape[-1]) for part in parts}
     device, dtype, stride, _ = kinds.pop()

@@ -51,9 +51,7 @@ class TileSizes:
 
     @property
     def narrow(self) -> TileSizes:
-        """Returns the tile with fewer queries and keys, for a mask that takes registers of its
-        own.
-        """
+        """Returns the tile with fewer queries and keys, for a mask that takes registers, too."""
         return replace(self, rows=min(self.rows, 64), keys=min(self.keys, 32))
 
 

@@ -71,9 +71,7 @@ class MMInference:
 
     @classmethod
     def auto(cls, **options: Any) -> MMInference:
-        """Returns defaults that suit the model: nothing was searched, so nothing is known but its
-        kind.
-        """
+        """Returns defaults that suit the kind of model; no patterns were searched for it."""
         return cls(None, **options)
 
     @contextmanager

@@ -194,9 +194,7 @@ class SparsePrefill:
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
-        """Returns what is left of a row, on the device of the layer: sharded models have
-        several.
-        """
+        """Returns what is left of a row, on the layer's device: sharded models have several."""
         if self.layouts[row].frames.device != device:
             self.layouts[row] = self.layouts[row].to(device)
         left = self.left()
@@ -330,9 +328,7 @@ class TimedPrefill(SparsePrefill):
 
 
 def _best(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """Returns seconds and result of a call; the better of two if it is brief, or has to be
-    compiled.
-    """
+    """Returns seconds and result of a call; the better of two if it is brief or on a GPU."""
     seconds, result = clock(run, device)
     if seconds < BRIEF or device.type == "cuda":
         seconds = min(seconds, clock(run, device)[0])

@@ -116,9 +116,7 @@ class PrefillHooks(ForwardHooks):
 
     @property
     def passages(self) -> list[SparsePrefill | None]:
-        """Returns the contexts of the decoder's forwards that this thread is inside of; `None`
-        is no prefill.
-        """
+        """Returns this thread's forwards of the decoder; `None` stands for no prefill."""
         return self.local.__dict__.setdefault("passages", [])
 
     @property
@@ -191,9 +189,7 @@ def _attend(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns the attention function that transformers calls: `query [rows, heads, entries,
-    head_dim]`.
-    """
+    """Returns attention, as transformers calls it: `query [rows, heads, entries, head_dim]`."""
     state, layer = hooks.state, hooks.numbers.get(module)
     fallback = partial(
         _eager_attention(module, hooks.original),
@@ -239,9 +235,7 @@ def _eager_attention(
 
 
 def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
-    """Returns the model's own mask; none where no layer would look at it, `tokens^2` bytes
-    saved.
-    """
+    """Returns the model's own mask, of `tokens^2` bytes; none where no layer would look at it."""
     state = hooks.state
     if state is not None and state.is_sparse:
         return None

@@ -70,9 +70,7 @@ class PrefillReport:
         return fmean(known) if known and len(known) == len(shares) else None
 
     def __str__(self) -> str:
-        """Returns one line, such as `5 of 6 layers sparse, recall 0.94, ...; dense: layers 0
-        (pattern)`.
-        """
+        """Returns a line such as `5 of 6 layers sparse, recall 0.94; dense: layers 0 (pattern)`."""
         text = f"{len(self.sparse)} of {len(self.layers)} layers sparse"
         if self.recall is not None:
             text += f", recall {self.recall:.3f} (lowest {self.lowest_recall:.3f})"

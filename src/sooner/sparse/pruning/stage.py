@@ -30,9 +30,7 @@ class AttentionInputs:
     keys: Tensor
 
     def weights(self, entries: Tensor) -> Tensor:
-        """Returns attention of `entries` on every key, averaged over heads: `[len(entries),
-        keys]`.
-        """
+        """Returns attention of `entries` on every key, a mean of heads: `[len(entries), keys]`."""
         queries, keys = self._queries(entries), self.keys[0].float()
         groups = queries.shape[0] // keys.shape[0]
         grouped = queries.unflatten(0, (-1, groups))  # [kv_heads, groups, queries, head_dim]

@@ -63,9 +63,7 @@ class SampledQueries:
         return cls(states, whole(layout), torch.cat(slots), torch.cat(weight))
 
     def chunks(self) -> list[Tensor]:
-        """Returns head numbers in pieces, `[picked]` each, whose scores fit into `SCORES`
-        numbers.
-        """
+        """Returns head numbers in pieces, `[picked]` each, of at most `SCORES` scores."""
         heads = torch.arange(self.states.queries.shape[0], device=self.slots.device)
         size = max(SCORES // max(len(self.slots) * len(self.plane.keys), 1), 1)
         return list(heads.split(size))
@@ -83,9 +81,7 @@ class SampledQueries:
         return DenseAttention(weights, values)
 
     def place(self, plane: Plane) -> SampledPlane:
-        """Returns where the asked queries are in a plane, and the plane's keys among all of
-        them.
-        """
+        """Returns where the asked queries are in a plane, and its keys among all of them."""
         last = max(len(plane.queries) - 1, 0)
         places = torch.searchsorted(plane.queries, self.slots).clamp(max=last)
         rows = (plane.queries[places] == self.slots).nonzero()[:, 0]
@@ -141,9 +137,7 @@ class SampledPlane:
     columns: Tensor
 
     def seen(self, index: Index | None) -> Tensor:
-        """Returns what asked queries see by an index, or densely: `[heads, found, plane's keys]`
-        bool.
-        """
+        """Returns what asked queries see, densely without an index: `[heads, found, keys]` bool."""
         if index is None:
             return causal(self.plane, self.places)[2][None]
         return index.seen_by_all(self.plane, self.places)
@@ -332,9 +326,7 @@ def _signature(index: Index | None) -> bytes:
 
 
 def _figures(part: Tensor, output: Tensor, weight: Tensor) -> Tensor:
-    """Returns error, recall and pairs, `[3, heads]` fp64, of a contribution; `output` is the dense
-    one.
-    """
+    """Returns error, recall and pairs, `[3, heads]` fp64; `output` is that of dense attention."""
     made, recall, pairs = part[..., :-2], part[..., -2], part[..., -1]
     error = (made / recall.clamp(min=1e-20)[..., None] - output).square().sum(2)
     stacked = torch.stack([error, recall.clamp(max=1.0), pairs])  # [3, heads, found]
