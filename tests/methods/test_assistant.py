@@ -267,6 +267,9 @@ def test_unknown_missing_or_misshapen_tensors_are_named(tmp_path: Path) -> None:
         ({}, {"hidden_activation": "snake"}, "hidden_activation 'snake'"),
         ({"text_config": None}, {}, "lacks text_config"),
         ({"backbone_hidden_size": None}, {}, "has no backbone_hidden_size"),
+        ({"backbone_hidden_size": "big"}, {}, "backbone_hidden_size in .* is 'big'; it must be"),
+        ({}, {"head_dim": 0}, "head_dim in .* is 0; it must be a whole number of 1 or more"),
+        ({}, {"num_attention_heads": 0}, "num_attention_heads in .* is 0; it must be a whole"),
     ],
 )
 def test_options_that_are_not_run_are_refused_by_name(

@@ -147,6 +147,21 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
         load_for("dflash", tmp_path / "nothing")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 0}, "hidden_size in 'there' is 0; it must be a whole number of 1 or more"),
+        ({"head_dim": 7}, "head_dim 7; the first is a multiple of the second, the third even"),
+        ({"num_hidden_layers": "two"}, "num_hidden_layers in 'there' is 'two'"),
+        ({"hidden_act": "snake"}, "hidden_act 'snake', which transformers lacks"),
+        ({"layer_types": ["full_attention"]}, "layer_types full_attention of 2 layers"),
+    ],
+)
+def test_sizes_that_can_not_be_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=message):
+        read_config({**ZLAB, **changes}, "there")
+
+
 def test_m_rope_of_a_drafter_is_refused() -> None:
     rope = {"rope_type": "default", "mrope_section": [2, 2, 2]}
     with pytest.raises(sooner.UnsupportedError, match="M-RoPE"):

@@ -314,6 +314,10 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
         ({"layer_types": ["sliding_attention"]}, "sliding_attention layers"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1]}}, "must name three"),
+        ({"hidden_size": -48}, r"hidden_size in '.*config.json' is -48; it must be a whole number"),
+        ({"intermediate_size": "many"}, "intermediate_size in .* is 'many'; it must be .*; give"),
+        ({"rms_norm_eps": "tiny"}, "rms_norm_eps in .* is 'tiny'; it must be 0 or more; give the"),
+        ({"num_key_value_heads": 3}, "num_attention_heads 4, num_key_value_heads 3 and head_dim"),
     ],
 )
 def test_options_that_can_not_be_run_are_refused(

@@ -126,6 +126,15 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         sooner.ParallelVLM(object(), **options)
 
 
+@pytest.mark.parametrize("placement", ["process", "thread"])
+def test_a_placement_that_contradicts_a_spawned_draft_is_refused(placement: Any) -> None:
+    draft = tiny.noisy("llama")
+    standing = sooner.StandingDraft(draft, spawn=True)  # not started
+    with pytest.raises(sooner.SoonerError, match=f"placement is '{placement}', but standing is a"):
+        sooner.ParallelVLM(draft, placement=placement, standing=standing)
+    sooner.ParallelVLM(draft, placement="spawn", standing=standing)
+
+
 @pytest.mark.usefixtures("_fakes")
 @pytest.mark.slow
 def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import rotate_half
 
-from ..checks import field_types
+from ..checks import check_number, check_whole, field_types
 from ..errors import SoonerError, UnsupportedError
-from .published import CONFIG_KEY, Weights, needed, write
+from .published import CONFIG_KEY, MATCHING, Weights, needed, size_of, write
 from .target_print import check_target, fingerprint
 
 SIZES = (
@@ -68,11 +68,11 @@ class DraftConfig:
             where: its path, for errors.
 
         Raises:
-            SoonerError: a field is missing.
+            SoonerError: a field is missing or out of range, or sizes don't fit each other.
         """
         values = {name: value for name, value in raw.items() if value is not None}
         heads, hidden = (
-            int(needed(raw, name, where)) for name in ("num_attention_heads", "hidden_size")
+            size_of(raw, name, where) for name in ("num_attention_heads", "hidden_size")
         )
         derived = {
             "num_key_value_heads": heads, "head_dim": hidden // heads, "target_hidden_size": hidden,
@@ -84,6 +84,18 @@ class DraftConfig:
         kind: type = cls
         types = field_types(kind)
         names = [item.name for item in fields(cls) if item.name in values]
+        for name in names:
+            label, value = f"{name} in '{where}'", values[name]
+            if types[name][0] is int:
+                check_whole(label, value, int(name != "mask_token_id"), hint=MATCHING)
+            elif types[name][0] is float:
+                check_number(label, value, hint=MATCHING)
+        kv_heads, dim = values["num_key_value_heads"], values["head_dim"]
+        if heads % kv_heads or dim % 2:
+            raise SoonerError(
+                f"'{where}' has num_attention_heads {heads}, num_key_value_heads {kv_heads} and "
+                f"head_dim {dim}; the first is a multiple of the second, the third even{MATCHING}"
+            )
         return cls(**{name: types[name][0](values[name]) for name in names})
 
     @classmethod

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..checks import check_whole
 from ..errors import SoonerError, did_you_mean, reason_of
 from ..io import replacing, write_json
 
@@ -25,6 +26,8 @@ CONFIG_KEY = "sooner"
 
 DERIVED = re.compile(r"rotary_emb\.inv_freq$|^verifier_(norm|lm_head)\.weight$")
 """What some files hold though it follows from the config, or is the target's; it is not read."""
+
+MATCHING = "; give the config that its weights came with"
 
 Renames = Sequence[tuple[str, str]]
 """Pairs of what a published name begins with, and what the module has for it."""
@@ -55,8 +58,19 @@ def needed(raw: Mapping[str, Any], name: str, where: Any) -> Any:
         SoonerError: it is not there.
     """
     if raw.get(name) is None:
-        raise SoonerError(f"'{where}' has no {name}; give the config that its weights came with")
+        raise SoonerError(f"'{where}' has no {name}{MATCHING}")
     return raw[name]
+
+
+def size_of(raw: Mapping[str, Any], name: str, where: Any, usual: int | None = None) -> int:
+    """Returns a size of a config; `usual` where it has none.
+
+    Raises:
+        SoonerError: it is not there, or no whole number of 1 or more.
+    """
+    value = usual if usual is not None and raw.get(name) is None else needed(raw, name, where)
+    check_whole(f"{name} in '{where}'", value, hint=MATCHING)
+    return int(value)
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:

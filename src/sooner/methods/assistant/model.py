@@ -17,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP
 
 from ...errors import SoonerError
 from ..draft_module import DraftConfig, DraftModule, Rotation, refuse, rotated
-from ..published import CONFIG, Weights, needed
+from ..published import CONFIG, Weights, needed, size_of
 
 TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -85,18 +85,20 @@ class AssistantConfig(DraftConfig):
             "use_bidirectional_attention 'all'": text.get("use_bidirectional_attention") == "all",
             f"hidden_activation '{activation}'": activation not in ACT2FN,
         })  # fmt: skip
-        dims = dict.fromkeys(types, int(text.get("head_dim", 256)))
+        head_dim = size_of(text, "head_dim", where, 256)
+        dims = dict.fromkeys(types, head_dim)
         if FULL in dims and "per_layer_config" not in text:
-            dims[FULL] = int(text.get("global_head_dim") or 512)
+            dims[FULL] = size_of(text, "global_head_dim", where, 512)
         for key, layer in (text.get("per_layer_config") or {}).items():
             kind = key if key in types else types[int(key)]
-            dims[kind] = int(layer.get("head_dim", dims[kind]))
+            dims[kind] = size_of(layer, "head_dim", where, dims[kind])
         has_clusters = bool(raw.get("use_ordered_embeddings"))
         fields = {
             **text,
             "rope_parameters": None,
-            "vocab_size": needed(text, "vocab_size", where),
-            "target_hidden_size": needed(raw, "backbone_hidden_size", where),
+            "head_dim": head_dim,
+            "vocab_size": size_of(text, "vocab_size", where),
+            "target_hidden_size": size_of(raw, "backbone_hidden_size", where),
             "layer_types": types,
             "head_dims": dims,
             "ropes": {kind: ropes[kind] for kind in dims},

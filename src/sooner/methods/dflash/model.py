@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 from transformers import Qwen3Config
+from transformers.activations import ACT2FN
 from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3DecoderLayer,
     Qwen3RMSNorm,
@@ -24,11 +25,12 @@ from ..draft_module import (
     DraftConfig,
     DraftModule,
     Rotation,
+    refuse,
     rotated,
     saved_fields,
     whole_vocabulary,
 )
-from ..published import CONFIG, CONFIG_KEY, Weights, needed
+from ..published import CONFIG, CONFIG_KEY, Weights, needed, size_of
 
 ARCHITECTURE = "DFlashDraftModel"
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -89,6 +91,13 @@ class DFlashConfig(DraftConfig):
             )
         kinds = self.layer_types or (FULL,) * self.num_hidden_layers
         object.__setattr__(self, "layer_types", kinds)
+        count, known = self.num_hidden_layers, {FULL, SLIDING}
+        refuse("DFlash", {
+            f"hidden_act '{self.hidden_act}', which transformers lacks":
+                self.hidden_act not in ACT2FN,
+            f"layer_types {'/'.join(kinds)} of {count} layers; each is of one of {sorted(known)}":
+                len(kinds) != count or not known.issuperset(kinds),
+        })  # fmt: skip
         if SLIDING in kinds:
             hint = ", as it holds a block"
             check_whole("DFlash: sliding_window", self.sliding_window, self.block_size, hint=hint)
@@ -158,7 +167,7 @@ class DFlashConfig(DraftConfig):
             options = {name: raw.get(name) for name in SPECULATORS}
             ids = needed(raw, "aux_hidden_state_layer_ids", where)
         elif isinstance(spec, Mapping):
-            size = int(needed(spec, "speculative_tokens", where))
+            size = size_of(spec, "speculative_tokens", where)
             options = {**raw, **spec, "block_size": size + (not spec.get("sample_from_anchor"))}
             ids = needed(spec, "target_layer_ids", where)
             shift -= int(spec.get("target_layer_start_idx", 1))

@@ -65,7 +65,9 @@ class Eagle3Config(DraftConfig):
             UnsupportedError: an option that can't be run.
         """
         is_speculators = "speculators_model_type" in config
-        layer = config["transformer_layer_config"] if is_speculators else config
+        layer = config
+        if is_speculators:
+            layer = needed(config, "transformer_layer_config", where)
         eagle = config.get("eagle_config") or {}
         layers = layer.get("num_hidden_layers", 1)
         kinds = set(layer.get("layer_types") or ()) - {"full_attention"}

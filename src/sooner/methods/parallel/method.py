@@ -110,6 +110,12 @@ class ParallelVLM(DraftMethod):
                 )
         if self.standing is not None and self.standing.draft is not self.draft:
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
+        is_spawned = self.standing is not None and self.standing.is_spawned
+        if is_spawned and self.placement not in ("auto", "spawn"):
+            raise SoonerError(
+                f"ParallelVLM: placement is '{self.placement}', but standing is a spawned process; "
+                "use placement='spawn', or a StandingDraft without spawn and device"
+            )
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
