@@ -69,7 +69,6 @@ class SparseDrafter(ChainDrafter):
         self.method = method
         self.dense = context.runner
         self.scores: list[Tensor] = []
-        self.tap: AttentionTap | None = None
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None:
@@ -77,11 +76,6 @@ class SparseDrafter(ChainDrafter):
 
     def _record(self, layer: int, scores: Tensor) -> None:
         self.scores.append(scores)
-
-    def begin(self, outcome: Outcome) -> Iterator[None]:
-        if self.tap is not None:
-            self.tap.remove()
-        return super().begin(outcome)
 
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
         assert self.tap is not None
@@ -131,11 +125,6 @@ class SparseDrafter(ChainDrafter):
             sparse.copy(dense, source, target)
         self.runner.rewind((torch.tensor(prompts) + fed).tolist())
         return None
-
-    def close(self) -> None:
-        if self.tap is not None:
-            self.tap.remove()
-        super().close()
 
 
 def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], counts: list[int]) -> Tensor:

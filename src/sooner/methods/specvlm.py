@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import option
-from ..engine.interface import Drafter, Outcome, Prompt
+from ..engine.interface import Drafter, Prompt
 from ..engine.rows import Rows
 from ..engine.tree import Tree
 from .attention_tap import AttentionTap
@@ -52,7 +51,6 @@ class _PrunedDrafter(TreeDrafter):
     def __init__(self, method: SpecVLM, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.method = method
-        self.tap: AttentionTap | None = None
         self.paid: Tensor | None = None  # attention to each token, `[rows, width]`
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
@@ -79,16 +77,6 @@ class _PrunedDrafter(TreeDrafter):
                 indices = staged(paid[mask], self.method.prune, self.method.focus)
                 selected.append(match(indices, *pair))
         return self.adapter.prune_prompt(prompt, selected)
-
-    def begin(self, outcome: Outcome) -> Iterator[None]:
-        if self.tap is not None:
-            self.tap.remove()
-        return super().begin(outcome)
-
-    def close(self) -> None:
-        if self.tap is not None:
-            self.tap.remove()
-        super().close()
 
 
 def staged(scores: Tensor, ratio: float, focus: float) -> Tensor:
