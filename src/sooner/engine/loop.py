@@ -8,7 +8,7 @@ The middle of it (forward, verify, commit) is a step on the device, which never 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from .acceptance import VerifyResult
 from .grid import GridConstraint
 from .interface import CommittedBlock, Drafter, Outcome, Prompt
 from .noise import RowNoise
-from .rows import Reason, Rows, RowTensor, Stopping, cut_rows
+from .rows import Reason, Rows, RowTensor, Stopping, cut_rows, in_use
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats.run import APPROXIMATE, LOST, NO_TIME, DraftCount, Interval, Stats
@@ -406,15 +406,9 @@ class RowState:
         )
         self.noise = RowNoise(seeds, places)
 
-    @contextmanager
-    def using(self, rows: int) -> Iterator[None]:
+    def using(self, rows: int) -> AbstractContextManager[None]:
         """Let the first so many rows be in use meanwhile."""
-        have = len(self.roots)
-        self.use(rows)
-        try:
-            yield
-        finally:
-            self.use(have)
+        return in_use(self, rows, len(self.roots))
 
     @property
     def buffers(self) -> list[Tensor]:

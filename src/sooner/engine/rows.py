@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -90,6 +91,16 @@ class Rows:
         self.generated[original] = self.prompts[original] = NOTHING  # one for all that have left
         self.reasons.pop(original, None)
         return tokens
+
+
+@contextmanager
+def in_use(memory: Any, rows: int, have: int) -> Iterator[None]:
+    """Let the first `rows` rows of `memory` be in use meanwhile, and `have` of them again then."""
+    memory.use(rows)
+    try:
+        yield
+    finally:
+        memory.use(have)
 
 
 class RowTensor:

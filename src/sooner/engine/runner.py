@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from .attention.context import attending_to_blocks, block_arguments
 from .attention.reference import seen_slots
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt, names_rope
-from .rows import RowTensor
+from .rows import RowTensor, in_use
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -341,17 +341,12 @@ class ModelRunner:
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
 
-    @contextmanager
-    def using(self, rows: int) -> Iterator[None]:
+    def using(self, rows: int) -> AbstractContextManager[None]:
         """Let the first `rows` rows be in use meanwhile, those behind the batch's inactive."""
-        have = len(self.lengths)
-        self._use(rows)
-        try:
-            yield
-        finally:
-            self._use(have)
+        return in_use(self, rows, len(self.lengths))
 
-    def _use(self, rows: int) -> None:
+    def use(self, rows: int) -> None:
+        """Let the first `rows` rows be in use."""
         self.cache.use(rows)
         self.delta.use(rows)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 
 from ..engine.cache import SlotCache
 from ..engine.interface import Drafter, Outcome, Prompt
+from ..engine.rows import in_use
 from ..engine.tree import Tree
 from ..errors import UnsupportedError
 from .context import Context
@@ -128,14 +129,9 @@ class DraftRunner:
         line = torch.arange(capacity, device=self.device)
         self._rotation = self.drafter.rotation(line[None])  # [1, 1, slots, dim] each
 
-    @contextmanager
-    def using(self, rows: int) -> Iterator[None]:
+    def using(self, rows: int) -> AbstractContextManager[None]:
         """Let the first `rows` rows be in use meanwhile, those behind the batch's inactive."""
-        self.use(rows)
-        try:
-            yield
-        finally:
-            self.use(len(self.lengths))
+        return in_use(self, rows, len(self.lengths))
 
     def use(self, rows: int) -> None:
         self.cache.use(rows)

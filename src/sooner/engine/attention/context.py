@@ -132,7 +132,7 @@ def _attention(before: str, is_chunked: bool) -> Any:
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         if attention_block is None:
-            original = _eager_attention(module, before)
+            original = original_attention(module, before)
             return original(module, query, key, value, attention_mask, **kwargs)
         window, chunk = kwargs.get("sliding_window"), _chunk(module) if is_chunked else None
         if not torch.compiler.is_compiling() and (listener := _LISTENER.get()) is not None:
@@ -165,7 +165,9 @@ def _mask(before: str) -> Callable[..., Any]:
     return mask
 
 
-def _eager_attention(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def original_attention(
+    module: nn.Module, before: str
+) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Returns what the config named; `eager` is the modelling file's and not registered."""
     if before == "eager":
         attention = sys.modules[type(module).__module__].eager_attention_forward

@@ -15,6 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ...engine.attention.context import original_attention
 from ...engine.cache import SlotCache
 from ...engine.interface import cache_of
 from ...errors import UnsupportedError
@@ -192,7 +193,7 @@ def _attend(
     """Returns attention, as transformers calls it: `query [rows, heads, entries, head_dim]`."""
     state, layer = hooks.state, hooks.numbers.get(module)
     fallback = partial(
-        _eager_attention(module, hooks.original),
+        original_attention(module, hooks.original),
         module,
         query,
         key,
@@ -220,18 +221,6 @@ def _obstacle(
     if (query.shape[2], key.shape[2]) != (state.width, state.width):
         return f"{query.shape[2]} queries and {key.shape[2]} keys for {state.width} tokens"
     return ""
-
-
-def _eager_attention(
-    module: nn.Module, implementation: str
-) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Returns the model's own attention function; `eager` is the modelling file's and not
-    registered.
-    """
-    if implementation == "eager":
-        eager: Any = sys.modules[type(module).__module__].eager_attention_forward
-        return eager
-    return ALL_ATTENTION_FUNCTIONS[implementation]
 
 
 def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
