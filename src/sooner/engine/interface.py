@@ -14,7 +14,6 @@ from torch.nn.functional import pad
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from ..errors import UnsupportedError
-from .grid import TokenGrid
 from .noise import RowNoise
 from .rows import Rows
 from .stats.run import NO_TIME, Interval
@@ -74,26 +73,16 @@ class Prompt:
 
 
 class AdapterLike(Protocol):
-    """How one model family embeds a prompt and runs its decoder (see `sooner.models`)."""
+    """What a runner needs of a model family's adapter (see `sooner.models`)."""
 
     model: nn.Module
-    speaks_prompt: ClassVar[bool]
     chains_only: ClassVar[bool]
-
-    @property
-    def layers(self) -> int: ...
-
-    @property
-    def vocab_size(self) -> int: ...
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def dtype(self) -> torch.dtype: ...
-
-    @property
-    def visual_ids(self) -> tuple[int, ...]: ...
 
     @property
     def takes_blocks(self) -> bool: ...
@@ -105,31 +94,13 @@ class AdapterLike(Protocol):
     def text_config(self) -> Any: ...
 
     @property
-    def max_positions(self) -> int | None: ...
-
-    @property
     def decoder(self) -> Any: ...
-
-    @property
-    def grid(self) -> TokenGrid | None: ...
-
-    def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
-
-    def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor: ...
-
-    def packed_frames(self, inputs: Mapping[str, Any]) -> Tensor: ...
-
-    def prune_prompt(self, prompt: Prompt, indices: list[Tensor]) -> Prompt: ...
-
-    def repeat_prompt(self, prompt: Prompt, copies: int) -> Prompt: ...
 
     def may_split(self, prompt: Prompt) -> bool: ...
 
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]: ...
 
     def open_cache(self, capacity: int) -> Any: ...
-
-    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt: ...
 
     def embed_tokens(self, tokens: Tensor) -> Tensor: ...
 

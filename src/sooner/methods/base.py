@@ -22,7 +22,7 @@ from ..checks import (
 from ..engine.acceptance import follow_choices, follow_shared_noise
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
-from ..engine.interface import AdapterLike, Drafter, Prompt
+from ..engine.interface import Drafter, Prompt
 from ..engine.loop import OnTokens, Rule, Session, run
 from ..engine.noise import RowNoise, draw_seed
 from ..engine.row_sampling import SamplingParams
@@ -31,7 +31,7 @@ from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing
 from ..engine.stats.run import EXACT, Stats
 from ..errors import SoonerError, UnsupportedError, unknown
-from ..models import adapt
+from ..models import Adapter, adapt
 from ..models.base import is_sharded, keeps_states
 from ..registry import DraftModel, choices, methods
 from .context import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..engine.graphs.steps import StepGraphs
 
 
-def _check_states(method: Any, target: AdapterLike) -> None:
+def _check_states(method: Any, target: Adapter) -> None:
     """Require a method to draft chains alone if its target or its draft keeps states, and such a
     target not to be split by tensor parallelism.
 
@@ -367,7 +367,7 @@ class DraftMethod(Method):
         default=None, repr=False, compare=False, kw_only=True
     )
 
-    def draft_of(self, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
+    def draft_of(self, context: Context) -> tuple[Adapter, Mapping[str, Any]]:
         """Returns the draft's adapter and its prompts: `draft_inputs`, or the target's.
 
         Raises:
@@ -410,7 +410,7 @@ def _embed(context: Context, generated: int) -> Prompt:
     return prompt
 
 
-def _runner(target: AdapterLike, guidance: float) -> ModelRunner:
+def _runner(target: Adapter, guidance: float) -> ModelRunner:
     if guidance == 1.0:
         return ModelRunner(target, 0)
     from .guidance import GuidedRunner  # pictures alone are guided

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from ..engine.grid import GridConstraint
-from ..engine.interface import AdapterLike, Prompt
+from ..engine.interface import Prompt
 from ..engine.noise import RowNoise
 from ..engine.rows import Rows, Stopping
 from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing
 from ..engine.stats.run import Stats
 from ..errors import SoonerError, UnsupportedError
-from ..models.base import TextModel
+from ..models.base import Adapter, TextModel
 
 if TYPE_CHECKING:
     from ..engine.graphs.steps import StepGraphs
@@ -98,7 +98,7 @@ def _name(thing: Any) -> str:
 
 
 def embed(
-    adapter: AdapterLike,
+    adapter: Adapter,
     inputs: Mapping[str, Any],
     rows: int,
     copies: int = 1,
@@ -136,7 +136,7 @@ def embed(
 
 
 def drop_output_pixels(
-    adapter: AdapterLike, inputs: Mapping[str, Any], generated: int
+    adapter: Adapter, inputs: Mapping[str, Any], generated: int
 ) -> tuple[Mapping[str, Any], Tensor | None]:
     """Returns inputs in whose last `generated` ids nothing stands for pixels, and those ids if
     anything did: a model may generate such an id, which is a word like any other then."""
@@ -167,7 +167,7 @@ def prompt_lengths(context: Context) -> list[int]:
     return [length for length in lengths for _ in range(context.copies)]
 
 
-def prompt_for(adapter: AdapterLike, context: Context) -> dict[str, Any]:
+def prompt_for(adapter: Adapter, context: Context) -> dict[str, Any]:
     """Returns the target's inputs as the draft takes them: all of them, or the words alone."""
     return words_only(context) if isinstance(adapter, TextModel) else dict(context.inputs)
 
@@ -211,7 +211,7 @@ class Context:
         graphs: launch the target's steps, and may launch a draft's forwards; `None` is one by one.
     """
 
-    target: AdapterLike
+    target: Adapter
     runner: ModelRunner
     inputs: Mapping[str, Any]
     rows: Rows

@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..engine.interface import AdapterLike, Prompt
+from ..engine.interface import Prompt
 from ..engine.runner import Forward, ModelRunner, OnPrefill
 from ..engine.tree import Tree
+from ..models.base import Adapter
 
 
 class GuidedRunner(ModelRunner):
@@ -27,7 +28,7 @@ class GuidedRunner(ModelRunner):
         scale: 1 is the condition alone; more follows the condition more closely.
     """
 
-    def __init__(self, adapter: AdapterLike, capacity: int, scale: float) -> None:
+    def __init__(self, adapter: Adapter, capacity: int, scale: float) -> None:
         super().__init__(adapter, capacity)
         self.scale = scale
 

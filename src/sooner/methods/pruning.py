@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..engine.interface import AdapterLike
+from ..models.base import Adapter
 from ..sparse.modality import keep_count
 
 Criterion = Literal[
@@ -169,7 +169,7 @@ VisualGrids = tuple[tuple[int, int], ...]
 picture, in the order of the prompt."""
 
 
-def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
+def views(adapter: Adapter, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
     """Returns what each prompt of a batch shows a model, `copies` times each.
 
     Grids are those of the processor (`image_grid_thw`, `video_grid_thw`). Without them, a square
@@ -191,7 +191,7 @@ def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> l
     return result
 
 
-def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
+def _grids(adapter: Adapter, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
     """Grids of all frames of videos, or of all pictures, as a processor describes them."""
     grids: Any = inputs.get(f"{kind}_grid_thw")
     vision: Any = getattr(getattr(adapter.model, "config", None), "vision_config", None)

@@ -14,12 +14,13 @@ from torch.nn.functional import pad
 from ..checks import option
 from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_tree
 from ..engine.attention.block import MAX_ENTRIES, pack_ancestors
-from ..engine.interface import AdapterLike, Drafter, Outcome
+from ..engine.interface import Drafter, Outcome
 from ..engine.loop import Rule
 from ..engine.noise import Purpose, RowNoise
 from ..engine.sampling import Processing
 from ..engine.tree import ROOT, Paths, Tree
 from ..errors import SoonerError
+from ..models.base import Adapter
 from .base import DraftMethod
 from .context import Context
 from .controller import RoundCost
@@ -156,7 +157,7 @@ class TreeDrafter(ChainDrafter):
 
     def __init__(
         self,
-        adapter: AdapterLike,
+        adapter: Adapter,
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,

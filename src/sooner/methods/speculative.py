@@ -16,13 +16,13 @@ from torch.nn.functional import pad
 
 from ..checks import option
 from ..engine.acceptance import VerifyResult, follow_choices, pure, reject_chain
-from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
+from ..engine.interface import Drafter, Outcome, Prompt
 from ..engine.loop import Rule
 from ..engine.noise import Purpose, RowNoise
 from ..engine.runner import Forward, ModelRunner
 from ..engine.sampling import Processing, pick
 from ..engine.tree import Paths, Tree
-from ..models import adapt
+from ..models import Adapter, adapt
 from .base import DraftMethod, MethodSettings
 from .context import Context, embed, to_device, words_only
 from .controller import RoundCost
@@ -106,12 +106,12 @@ class OnSD(Speculative):
     def from_settings(cls, settings: MethodSettings) -> Self:
         return super().from_settings(replace(settings, draft_inputs=None))
 
-    def draft_of(self, context: Context) -> tuple[AdapterLike, Mapping[str, Any]]:
+    def draft_of(self, context: Context) -> tuple[Adapter, Mapping[str, Any]]:
         adapter, inputs = super().draft_of(context)
         return adapter, words_only(context) if self.draft_inputs is None else inputs
 
 
-def _may_be_faster(draft: AdapterLike, target: AdapterLike) -> bool:
+def _may_be_faster(draft: Adapter, target: Adapter) -> bool:
     """Returns whether a step of the draft may be faster than one of the target: its weights are
     fewer bytes, or some are quantised, whose steps take what their kernels take.
     """
@@ -164,7 +164,7 @@ class ChainDrafter(Drafter):
 
     def __init__(
         self,
-        adapter: AdapterLike,
+        adapter: Adapter,
         inputs: Mapping[str, Any],
         context: Context,
         draft_length: DraftLength,
@@ -515,7 +515,7 @@ def chain_paths(chain: list[Tensor]) -> Paths:
     return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
 
 
-def readable(tokens: Tensor, adapter: AdapterLike) -> Tensor:
+def readable(tokens: Tensor, adapter: Adapter) -> Tensor:
     """Returns `tokens` with ids that only the target's larger vocabulary has, which are padding,
     replaced by the draft's last."""
     return tokens.clamp(max=adapter.vocab_size - 1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ... import miniatures
 from ...checks import check_keys
-from ...engine.interface import AdapterLike, Prompt
+from ...engine.interface import Prompt
 from ...engine.runner import ModelRunner
 from ...errors import SoonerError, reason_of
 from ...generation import generate
@@ -27,7 +27,7 @@ from ...io import replacing, write_json
 from ...methods.context import to_device
 from ...methods.target_layers import LayerStates, layer_states
 from ...methods.target_print import differences, fingerprint
-from ...models import adapt
+from ...models import Adapter, adapt
 from ...models.base import Packing
 from ...models.openvla.config import OpenVLAConfig
 from ...models.openvla.processing import OpenVLAProcessor
@@ -242,7 +242,7 @@ def record(
     return data
 
 
-def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet:
+def _opened(home: Path, target: Adapter, options: dict[str, Any]) -> DataSet:
     """Returns the recording that is to be made or continued."""
     if not (home / INDEX).is_file():
         counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
@@ -268,7 +268,7 @@ def _opened(home: Path, target: AdapterLike, options: dict[str, Any]) -> DataSet
 
 @torch.inference_mode()
 def _answer(
-    target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
+    target: Adapter, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
 ) -> list[TrainingSample]:
     """Returns the samples of one batch, on the host; an answer of a single token has none."""
     tokens = generate(target.model, inputs, **options).tokens
@@ -298,7 +298,7 @@ def _answer(
 
 
 def _states(
-    target: AdapterLike, prompt: Prompt, outputs: list[list[int]], layers: Sequence[int]
+    target: Adapter, prompt: Prompt, outputs: list[list[int]], layers: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Returns states of prompts `[rows, width, hidden]` and answers `[rows, most, hidden]`."""
     records: list[Tensor] = []
