@@ -187,8 +187,7 @@ def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
 
 
 def pick_bonus(weights: Tensor, noise: RowNoise, accepted: Tensor) -> Tensor:
-    """Returns the token behind `accepted [rows]` drafts, drawn from `weights [rows, vocab]`:
-    `[rows]`.
+    """Returns the tokens `[rows]` behind `accepted [rows]` drafts, by `weights [rows, vocab]`.
 
     With the number that a plain draw there takes, so that a row without a draft says the same
     whether or not another row of the batch has one.
@@ -208,8 +207,7 @@ def _at(distributions: Tensor, entry: Tensor) -> Tensor:
 
 
 def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> VerifyResult:
-    """Returns multi-candidate rejection sampling for trees whose siblings were drawn *without*
-    replacement.
+    """Returns rejection sampling of trees whose siblings were drawn *without* replacement.
 
     Siblings are tried in the order of their index. A rejected sibling `x` leaves
     `p <- norm(max(p - q, 0))` and `q <- norm(q with q(x) = 0)`, so the next one is verified against

@@ -254,8 +254,7 @@ class SlotCache(Cache):
         self._borrower: weakref.ref[SlotCache] | None = None
 
     def allocate(self, layer: SlotLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        """Returns slots for the states of a layer: a part of the tensor of all layers, if it is
-        like them.
+        """Returns slots for the states of a layer: a part of the tensor of all layers like it.
 
         Args:
             keys, values: `[rows, kv_heads, any, head_dim]`.

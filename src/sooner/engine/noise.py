@@ -173,8 +173,7 @@ def _fold_(state: Tensor, bits: int, spare: Tensor) -> Tensor:
 
 
 def waiting(keys: Tensor, vocab: int) -> Tensor:
-    """Returns standard exponential waiting times, `w = exp(-g)` for Gumbel noise `g`, of each
-    token.
+    """Returns exponential waiting times, `w = exp(-g)` for Gumbel noise `g`, of each token.
 
     Args:
         keys: 64 random bits of each draw, `[rows, draws]` int64.

@@ -77,8 +77,7 @@ class LengthRope:
         return not self._is_opaque
 
     def prompt_lengths(self, prompt: Prompt) -> Tensor:
-        """Returns length of each row's prompt by its positions, as transformers counts it,
-        `[rows]`.
+        """Returns length of each row's prompt by positions, as transformers does, `[rows]`.
 
         What a row generated before it was interrupted is no part of its prompt.
         """

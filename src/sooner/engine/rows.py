@@ -255,8 +255,7 @@ def _answer(done: torch.Tensor | bool, row: int) -> bool:
 def cut_rows(
     drafted: Tensor, accepted: Tensor, bonus: Tensor, stop_ids: Tensor, budget: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns what `Stopping.cut` decides by end-of-sequence ids and limits, for all rows on the
-    device.
+    """Returns what `Stopping.cut` decides by stop ids and limits, for all rows on the device.
 
     Args:
         drafted: tokens of the accepted path, padded with anything, `[rows, depth]`.

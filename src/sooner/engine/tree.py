@@ -104,8 +104,7 @@ class Tree:
         return torch.arange(self.nodes, device=self.tokens.device) < self.sizes[:, None]
 
     def ancestors(self) -> Tensor:
-        """Returns the reachability of the block *root + nodes*: `[rows, 1 + nodes, 1 + nodes]`
-        bool.
+        """Returns what the block *root + nodes* reaches: `[rows, 1 + nodes, 1 + nodes]` bool.
 
         Entry `[r, i, j]` says that block entry `j` lies on the path from the root to entry `i`,
         both ends included. Entry 0 is the root; node `i` is entry `1 + i`. Found once, so don't

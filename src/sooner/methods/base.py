@@ -428,8 +428,7 @@ def _sharded(method: Method, model: Any) -> Any:
 
 
 def as_method(value: Any) -> Method:
-    """Returns a method from an instance, its class, or its name on the command line; plain for
-    `None`.
+    """Returns a method from an instance, its class or its name; plain decoding for `None`.
 
     Raises:
         SoonerError: an unknown name, no method, or one that needs a draft, a head or the like.
@@ -466,8 +465,7 @@ def _without_arguments(kind: type[Method], name: str) -> Method:
 
 @dataclass(frozen=True)
 class Autoregressive(Method):
-    """Decodes one token a target forward, through the same loop, cache and sampling as every
-    method.
+    """Decodes one token a target forward, by the loop, cache and sampling of every method.
 
     Args:
         shared_noise: draw with the noise of each place, as `CoupledJacobi(verify="noise")` does:

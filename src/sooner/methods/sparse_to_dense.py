@@ -128,8 +128,7 @@ class SparseDrafter(ChainDrafter):
 
 
 def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], counts: list[int]) -> Tensor:
-    """Returns slots of all text tokens and the best visual ones, ascending, `[rows, kv_heads,
-    most]`.
+    """Returns slots of text tokens and the best visual ones, ascending, `[rows, kv_heads, most]`.
 
     Args:
         scores: `[rows, kv_heads, width]`, and `visual`: `[rows, width]` bool.

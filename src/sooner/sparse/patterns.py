@@ -224,8 +224,7 @@ class TriShape(AShape):
 
 @dataclass(frozen=True)
 class StridedFixed(Pattern):
-    """A pattern that keeps the query's segment, and the first token of every segment (Child et al.
-    2019, fixed).
+    """Keeps the query's segment, and the first token of every segment (Child et al. 2019, fixed).
 
     Args:
         stride: tokens of a segment; `"frame"` for those of a video frame.
@@ -242,8 +241,7 @@ class StridedFixed(Pattern):
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """A pattern that keeps the nearest tokens, and those at multiples of a stride (Child et al.
-    2019, strided).
+    """Keeps the nearest tokens, and those at multiples of a stride (Child et al. 2019, strided).
 
     Args:
         stride: tokens from line to line; `"frame"` for those of a video frame.
@@ -288,8 +286,7 @@ PEAKS = 16  # strides that are tried
 
 @dataclass(frozen=True)
 class Grid(Pattern):
-    """Evenly spaced lines, whose stride and phase are searched in each input (algorithm 1, table
-    3).
+    """Evenly spaced lines, whose stride and phase are found in each input (algorithm 1, table 3).
 
     Args:
         stride: `"auto"` looks for it; `"frame"` takes that of the video; or a number.

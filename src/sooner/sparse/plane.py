@@ -36,8 +36,7 @@ def pick(states: Tensor, slots: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Queries that attend to keys (MMInference, figures 8 and 9: the permutations, never
-    materialised).
+    """Queries that attend to keys (MMInference, figures 8 and 9: permutations, not materialised).
 
     Attributes:
         queries: slots in the prompt, ascending, `[queries]`.

@@ -91,8 +91,7 @@ def unpack_ancestors(ancestors: Tensor, written: int = 0) -> Tensor:
 
 
 def block_slots(block: Block, entries: int, capacity: int) -> Tensor:
-    """Returns slots that the queries' keys and values are written to, `[rows, entries]`, in range
-    always.
+    """Returns slots to write the queries' keys and values to, `[rows, entries]`, always in range.
 
     Entries that are not real, or that do not fit, go to the trash slot: the last one of a row.
 

@@ -82,8 +82,7 @@ def attending_to_blocks(config: Any) -> Iterator[None]:
 
 
 def block_arguments(block: Block) -> dict[str, Any]:
-    """Returns arguments of the decoder under `attending_to_blocks`; only shapes change from step to
-    step.
+    """Returns the decoder's arguments under `attending_to_blocks`; only shapes change by step.
 
     The attention mask is a stand-in: transformers hands a mask of four dimensions on as it is, so
     that nothing is built, and nothing reads it.

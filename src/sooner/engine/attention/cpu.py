@@ -41,8 +41,7 @@ ALIGNED = 64
 
 
 def zero_slots(like: Tensor, shape: Sequence[int]) -> Tensor:
-    """Returns zeros like another tensor; on a CPU those that nobody writes take neither time nor
-    memory.
+    """Returns zeros like a tensor; on a CPU those that nobody writes take no time and memory.
 
     Torch writes the zeros of all rows that a batch may ever have; numpy has the system give pages
     that are zero, once they are touched.
@@ -301,8 +300,7 @@ def _bytes(numbers: Tensor) -> bytes:
 
 
 def _chain_mask(entries: int, slots: int, group: int, dtype: torch.dtype) -> Tensor:
-    """Returns what a chain sees of the last `slots` slots, its own behind them, to be added to the
-    scores.
+    """Returns what a chain sees of the last `slots` slots, its own included, to add to scores.
 
     `[1, 1, group * entries, slots]`.
     """

@@ -95,8 +95,7 @@ class StepGraphs:
         return self._steps.entries
 
     def open(self, target: ModelRunner, rows: int) -> None:
-        """Give a runner, before its prompts are prefilled, memory that graphs know, if some is
-        idle.
+        """Give a runner, before its prefill, idle memory that graphs know, if there is some.
 
         Args:
             rows: of the prompts.

@@ -166,8 +166,7 @@ def release(key: Hashable, runner: Any, graphs: Any, state: RowState | None = No
 
 
 def key_of(runner: Any, owner: Hashable) -> Hashable:
-    """What graphs of a model, or of a drafter that was trained for it, depend on beside their
-    shapes.
+    """What graphs of a model, or of a drafter trained for it, depend on beside their shapes.
 
     The weights where they are and as they are (PyTorch counts what is written to each), whatever
     is switched in a module (a LoRA, dropout), hooks, the functions that the config names, and the

@@ -214,8 +214,7 @@ class PagedCache(SlotCache):
         return self._find(line)
 
     def read(self, store: Tensor, block: int) -> Tensor:
-        """Returns a copy of what rows hold and a block after it, `[rows, kv_heads, longest,
-        head_dim]`.
+        """Returns a copy of what rows hold and a block, `[rows, kv_heads, longest, head_dim]`.
 
         For forwards with a mask. What lies behind a row's block is zero.
         """

@@ -81,8 +81,7 @@ MAX_MATCHES = 16
 
 
 class DraftIndex:
-    """Holds every n-gram of several drafts, of up to `ngram_size` tokens (HSD, Liao et al. 2026,
-    eq. 4).
+    """Holds all n-grams of several drafts, up to `ngram_size` tokens (Liao et al. 2026, eq. 4).
 
     Built once for a page. The drafts are an unordered set: matches are found in all of them with
     one dictionary access, and looking closer at those found is all that costs time.

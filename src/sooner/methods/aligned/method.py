@@ -45,8 +45,7 @@ def follow_threshold(acceptance_threshold: float) -> Rule:
 
 
 def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) -> Tensor:
-    """Returns the target's choices, bent towards the draft where the threshold allows it (eq. 8 to
-    11).
+    """Returns the target's choices, bent towards the draft by the threshold (eq. 8 to 11).
 
     At each entry the likeliest child `u` (eq. 8) takes the place of the target's choice if
 

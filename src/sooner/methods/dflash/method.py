@@ -87,8 +87,7 @@ class DFlash(BlockMethod):
 
 @dataclass(frozen=True)
 class DDTree(BlockMethod):
-    """Runs speculative decoding with trees of a DFlash drafter's marginals (DDTree, Ringel et
-    al. 2026).
+    """Runs speculation with trees of a DFlash drafter's marginals (DDTree, Ringel et al. 2026).
 
     The same drafter and the same one forward as `DFlash`; of its marginals the `nodes` most
     probable prefixes are verified as a tree. Exact, greedy and sampling, as the trees hold likely

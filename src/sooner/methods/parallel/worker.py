@@ -315,8 +315,7 @@ class Worker:
 
 
 def place(placement: str, device: torch.device | str, draft_device: str | None = None) -> str:
-    """Returns where a draft works: in a `process` that is forked or that it has to `spawn`, or in a
-    `thread`.
+    """Returns where a draft works: in a forked `process`, in one to `spawn`, or in a `thread`.
 
     By `auto`, a draft with a CUDA device of its own is spawned. On a CPU it has a process of its
     own, if there is a core for it: forked, or spawned where this process uses CUDA. Elsewhere it

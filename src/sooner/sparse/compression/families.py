@@ -113,8 +113,7 @@ class TowerHooks(ForwardHooks):
         return gaze
 
     def of_prompt(self, total: int) -> Gaze:
-        """Returns the gaze for the visual tokens of the prompt that was embedded last, in their
-        order.
+        """Returns the gaze for the visual tokens of the newest prompt, in their order.
 
         Args:
             total: how many it should have.

@@ -24,8 +24,7 @@ def class_step(
     a, s, number, kv_head, q, frontier, live, current, keys, top, total, acc,
     DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Attends to lines for queries of class `current`: everything, or their own class and the
-    phase's.
+    """Attends to lines for queries of class `current`: all keys, or their class and the phase's.
 
     Args:
         s: spacings.

@@ -165,8 +165,7 @@ def permuted(plane: Plane) -> Permuted:
 
 
 def block_table(plane: Plane, block: int, rows: int) -> Tensor:
-    """Returns tiles whose queries share `frontier // block`: first and past-last place, and that
-    block.
+    """Returns tiles of queries with one `frontier // block`: first and past-last place, and block.
 
     Queries that see nothing are in no tile. Tiles that are not needed are empty, so that their
     number needs no answer from the device.

@@ -150,8 +150,8 @@ class SparsePrefill:
     def attend(
         self, layer: int, call: AttentionCall, fallback: DenseCall
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns attention of one layer, `[rows, tokens, heads, head_dim]`, and its weights if
-        they exist.
+        """Returns attention of a layer, `[rows, tokens, heads, head_dim]`, and weights if it has
+        some.
 
         Args:
             call: the layer's states.

@@ -357,8 +357,7 @@ class Pruner:
         raise NotImplementedError
 
     def follow(self, visual: Tensor) -> Follower | None:
-        """Returns what goes on choosing while tokens are generated, for a prompt that was just
-        prefilled.
+        """Returns what goes on choosing while tokens are generated, for a prefilled prompt.
 
         Args:
             visual: which prompt tokens the layers behind the last stage hold and came from pixels,

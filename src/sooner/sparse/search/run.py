@@ -60,8 +60,7 @@ def prices(candidates: Sequence[Pattern], states: States, layout: PromptLayout) 
 def break_even(
     adapter: Adapter, layers: Sequence[Sequence[HeadEntry]], layout: PromptLayout
 ) -> tuple[int, str]:
-    """Returns the prompt length from which a typical layer's patterns are faster than dense
-    attention.
+    """Returns the prompt length from which a typical layer's patterns beat dense attention.
 
     Typical is the layer of median cost among those with a sparse head. Timed on random states of
     a prompt like the sample: a video between words.
