@@ -10,7 +10,6 @@ from torch import Tensor
 from .plane import Plane
 
 Places = slice | Tensor
-
 """Some of a plane's queries: a slice, or their places in it, `[queries]`."""
 
 
@@ -159,7 +158,6 @@ class GridIndex(Index):
 
 
 AT_ONCE = 1 << 22
-
 """Pairs of blocks and vertical lines that are looked up at once when pairs are counted."""
 
 

@@ -128,11 +128,9 @@ def strongest(weight: Tensor, count: int, always: int) -> Tensor:
 
 
 FIRST, NEAR = 4, 64
-
 """First keys and nearest distances that are seen in any case: sinks, and the last words."""
 
 SHARE = 32
-
 """One in so many keys is a vertical line, and one in so many distances a slash line, of `sized`."""
 
 
@@ -174,7 +172,6 @@ class VerticalSlash(Pattern):
 
 
 FRAME: Literal["frame"] = "frame"
-
 """A stride of one video frame, whatever its length is in the input."""
 
 NO_FRAMES = 64  # what stands for a frame where an input has none

@@ -20,7 +20,6 @@ from ...models import Adapter
 from ...models.hooks import ForwardHooks
 
 CHUNK = 1 << 25
-
 """Attention weights held at once; 128 MB in fp32."""
 
 
@@ -42,7 +41,6 @@ def received(queries: Tensor, keys: Tensor, scale: float, from_first: bool = Fal
 
 
 NONE = -1
-
 """Unit of a token that the tower did not make, such as a newline."""
 
 

@@ -17,7 +17,6 @@ from ..plane import Plane
 from .indices import permuted
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
-
 """`TRITON_INTERPRET=1` asks for the interpreter; what counts is its value when kernels are
 imported, which is now."""
 

@@ -52,7 +52,6 @@ def states_of(call: AttentionCall, row: int) -> States:
 
 
 SAMPLE_QUERIES = 64
-
 """Queries on which recall is measured."""
 
 
@@ -80,16 +79,13 @@ def recall(states: States, real: Tensor, made: Partial) -> Tensor:
 
 
 DenseCall = Callable[[], tuple[Tensor, Tensor | None]]
-
 """The model's own attention of a call: output `[rows, tokens, heads, head_dim]`, and weights."""
 
 BLOCK = 64
-
 """Shorter prompts are a block or less, of which nothing can be left out."""
 
 
 Measured = tuple[int, float, float]
-
 """A row in one layer has so many tokens, this recall, and these pairs, a mean over its heads."""
 
 

@@ -34,7 +34,6 @@ from .score import Survey, survey, trial
 from .space import Space
 
 SHORTEST, LONGEST = 1024, 8192
-
 """Lengths in tokens between which break-even is looked for; longer where a sample is."""
 
 MARGIN = 32  # words around the video of a prompt that is timed
@@ -182,13 +181,11 @@ class Sidecar:
 
 
 OnStep = Callable[[str, int, int], None]
-
 """Told `(stage, layers done, layers in all)`; the stages are `survey` and `trial`."""
 
 Measure = Callable[[int, States, PromptLayout], list[Survey]]
 
 CHECK_TURN = 0.5
-
 """Finished patterns are measured on queries halfway between those that chose them."""
 
 

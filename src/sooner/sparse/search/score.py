@@ -18,7 +18,6 @@ from ..plane import Plane, plane_of, whole
 from ..probe import LAST, probe
 
 SCORES = 1 << 24
-
 """Scores that are held at once, in fp32: heads are taken in pieces of this size."""
 
 

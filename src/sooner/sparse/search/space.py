@@ -11,7 +11,6 @@ from ..patterns import FIRST, NEAR, AShape, Dense, Grid, Pattern, VerticalSlash,
 from ..plane import whole
 
 PAPER_TOKENS = 25_000
-
 """Length of the paper's calibration sample (appendix C.5), for which table 3's sizes are."""
 
 FLAGS = (
@@ -22,7 +21,6 @@ FLAGS = (
     (False, True, True),
     (True, True, True),
 )
-
 """`(hline, vline, slash)` of table 3."""
 
 A_SHAPES = ((128, 1024), (128, 2048), (128, 4096))
@@ -33,17 +31,14 @@ VERTICAL_SLASHES = (
 )  # fmt: skip
 
 TARGET = (1024, 4096)
-
 """Sink and local tokens of the A-shape whose cost is the paper's target."""
 
 SMALLER = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 
 SLIM = ((1000, 1024), (2000, 1024), (3500, 200))
-
 """Vertical-slashes that come in smaller sizes too."""
 
 WINDOWED = (128, 1024)
-
 """Sink and local tokens of the grids that have them: those of the smallest A-shape."""
 
 
