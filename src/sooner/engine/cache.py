@@ -89,24 +89,22 @@ class SlotLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         keys, values = self.stores
-        block = key_states.shape[2]
+        pairs, block = ((keys, key_states), (values, value_states)), key_states.shape[2]
         if self.owner.is_empty:
-            keys[:, :, :block] = key_states
-            values[:, :, :block] = value_states
+            for store, states in pairs:
+                store[:, :, :block] = states
             return key_states, value_states
         if self.owner.block_slots is not None:
             slots = self.owner.block_slots.to(keys.device)
-            if torch.compiler.is_compiling():  # Inductor would copy the whole store to scatter
-                rows = torch.arange(len(slots), device=keys.device)[:, None]
-                keys[rows, :, slots] = key_states.transpose(1, 2)
-                values[rows, :, slots] = value_states.transpose(1, 2)
-                return keys, values
-            index = slots[:, None, :, None]
-            keys.scatter_(2, index.expand_as(key_states), key_states)
-            values.scatter_(2, index.expand_as(value_states), value_states)
+            for store, states in pairs:
+                if torch.compiler.is_compiling():  # Inductor would copy the whole store to scatter
+                    rows = torch.arange(len(slots), device=keys.device)[:, None]
+                    store[rows, :, slots] = states.transpose(1, 2)
+                else:
+                    store.scatter_(2, slots[:, None, :, None].expand_as(states), states)
             return keys, values
-        self._write(keys, key_states)
-        self._write(values, value_states)
+        for store, states in pairs:
+            self._write(store, states)
         seen = self.owner.longest + block - self.dropped
         return keys[:, :, :seen], values[:, :, :seen]
 
@@ -506,11 +504,10 @@ class SlotCache(Cache):
         Raises:
             UnsupportedError: a prefill context took a different number of tokens out of them.
         """
-        for mine, other_layer in zip(self.slot_layers, other.slot_layers, strict=True):
-            if mine.dropped != other_layer.dropped:
+        for mine, joining in zip(self.slot_layers, other.slot_layers, strict=True):
+            if mine.dropped != joining.dropped:
                 raise UnsupportedError(
-                    f"a prefill context left {other_layer.dropped} prompt tokens out of a layer, "
-                    "and "
+                    f"a prefill context left {joining.dropped} prompt tokens out of a layer, and "
                     f"{mine.dropped} in the rows that decode already; admit such prompts together"
                 )
 

@@ -110,9 +110,7 @@ class NgramIndex:
     def __init__(self, shortest: int, longest: int, tokens: list[int]) -> None:
         self.sizes = range(longest, shortest - 1, -1)
         self.tokens: list[int] = []
-        self._last: dict[tuple[int, ...], int] = {}  # where each n-gram ends
-        # For each size, and each end in the text: where the n-gram that ends there ended before.
-        self._before = {size: [0] for size in self.sizes}
+        self._ends: dict[tuple[int, ...], list[int]] = {}  # of each n-gram, ascending
         self.extend(tokens)
 
     def extend(self, tokens: list[int]) -> None:
@@ -120,11 +118,9 @@ class NgramIndex:
         for token in tokens:
             self.tokens.append(token)
             end = len(self.tokens)
-            for size, before in self._before.items():
-                gram = tuple(self.tokens[end - size :]) if size <= end else ()
-                before.append(self._last.get(gram, 0))
-                if gram:
-                    self._last[gram] = end
+            for size in self.sizes:
+                if size <= end:
+                    self._ends.setdefault(tuple(self.tokens[end - size :]), []).append(end)
 
     def draft(self, limit: int) -> tuple[list[int], int]:
         """Returns `limit` tokens that followed the place which matches most tokens before the end,
@@ -140,11 +136,9 @@ class NgramIndex:
     def _match(self) -> tuple[int, int]:
         best = (0, 0)
         for size in self.sizes:
-            place = len(self.tokens)
-            for _ in range(MAX_PLACES):
-                place = self._before[size][place]
-                if not place:
-                    break
+            gram = tuple(self.tokens[-size:]) if size <= len(self.tokens) else ()
+            ends = self._ends.get(gram, [])  # the last of them is the text's own
+            for place in ends[-2 : -2 - MAX_PLACES : -1]:
                 if (length := self._length(place, size)) > best[1]:
                     best = place, length
             if best[1]:
