@@ -86,16 +86,6 @@ class Pattern:
         """Returns plain data for a pattern file."""
         return {"pattern": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
-    @classmethod
-    def from_dict(cls, options: dict[str, Any]) -> Pattern:
-        """Reads a pattern from `to_dict`'s options, without the name.
-
-        Raises:
-            SoonerError: names an unknown option.
-        """
-        check_keys(f"option of pattern {cls.name}", options, cls)
-        return cls(**options)
-
     def __str__(self) -> str:
         values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
         return f"{self.name}({values})"
@@ -499,7 +489,8 @@ def pattern_from_dict(options: dict[str, Any]) -> HeadPattern:
     rest = dict(options)
     name = rest.pop("pattern")
     if name in PATTERNS:
-        return PATTERNS[name].from_dict(rest)
+        check_keys(f"option of pattern {name}", rest, PATTERNS[name])
+        return PATTERNS[name](**rest)
     check_choice("pattern", name, [*PATTERNS, *BOUNDARIES])
     inner = {region: pattern_from_dict(plain) for region, plain in rest.get("inner", {}).items()}
     return BOUNDARIES[name](inner)  # type: ignore[arg-type]  # a boundary refuses another inside

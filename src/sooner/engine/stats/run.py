@@ -20,6 +20,20 @@ logger = logging.getLogger("sooner")
 EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
 PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
 
+SUMS = (
+    "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels", "rows",
+    "draft_forwards", "draft_forward_seconds", "rank_seconds", "acceptance_histogram",
+    "rejection_histogram",
+)  # fmt: skip
+"""Counts of a run that are added to those of another."""
+
+FIGURES = (
+    "method", "mode", "tokens", "nfe", "num_spec_steps", "num_draft_tokens", "num_draft_levels",
+    "num_accepted_draft_tokens", "acceptance_rate", "mean_acceptance_length",
+    "acceptance_histogram", "accepted_run_length", "aal", "decode_seconds", "tokens_per_second",
+    "seconds", "cache_bytes", "graphs", "graph_bytes", "capture_seconds", "notes",
+)  # fmt: skip
+"""Names of DESIGN's metrics, in the order of `Stats.as_dict`."""
 
 MAX_NOTES, MAX_VALUES = 500, 8192
 """What is kept of a run that goes on for days."""
@@ -257,12 +271,8 @@ class Stats:
 
     def merge(self, other: Stats, start: int) -> None:
         """Count what `other` has counted, too; its rows are numbered from `start` on from now."""
-        for name in ("tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels"):
+        for name in SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("rows", "draft_forwards", "draft_forward_seconds", "rank_seconds"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.acceptance_histogram += other.acceptance_histogram
-        self.rejection_histogram += other.rejection_histogram
         self.runs += other.runs
         for phase, seconds in other.seconds.items():
             self.seconds[phase] += seconds
@@ -324,31 +334,12 @@ class Stats:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures of DESIGN's metric names, ready for JSON."""
-        strayed = {} if self.deviation is None else {"deviation": self.deviation.as_dict()}
-        return {
-            "method": self.method,
-            "mode": self.mode,
-            "tokens": self.tokens,
-            "nfe": self.nfe,
-            "num_spec_steps": self.num_spec_steps,
-            "num_draft_tokens": self.num_draft_tokens,
-            "num_draft_levels": self.num_draft_levels,
-            "num_accepted_draft_tokens": self.num_accepted_draft_tokens,
-            "acceptance_rate": self.acceptance_rate,
-            "mean_acceptance_length": self.mean_acceptance_length,
-            "acceptance_histogram": dict(sorted(self.acceptance_histogram.items())),
-            "accepted_run_length": self.accepted_run_length,
-            "aal": self.aal,
-            "decode_seconds": self.decode_seconds,
-            "tokens_per_second": self.tokens_per_second,
-            "seconds": dict(self.seconds),
-            "cache_bytes": self.cache_bytes,
-            "graphs": self.graphs,
-            "graph_bytes": self.graph_bytes,
-            "capture_seconds": self.capture_seconds,
-            "notes": list(self.notes),
-            **strayed,
-        }
+        figures: dict[str, Any] = {name: getattr(self, name) for name in FIGURES}
+        figures["acceptance_histogram"] = dict(sorted(self.acceptance_histogram.items()))
+        figures["seconds"], figures["notes"] = dict(self.seconds), list(self.notes)
+        if self.deviation is not None:
+            figures["deviation"] = self.deviation.as_dict()
+        return figures
 
 
 class Event(Protocol):
