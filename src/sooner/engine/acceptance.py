@@ -135,10 +135,7 @@ def couple(p: Tensor, guess: Guess, noise: RowNoise, ahead: Tensor) -> Tensor:
 
 
 def reject_chain(
-    tree: Tree,
-    p: Tensor,
-    noise: RowNoise,
-    guess: Guess | None = None,
+    tree: Tree, p: Tensor, noise: RowNoise, guess: Guess | None = None
 ) -> VerifyResult:
     """Returns speculative sampling of a drawn chain (Leviathan et al. 2023, algorithm 1).
 

@@ -484,11 +484,7 @@ class RowReport:
 
 
 def verify(
-    tree: Tree,
-    scores: Tensor,
-    rule: Rule,
-    processing: Processing,
-    state: RowState,
+    tree: Tree, scores: Tensor, rule: Rule, processing: Processing, state: RowState
 ) -> VerifiedBlock:
     """Apply the rule, and cut at each row's end; moves `state` on.
 

@@ -13,13 +13,7 @@ from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..errors import UnsupportedError
-from .attention.block import (
-    MAX_ENTRIES,
-    Block,
-    block_slots,
-    pack_ancestors,
-    unpack_ancestors,
-)
+from .attention.block import MAX_ENTRIES, Block, block_slots, pack_ancestors, unpack_ancestors
 from .attention.context import attending_to_blocks, block_arguments
 from .attention.reference import seen_slots
 from .cache import SlotCache

@@ -179,10 +179,7 @@ class Processing:
         return self._tensors[device]
 
     def _by_host(
-        self,
-        scores: Tensor,
-        paths: Paths | None,
-        prefix: Callable[[int], list[int]],
+        self, scores: Tensor, paths: Paths | None, prefix: Callable[[int], list[int]]
     ) -> Tensor:
         """Returns what has no equivalent by row, each request's on its own rows."""
         groups: dict[int, list[int]] = {}

@@ -50,11 +50,7 @@ class AttentionTap(AttentionHooks):
     functions = KERNELS
 
     def __init__(
-        self,
-        context: Context,
-        layers: Sequence[int],
-        on_scores: OnScores,
-        queries: int = QUERIES,
+        self, context: Context, layers: Sequence[int], on_scores: OnScores, queries: int = QUERIES
     ) -> None:
         super().__init__()
         self.stats, self.on_scores = context.stats, on_scores

@@ -34,14 +34,7 @@ from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import Adapter, adapt
 from ..models.base import is_sharded, keeps_states
 from ..registry import DraftModel, choices, methods
-from .context import (
-    Context,
-    drop_output_pixels,
-    embed,
-    prompt_for,
-    same_vocabulary,
-    to_device,
-)
+from .context import Context, drop_output_pixels, embed, prompt_for, same_vocabulary, to_device
 from .draft_length import Acceptance
 
 if TYPE_CHECKING:

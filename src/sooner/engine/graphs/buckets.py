@@ -14,14 +14,7 @@ from ..loop import RowState, VerifiedBlock, verify
 from ..runner import ModelRunner
 from ..sampling import Processing
 from ..tree import ROOT, Tree
-from .recorder import (
-    MAX_CELLS,
-    GraphRecorder,
-    Replays,
-    compiled_for,
-    entering,
-    power_of_two,
-)
+from .recorder import MAX_CELLS, GraphRecorder, Replays, compiled_for, entering, power_of_two
 
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
 """Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""

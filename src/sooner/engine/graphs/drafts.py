@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from ..runner import Forward, ModelRunner
-from .recorder import (
-    MAX_CELLS,
-    GraphRecorder,
-    Replays,
-    compiled_for,
-    entering,
-    power_of_two,
-)
+from .recorder import MAX_CELLS, GraphRecorder, Replays, compiled_for, entering, power_of_two
 from .store import release
 
 MAX_PARTS = 128

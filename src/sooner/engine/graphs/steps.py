@@ -24,15 +24,7 @@ from ..tree import Tree
 from .buckets import ENTRIES, StepRecords
 from .drafts import ForwardGraphs, PartGraphs
 from .recorder import CudaGraphs, GraphRecorder, Replays
-from .store import (
-    GraphStore,
-    StaticMemory,
-    capacity_for,
-    key_of,
-    may_move,
-    open_memory,
-    release,
-)
+from .store import GraphStore, StaticMemory, capacity_for, key_of, may_move, open_memory, release
 
 WAITING = {
     "gemma3n": "uploads a number in each layer whose activations are sparse",

@@ -298,11 +298,7 @@ class EngineMemory:
             self.draft_spare.keep(draft.runner.cache)
 
     def _embed(
-        self,
-        make: Callable[[], Session],
-        prompt_info: PromptInfo,
-        pages: list[int],
-        method: Method,
+        self, make: Callable[[], Session], prompt_info: PromptInfo, pages: list[int], method: Method
     ) -> Session:
         """Returns the prompt, without features of media whose slots are there already."""
         if not prompt_info.media:

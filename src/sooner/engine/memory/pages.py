@@ -53,10 +53,7 @@ class PagePool:
     """
 
     def __init__(
-        self,
-        size: int,
-        slots: int = PAGE,
-        on_evict: Callable[[int], None] = lambda page: None,
+        self, size: int, slots: int = PAGE, on_evict: Callable[[int], None] = lambda page: None
     ) -> None:
         self.size, self.slots, self.on_evict = size, slots, on_evict
         self.queries = self.hits = 0

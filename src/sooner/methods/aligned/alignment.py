@@ -130,12 +130,7 @@ class Alignment:
         cursors: the continuations.
     """
 
-    def __init__(
-        self,
-        index: DraftIndex,
-        prior: Prior,
-        joint: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, index: DraftIndex, prior: Prior, joint: Sequence[int] = ()) -> None:
         self.index, self.prior, self.joint = index, prior, list(joint)
         self.text: list[int] = []
         self.near = len(index.tokens)  # place where the text was last seen; now none

@@ -169,13 +169,7 @@ class JacobiDrafter(Drafter):
         return self.coupling(p, q, x, draws)
 
     def _window(
-        self,
-        shift: Shift,
-        draws: Draws,
-        tokens: Tensor,
-        probs: Tensor,
-        p: Tensor,
-        tail: slice,
+        self, shift: Shift, draws: Draws, tokens: Tensor, probs: Tensor, p: Tensor, tail: slice
     ) -> JacobiWindow:
         """Returns the places `tail`, of which those behind each row's last draft are to fill."""
         assert shift.sent is not None

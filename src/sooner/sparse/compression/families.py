@@ -132,8 +132,7 @@ class TowerHooks(ForwardHooks):
             )
         first, begin = self.seen[0].table, 0
         merged = Gaze(
-            first.new_zeros(total, first.shape[1]),
-            torch.full((total,), NONE, device=first.device),
+            first.new_zeros(total, first.shape[1]), torch.full((total,), NONE, device=first.device)
         )
         for kind, seen in zip(kinds, self.seen, strict=True):
             gaze = self.carried(kind, seen)

@@ -43,11 +43,7 @@ class SampledQueries:
 
     @classmethod
     def of(
-        cls,
-        states: States,
-        layout: PromptLayout,
-        queries: int,
-        turn: float = 0.0,
+        cls, states: States, layout: PromptLayout, queries: int, turn: float = 0.0
     ) -> SampledQueries:
         """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`."""
         slots, weight = [], []
