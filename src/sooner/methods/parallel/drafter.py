@@ -22,9 +22,10 @@ from ...engine.sampling import Processing
 from ...engine.tree import Tree
 from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
-from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
+from ..context import Context
 from ..controller import Candidates, Controller, RoundCost, StepTimes
 from ..draft_length import FIRST, ChainAcceptance
+from .board import TokenIndices
 from .worker import Worker
 
 SWEEPS, BISECTIONS = 12, 14
@@ -179,12 +180,10 @@ def best_policy(
 
 logger = logging.getLogger("sooner")
 
-Rank = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""`(states before the decoder, after layer L, visual mask, frames)` of a row -> kept visual
-tokens."""
 OnStates = Callable[[Tensor, Tensor], None]
 """Told `(states before the decoder, states after layer L)`, each `[rows, width, hidden]`."""
-Listen = Callable[[OnStates], ForwardHooks]
+Listen = Callable[[Callable[[TokenIndices], None]], ForwardHooks]
+"""Hooks the target's prefill; its argument is told, in the middle of it, what the draft sees."""
 
 
 class PrefillTap(ForwardHooks):
@@ -237,8 +236,7 @@ class ParallelDrafter(Drafter):
     Args:
         context: the run.
         worker: already encoding the draft's prompt.
-        rank: chooses kept visual tokens; `None` keeps all.
-        listen: hears the target's prefill, and tells what `rank` verifies by.
+        listen: chooses visual tokens for the draft while the target prefills; `None` keeps all.
         schedule: of the chains.
         acceptance: of drafts, which this run adds to.
     """
@@ -247,21 +245,19 @@ class ParallelDrafter(Drafter):
         self,
         context: Context,
         worker: Worker,
-        rank: Rank | None,
-        listen: Listen,
+        listen: Listen | None,
         schedule: AutoSchedule | PaperSchedule,
         acceptance: ChainAcceptance,
     ) -> None:
         self.context, self.worker, self.board = context, worker, worker.board
         self.forward_spans = worker.board.forward_spans
         context.stats.draft_is_hidden = True
-        self.rank, self.listen = rank, listen
-        self.schedule, self.acceptance = schedule, acceptance
+        self.listen, self.schedule, self.acceptance = listen, schedule, acceptance
         self.tap: ForwardHooks | None = None
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
         self.ran = RoundCost()
-        self.token_indices: list[list[int]] = []
+        self.token_indices: TokenIndices = []
         self.started = False
         self._forwards = (0, 0)  # of the draft, and their nanoseconds, when last looked at
         self._update = 0  # number of the last one
@@ -274,33 +270,13 @@ class ParallelDrafter(Drafter):
         if self.started:
             return
         self.started = True
-        if self.rank is None:
+        if self.listen is None:
             self._prefill(None)
-            return
-        # What of the prompt is pixels is known before it runs; only the ranking has to wait.
-        seen = visual_tokens(self.context), frame_numbers(self.context)
-        lengths = prompt_lengths(self.context)
-        self.tap = self.listen(lambda first, last: self._choose(first, last, *seen, lengths))
+        else:
+            self.tap = self.listen(self._prefill)
 
-    def _choose(
-        self, first: Tensor, last: Tensor, visual: Tensor, frames: Tensor, lengths: list[int]
-    ) -> None:
-        """In the middle of the target's prefill: ranks, and sets the draft's prefill going.
-
-        Args:
-            first, last: states before the decoder and after layer L, `[rows, width, hidden]`.
-            visual, frames: mask and frame numbers, `[rows, width]`; `lengths`: of the prompts.
-        """
-        assert self.rank is not None
-        with self.context.stats.ranking():
-            for row, length in enumerate(lengths):
-                # A sharded target may have layer L on another device.
-                parts = (part[row, :length] for part in (first, last, visual, frames))
-                indices = self.rank(*(part.to(last.device) for part in parts))
-                self.token_indices.append(indices.tolist())
-            self._prefill(self.token_indices)
-
-    def _prefill(self, indices: list[list[int]] | None) -> None:
+    def _prefill(self, indices: TokenIndices | None) -> None:
+        self.token_indices = indices or []
         if self.worker.is_usable:
             self.board.prefill(indices)
             self.worker.notify()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -15,18 +17,11 @@ from ...errors import SoonerError
 from ...models.hooks import ForwardHooks
 from ..attention_tap import AttentionTap
 from ..base import DraftMethod, Method, MethodSettings
-from ..context import Context, to_device
+from ..context import Context, frame_numbers, prompt_lengths, to_device, visual_tokens
 from ..draft_length import Acceptance, ChainAcceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank, views
-from .drafter import (
-    AutoSchedule,
-    Listen,
-    OnStates,
-    PaperSchedule,
-    ParallelDrafter,
-    PrefillTap,
-    Rank,
-)
+from .board import TokenIndices
+from .drafter import AutoSchedule, Listen, PaperSchedule, ParallelDrafter, PrefillTap
 from .server import DraftJob
 from .standing import StandingDraft, draft_device
 from .worker import PLACEMENTS, Worker, place
@@ -177,8 +172,8 @@ class ParallelVLM(DraftMethod):
         if self.schedule == "paper":
             window = None if self.num_draft_tokens == "auto" else self.num_draft_tokens
             schedule = PaperSchedule(window, longest)
-        rank, listen = self._rank(context), self._listen(context, depth)
-        drafter = ParallelDrafter(context, worker, rank, listen, schedule, acceptance)
+        listen = self._listen(context, depth)
+        drafter = ParallelDrafter(context, worker, listen, schedule, acceptance)
         return drafter, drafter.verify
 
     def _place(self, device: torch.device) -> tuple[str, StandingDraft | None]:
@@ -205,23 +200,38 @@ class ParallelVLM(DraftMethod):
             )
         return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
 
-    def _listen(self, context: Context, depth: int) -> Listen:
-        if self.criterion not in BY_ATTENTION:
-            return lambda on_states: PrefillTap(context.target.decoder, depth, on_states)
-
-        def listen(on_states: OnStates) -> ForwardHooks:
-            def hear(layer: int, scores: Tensor) -> None:
-                paid = scores.mean(1)  # [rows, width], over heads
-                on_states(paid, paid)
-
-            return AttentionTap(context, [depth - 1], hear)
-
-        return listen
-
-    def _rank(self, context: Context) -> Rank | None:
+    def _listen(self, context: Context, depth: int) -> Listen | None:
+        """Returns what ranks the visual tokens once `depth` layers of the target have run."""
         if self.prune == 0:
             return None
         generator = torch.Generator().manual_seed(draw_seed(context.generator))
-        return lambda first, last, visual, frames: rank(
-            self.criterion, self.prune, first, last, visual, frames, generator, self.min_visual
+        chosen = partial(
+            rank, self.criterion, self.prune, generator=generator, minimum=self.min_visual
         )
+
+        def listen(on_ranked: Callable[[TokenIndices], None]) -> ForwardHooks:
+            # What of the prompt is pixels is known before it runs; only the ranking has to wait.
+            visual, frames = visual_tokens(context), frame_numbers(context)
+            lengths = prompt_lengths(context)
+
+            def choose(first: Tensor, last: Tensor) -> None:
+                with context.stats.ranking():
+                    indices: list[list[int]] = []
+                    for row, length in enumerate(lengths):
+                        # A sharded target may have layer L on another device.
+                        parts = (
+                            part[row, :length].to(last.device)
+                            for part in (first, last, visual, frames)
+                        )
+                        indices.append(chosen(*parts).tolist())
+                    on_ranked(indices)
+
+            def hear(layer: int, scores: Tensor) -> None:
+                paid = scores.mean(1)  # [rows, width], over heads
+                choose(paid, paid)
+
+            if self.criterion in BY_ATTENTION:
+                return AttentionTap(context, [depth - 1], hear)
+            return PrefillTap(context.target.decoder, depth, choose)
+
+        return listen
