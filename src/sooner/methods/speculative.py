@@ -353,13 +353,6 @@ class ChainDrafter(Drafter):
         context = self.context
         return embed(self.adapter, self.inputs, context.prompts, context.copies, context.output_ids)
 
-    @property
-    def fed(self) -> list[int]:
-        """Returns generated tokens of each of `members` in the draft's cache."""
-        assert self.runner is not None
-        lengths = zip(self.runner.lengths, self.prompt_lengths, strict=True)
-        return [length - prompt for length, prompt in lengths]
-
     def _keep(self, outcome: Outcome) -> Tensor | None:
         """Commit what was accepted of the pending draft and is in the draft's cache.
 
@@ -426,7 +419,8 @@ class ChainDrafter(Drafter):
         """
         assert self.runner is not None
         outputs = [outcome.rows.output(row) for row in self.members]
-        counts = [len(text) - fed for text, fed in zip(outputs, self.fed, strict=True)]
+        lengths = zip(outputs, self.prompt_lengths, self.runner.lengths, strict=True)
+        counts = [len(text) + prompt - length for text, prompt, length in lengths]
         counts = self._feed_what_does_not_fit(outputs, counts)
         width, is_even = max(counts), len(set(counts)) == 1
         sizes = None
@@ -523,7 +517,6 @@ def readable(tokens: Tensor, adapter: Adapter) -> Tensor:
 
 def match_vocabulary(logits: Tensor, vocab: int) -> Tensor:
     """Cut or pad the last axis to `vocab`, for one tokenizer with differently padded heads."""
-    have = logits.shape[-1]
-    return (
-        logits[..., :vocab] if have >= vocab else pad(logits, (0, vocab - have), value=-torch.inf)
-    )
+    if (lacking := vocab - logits.shape[-1]) > 0:
+        return pad(logits, (0, lacking), value=-torch.inf)
+    return logits[..., :vocab]
