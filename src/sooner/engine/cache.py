@@ -293,9 +293,10 @@ class SlotCache(Cache):
         for layer in self.slot_layers:
             yield from ((store[None], layer.dropped) for store in layer.whole)
 
-    def row_slots(self, row: int, start: int, end: int) -> list[Tensor]:
-        """Returns views of slots of a row, by tensor: `[stores, kv_heads, slots, head_dim]`."""
-        return [slots[:, row, :, start:end] for slots, _ in self._slots(is_stacked=True)]
+    def read_page(self, row: int, page: int, size: int) -> list[Tensor]:
+        """Returns views of a row's `size` slots of a page, `[stores, kv_heads, size, head_dim]`."""
+        part = slice(page * size, (page + 1) * size)
+        return [slots[:, row, :, part] for slots, _ in self._slots(is_stacked=True)]
 
     @property
     def is_empty(self) -> bool:

@@ -64,11 +64,6 @@ def config_for(queries: int, dim: int, dtype: torch.dtype) -> Config:
     return Config(rows, 32, 4, 2) if rows == 16 else Config(rows, 16, 8, 3)
 
 
-def width_of(padded: int) -> int:
-    """Returns columns of values that are accumulated as one."""
-    return padded if padded <= 64 else padded // 2
-
-
 def supports(query: Tensor, block: Block) -> bool:
     """Returns whether the kernel takes these queries (bf16, fp16 or fp32, at most 256 dims) and as
     many ancestor bits.
@@ -136,13 +131,14 @@ def attend(
         lse if tensor is None else tensor.contiguous() for tensor in tensors
     )
     padded = max(16, triton.next_power_of_2(dim))
+    width = padded if padded <= 64 else padded // 2  # columns of values that are added up as one
     with on_device_of(query):
         split_kernel[(tiles, rows * kv_heads, splits)](
             query, keys, values, parts, lse, block.lengths, sizes, ancestors, depths, pages,
             scale, softcap or 0.0, window or 0, chunk or 0,
             rows, entries, block.written, kv_heads, capacity, capacity // PAGE,
             *query.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
-            GROUP=group, DIM=dim, PADDED=padded, WIDTH=width_of(padded),
+            GROUP=group, DIM=dim, PADDED=padded, WIDTH=width,
             ROWS=config.rows, KEYS=config.keys, MIXED=min(config.keys, 32),
             SIZED=block.sizes is not None, TREE=block.ancestors is not None,
             DEEP=block.depths is not None, PAGED=block.page_table is not None,

@@ -128,12 +128,6 @@ def capacity_for(slots: int) -> int:
     return power * 3 // 4 if power > CAPACITY and slots <= power * 3 // 4 else power
 
 
-def is_static(cache: SlotCache) -> bool:
-    """Whether a cache may serve another run: as a whole, and if nothing else keeps it."""
-    is_owned = cache.pages is None or cache.page_table is not None
-    return is_owned and cache.is_reusable
-
-
 def may_move(runner: ModelRunner) -> bool:
     """Whether a runner, before its prefill, may be given slots: nothing rearranges its own."""
     cache = runner.cache
@@ -159,9 +153,11 @@ def open_memory(runner: ModelRunner, key: Hashable, rows: int) -> StaticMemory |
 
 
 def release(key: Hashable, runner: Any, graphs: Any, state: RowState | None = None) -> None:
-    """Let other runs have the memory of a runner that forwards no more, if they may."""
-    if is_static(runner.cache):
-        runner.cache.set_lengths([])
+    """Let other runs have the memory of a runner that forwards no more, if they may: all of it, and
+    if nothing else keeps it."""
+    cache = runner.cache
+    if (cache.pages is None or cache.page_table is not None) and cache.is_reusable:
+        cache.set_lengths([])
         GraphStore.of(runner).give(StaticMemory(key, runner, graphs, state))
 
 
@@ -180,7 +176,9 @@ def key_of(runner: Any, owner: Hashable) -> Hashable:
     parts: list[Any] = [
         owner, type(adapter), getattr(adapter, "tap_layers", ()),
         text._attn_implementation.removeprefix(PREFIX).removeprefix(CHUNKED),  # of runs beside it
-        getattr(text, "_experts_implementation", None), _is_autocast(device),
+        getattr(text, "_experts_implementation", None),
+        # Some devices know no autocast.
+        torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type),
         None if adapter.grid is None else id(adapter),
         torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None,
     ]  # fmt: skip
@@ -213,9 +211,3 @@ def _switches(module: Any) -> tuple[Any, ...]:
 
 def _version(tensor: Any) -> int:
     return -1 if tensor.is_inference() else int(tensor._version)
-
-
-def _is_autocast(device: torch.device) -> bool:
-    """Whether operations of a device are cast; some devices know no autocast."""
-    kind = device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)

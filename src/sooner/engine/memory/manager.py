@@ -31,7 +31,6 @@ from .pages import (
     RowPages,
     SpareSlots,
     fill_pages,
-    read_page,
 )
 
 FEATURES = 256 << 20
@@ -120,7 +119,13 @@ class EngineMemory:
         self.max_rows, self.prefix_caching = max_rows, prefix_caching
         self._cached_pages = PageCopies()
         if pages is None:
-            pages = _pages_in(memory or 0, page_bytes(self.adapter, method))
+            size, memory = page_bytes(self.adapter, method), memory or 0
+            if memory < size:
+                raise MemoryRanOutError(
+                    f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {size}; "
+                    "give more"
+                )
+            pages = memory // size
         self.pool = PagePool(pages, PAGE, self._evict)
         self.features = VisualFeatures(features)
         may_page = self.adapter.takes_blocks and not is_split(self.adapter.model)
@@ -413,7 +418,7 @@ class EngineMemory:
             whole = cache.lengths[place] // pool.slots if place < len(cache.lengths) else 0
             for index, page in enumerate(rows.rows[row].pages[:whole]):
                 if pool.name_of(page) is not None and page not in copies.content:
-                    copies.keep(page, read_page(cache, place, index, pool.slots))
+                    copies.keep(page, cache.read_page(place, index, pool.slots))
 
         pages.on_leave = leave
 
@@ -536,12 +541,3 @@ def _shows_the_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool
 def page_bytes(adapter: Adapter, method: Method) -> int:
     """Returns bytes of a page of the target, and of the drafter's own cache."""
     return PAGE * (adapter.slot_bytes + method.slot_bytes())
-
-
-def _pages_in(memory: int, page: int) -> int:
-    """Returns pages that take so many bytes each."""
-    if memory < page:
-        raise MemoryRanOutError(
-            f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {page}; give more"
-        )
-    return memory // page

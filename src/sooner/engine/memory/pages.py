@@ -398,7 +398,7 @@ class CopiedRows(RowPages):
         """Returns views of the slots of a row's page."""
         cache = self._cache()
         assert cache is not None, "rows outlived their cache"
-        return read_page(cache, row, index, self.pool.slots)
+        return cache.read_page(row, index, self.pool.slots)
 
     def _drop(self, row: int) -> None:
         pages, pool = self.rows[row].pages, self.pool
@@ -435,11 +435,6 @@ class SpareSlots:
             self._cache = None
 
 
-def read_page(cache: SlotCache, row: int, index: int, slots: int) -> Content:
-    """Returns views of a page of a contiguous row."""
-    return cache.row_slots(row, index * slots, (index + 1) * slots)
-
-
 @torch.inference_mode()
 def fill_pages(cache: SlotCache, pages: list[Content]) -> None:
     """Copy pages into the slots of a contiguous row that has none yet, as far as it has them."""
@@ -448,5 +443,5 @@ def fill_pages(cache: SlotCache, pages: list[Content]) -> None:
         for layer, number in zip(cache.slot_layers, range(0, len(stores), 2), strict=True):
             layer.lazy_initialization(stores[number], stores[number + 1])
     for index, page in enumerate(pages):
-        for mine, source in zip(read_page(cache, 0, index, page[0].shape[2]), page, strict=True):
+        for mine, source in zip(cache.read_page(0, index, page[0].shape[2]), page, strict=True):
             mine.copy_(source[:, :, : mine.shape[2]])

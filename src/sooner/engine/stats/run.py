@@ -266,8 +266,8 @@ class Stats:
 
     def close_runs(self) -> None:
         """Count the tokens since the last rejection of each row as a run."""
-        self.runs += [length for length in self._open_runs.values() if length]
-        self._open_runs.clear()
+        for row in list(self._open_runs):
+            self.close_run(row)
 
     def merge(self, other: Stats, start: int) -> None:
         """Count what `other` has counted, too; its rows are numbered from `start` on from now."""

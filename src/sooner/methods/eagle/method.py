@@ -354,7 +354,10 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
             growth = Growth.of(self.top_k, depth, *parts)
         else:
             growth = self._grown(runner, outcome, states)
-        return growth.best(self.size.nodes, self.levels, self._is_open)
+        # Whether some tokens may have no chance at all.
+        is_open = self.legal is not None and self.head.vocab_size is not None
+        is_open |= self.context.processing.changes_scores
+        return growth.best(self.size.nodes, self.levels, is_open)
 
     def _grown(self, runner: HeadRunner, outcome: Outcome, states: Tensor) -> Growth:
         """All levels of a tree behind the estimates `[rows, 1, hidden]` of committed entries."""
@@ -372,12 +375,6 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
             logits = runner.logits(states)
             growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
         return growth
-
-    @property
-    def _is_open(self) -> bool:
-        """Whether some tokens may have no chance at all."""
-        is_reduced = self.legal is not None and self.head.vocab_size is not None
-        return is_reduced or self.context.processing.changes_scores
 
     def _continuations(
         self, logits: Tensor, growth: Growth, outcome: Outcome, legal: Tensor | None

@@ -169,11 +169,6 @@ class LlavaOnevisionWatch(TowerHooks):
         super().install()
         self.before(self._attention(), self._attended)
 
-    @property
-    def _has_first(self) -> bool:
-        """Whether the tower has a CLS token, which the decoder is not shown."""
-        return self._input("vision_feature_select_strategy") == "default"
-
     def _input(self, name: str) -> Any:
         value = self.inputs.get(name)
         return getattr(self.adapter.config, name, None) if value is None else value
@@ -199,9 +194,10 @@ class LlavaOnevisionWatch(TowerHooks):
             project(view).view(len(view), -1, module.head_dim)
             for project in (module.q_proj, module.k_proj)
         )
-        first = int(self._has_first)
-        scores = received(queries.transpose(0, 1), keys.transpose(0, 1), module.scale, bool(first))
-        return table_of(scores, keys)[first:]
+        # The decoder is not shown a CLS token.
+        has_first = self._input("vision_feature_select_strategy") == "default"
+        scores = received(queries.transpose(0, 1), keys.transpose(0, 1), module.scale, has_first)
+        return table_of(scores, keys)[int(has_first) :]
 
     def carried(self, kind: str, gaze: Gaze) -> Gaze:
         return self._image(gaze) if kind == "image" else self._video(gaze)

@@ -58,18 +58,14 @@ class PruningHooks(ForwardHooks):
             )
         self.before(self.decoder, self._enter)
         self.after(self.decoder, self._leave)
+        stages = self.pruner.stages(self.depth)
+        watched = {self.pruner.follows(self.depth), *(number - 1 for number in stages if number)}
         for number, layer in enumerate(self.decoder.layers):
             self.before(layer, partial(self._enter_layer, number))
             if number < self.features:
                 self.after(layer, partial(self._leave_layer, number))
-            if number in self._watched():
+            if number in watched:
                 self.after(layer.self_attn, partial(self._attended, number))
-
-    def _watched(self) -> set[int]:
-        """Returns layers whose attention is read."""
-        ranked = {number - 1 for number in self.pruner.stages(self.depth) if number}
-        follows = self.pruner.follows(self.depth)
-        return ranked if follows is None else ranked | {follows}
 
     def _enter(
         self, module: nn.Module, args: tuple, kwargs: dict[str, Any]

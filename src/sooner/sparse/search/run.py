@@ -239,7 +239,12 @@ class Search:
 
     def run(self) -> PatternTable:
         """Returns search; takes two prefills of each sample, and the candidates' scores."""
-        surveys = self._measure("survey", self._candidates, [1] * self.adapter.layers)
+        queries = self.settings.queries
+
+        def survey_all(layer: int, states: States, layout: PromptLayout) -> list[Survey]:
+            return [survey(states, layout, self.candidates, queries)]
+
+        surveys = self._measure("survey", survey_all, [1] * self.adapter.layers)
         options = [
             shortlist(
                 reduce(add, (survey for (survey,) in entry)), self.candidates, self.prices,
@@ -247,7 +252,11 @@ class Search:
             )
             for entry in surveys
         ]  # fmt: skip
-        trials = self._measure("trial", partial(self._finished, options), list(map(len, options)))
+
+        def try_all(layer: int, states: States, layout: PromptLayout) -> list[Survey]:
+            return [trial(states, layout, kind, queries, CHECK_TURN) for kind in options[layer]]
+
+        trials = self._measure("trial", try_all, list(map(len, options)))
         layers = [
             self._layer(types, [reduce(add, each) for each in zip(*entry, strict=True)])
             for types, entry in zip(options, trials, strict=True)
@@ -282,19 +291,6 @@ class Search:
 
             capture(self.adapter, sample.embed(), look)
         return results
-
-    def _candidates(self, layer: int, states: States, layout: PromptLayout) -> list[Survey]:
-        return [survey(states, layout, self.candidates, self.settings.queries)]
-
-    def _finished(
-        self,
-        options: list[list[list[HeadPattern]]],
-        layer: int,
-        states: States,
-        layout: PromptLayout,
-    ) -> list[Survey]:
-        queries = self.settings.queries
-        return [trial(states, layout, kind, queries, CHECK_TURN) for kind in options[layer]]
 
     @property
     def is_measured(self) -> bool:
