@@ -253,13 +253,12 @@ class VisualFeatures:
         limit: bytes.
 
     Attributes:
-        encoded, reused: items that went through the tower, and that did not.
+        encoded: items that went through the tower.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.encoded = self.reused = 0
-        self.nbytes = 0
+        self.encoded = self.nbytes = 0
         self._items: OrderedDict[bytes, Features] = OrderedDict()
         self._forms: dict[str, Form] = {}
 
@@ -330,7 +329,6 @@ class VisualFeatures:
             ]
         missing = [number for number, entry in enumerate(known) if entry is None]
         if form is not None and not missing:
-            self.reused += len(items)
             return form.output_of([entry for entry in known if entry is not None])
         named = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         parts = parts_of(named, len(items))
@@ -347,7 +345,6 @@ class VisualFeatures:
         if len(made) != len(missing):
             return original(**arguments)
         self.encoded += len(missing)
-        self.reused += len(items) - len(missing)
         for number, entry in zip(missing, made, strict=True):
             known[number] = entry
             self._keep(items[number].key, entry)
