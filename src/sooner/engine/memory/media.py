@@ -251,14 +251,11 @@ class VisualFeatures:
 
     Args:
         limit: bytes.
-
-    Attributes:
-        encoded: items that went through the tower.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.encoded = self.nbytes = 0
+        self.nbytes = 0
         self._items: OrderedDict[bytes, Features] = OrderedDict()
         self._forms: dict[str, Form] = {}
 
@@ -335,7 +332,6 @@ class VisualFeatures:
         if form is None or parts is None or len(missing) == len(items):
             output = original(**arguments)
             made = self._read(kind, output, items)
-            self.encoded += len(items)
             for item, entry in zip(items, made, strict=False):
                 self._keep(item.key, entry)
             return output
@@ -344,7 +340,6 @@ class VisualFeatures:
         made = self._read(kind, output, [items[number] for number in missing])
         if len(made) != len(missing):
             return original(**arguments)
-        self.encoded += len(missing)
         for number, entry in zip(missing, made, strict=True):
             known[number] = entry
             self._keep(items[number].key, entry)
