@@ -34,7 +34,7 @@ from .pages import (
 )
 
 FEATURES = 256 << 20
-"""Bytes of encoded pictures and clips that are kept unless an engine sets another limit."""
+"""Bytes of encoded pictures and clips that are kept."""
 
 DRAFT_FEATURES = 64 << 20
 """Bytes of pictures and clips, encoded by a draft's tower, that are kept."""
@@ -89,7 +89,6 @@ class EngineMemory:
         paged: slots lie in pages, so that rows share those of a prefix; otherwise rows are
             contiguous, take pages by number alone, and copy a prefix. `None` is pages on GPUs.
         max_rows: rows of a batch.
-        features: bytes of encoded pictures and clips that are kept beside the pages.
         prefix_caching: what prompts have in common is shared.
 
     Attributes:
@@ -112,7 +111,6 @@ class EngineMemory:
         memory: int | None = None,
         paged: bool | None = None,
         max_rows: int = 8,
-        features: int = FEATURES,
         prefix_caching: bool = True,
     ) -> None:
         self.adapter = model if isinstance(model, Adapter) else adapt(model)
@@ -127,7 +125,7 @@ class EngineMemory:
                 )
             pages = memory // size
         self.pool = PagePool(pages, PAGE, self._evict)
-        self.features = VisualFeatures(features)
+        self.features = VisualFeatures(FEATURES)
         may_page = self.adapter.takes_blocks and not is_split(self.adapter.model)
         if paged and not may_page:
             raise UnsupportedError(
