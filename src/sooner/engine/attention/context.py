@@ -131,7 +131,7 @@ def _attention(before: str, is_chunked: bool) -> Any:
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         if attention_block is None:
-            original = original_attention(module, before)
+            original = _original_attention(module, before)
             return original(module, query, key, value, attention_mask, **kwargs)
         window, chunk = kwargs.get("sliding_window"), _chunk(module) if is_chunked else None
         if not torch.compiler.is_compiling() and (listener := _LISTENER.get()) is not None:
@@ -164,16 +164,11 @@ def _mask(before: str) -> Callable[..., Any]:
     return mask
 
 
-def original_attention(
-    module: nn.Module, before: str
-) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def _original_attention(module: nn.Module, before: str) -> Any:
     """Returns what the config named; `eager` is the modelling file's and not registered."""
     if before == "eager":
-        attention = sys.modules[type(module).__module__].eager_attention_forward
-    else:
-        attention = ALL_ATTENTION_FUNCTIONS[before]
-    function: Callable[..., tuple[Tensor, Tensor | None]] = attention
-    return function
+        return sys.modules[type(module).__module__].eager_attention_forward
+    return ALL_ATTENTION_FUNCTIONS[before]
 
 
 def _chunk(module: Any) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...engine.attention.kernel import on_device_of
 from ..kernels.common import dense, tiles_for
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
@@ -32,7 +33,7 @@ class TritonBackend:
         """Attends to the plane's pairs."""
         if not (len(plane.queries) and len(plane.keys) and len(heads)):
             return
-        with on_device_of(states.queries):
+        with _on(states):
             tiles, is_pair = tiles_for(states), _moves_keys(plane)
             if isinstance(index, LineIndex):
                 self._lines(states, plane, index, heads, into)
@@ -53,6 +54,12 @@ class TritonBackend:
         if bottom > 0:
             start = max(len(plane.queries) - bottom, 0)
             dense(states, plane, heads, into, lists.last, start, tiles, is_pair)
+
+
+def _on(states: States) -> AbstractContextManager[Any]:
+    """Triton launches on the current GPU, which need not be that of the states."""
+    device = states.queries.device
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _moves_keys(plane: Plane) -> bool:
