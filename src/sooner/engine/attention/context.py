@@ -132,7 +132,10 @@ def _attention(before: str, is_chunked: bool) -> Any:
     ) -> tuple[Tensor, Tensor | None]:
         if attention_block is None:
             original = _original_attention(module, before)
-            return original(module, query, key, value, attention_mask, **kwargs)
+            result: tuple[Tensor, Tensor | None] = original(
+                module, query, key, value, attention_mask, **kwargs
+            )
+            return result
         window, chunk = kwargs.get("sliding_window"), _chunk(module) if is_chunked else None
         if not torch.compiler.is_compiling() and (listener := _LISTENER.get()) is not None:
             listener(module, window, chunk)
