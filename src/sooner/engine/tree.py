@@ -52,8 +52,13 @@ class Tree:
 
     @staticmethod
     def chain(tokens: Tensor, sizes: Tensor | Sequence[int], probs: Tensor | None = None) -> Tree:
-        """Returns chains of `sizes[row]` tokens; `tokens [rows, nodes]` is padded on the right."""
+        """Returns chains of `sizes[row]` tokens; `tokens [rows, nodes]` is padded on the right.
+
+        Behind the last node nothing was drawn: `probs` need not have an entry for it.
+        """
         rows, nodes = tokens.shape
+        if probs is not None and probs.shape[1] == nodes:
+            probs = torch.cat([probs, torch.zeros_like(probs[:, :1])], 1)
         parents = torch.arange(-1, nodes - 1, device=tokens.device).expand(rows, nodes)
         return Tree.of(tokens, parents, sizes, probs, is_chain=True)
 

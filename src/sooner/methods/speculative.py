@@ -393,9 +393,7 @@ class ChainDrafter(Drafter):
         self.written = nodes - 1
         device = outcome.hidden.device
         needs_probs = self.context.processing.do_sample and not self.looks_up
-        probs = None
-        if needs_probs:  # nothing was drawn behind the last node; its slot only keeps the shape
-            probs = torch.cat([*step_probs, torch.zeros_like(step_probs[0])], 1).to(device)
+        probs = torch.cat(step_probs, 1).to(device) if needs_probs else None
         tree = Tree.chain(torch.cat(chain, 1).to(device), drafted, probs)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         self.round = replace(self.round, forwards=nodes, missed=missed)

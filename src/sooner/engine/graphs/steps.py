@@ -285,12 +285,10 @@ def open_graphs(
         recorder = None
     if recorder is None and compile is False:
         return None
-    compiled = {} if compile is True else compile
-    owner = (
-        "auto" if isinstance(graphs, str) else id(graphs),
-        None if compiled is False else repr(sorted(compiled.items())),
-    )
-    return StepGraphs(recorder, entries, None if compiled is False else compiled, owner)
+    compiled = None if compile is False else {} if compile is True else compile
+    options = None if compiled is None else repr(sorted(compiled.items()))
+    owner = ("auto" if isinstance(graphs, str) else id(graphs), options)
+    return StepGraphs(recorder, entries, compiled, owner)
 
 
 def why_not_padded(runner: ModelRunner) -> str | None:

@@ -112,9 +112,7 @@ class AssistantDrafter(SizedDrafter):
             chain.append(token)
             step_probs.append(p)
             states = states.to(target.device)
-        probs = None
-        if processing.do_sample:  # nothing is drawn behind the last one
-            probs = torch.cat([*step_probs, torch.zeros_like(step_probs[0])], 1)
+        probs = torch.cat(step_probs, 1) if processing.do_sample else None
         return Tree.chain(torch.cat(chain, 1), self.levels, probs)
 
     def _attend(self, kind: str, queries: Tensor) -> Tensor:

@@ -277,9 +277,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner]):
         if self.draws or reads_text or self.size.nodes == 1:
             probs = None
             if processing.do_sample and self.draws:
-                p = processing.probabilities(scores)
-                # Nothing is drawn behind the last place; its distribution only keeps the shape.
-                probs = torch.cat([p, torch.zeros_like(p[:, :1])], 1)
+                probs = processing.probabilities(scores)
             return Tree.chain(tokens, self.levels, probs)
         count = min(self.size.nodes, scores.shape[-1])
         values, ids = scores.log_softmax(-1).topk(count)  # [rows, places, count]
