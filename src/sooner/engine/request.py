@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import SoonerError, UnsupportedError
 from ..methods import Method
+from ..methods.context import to_device
 from ..models.base import is_sharded
 from .hf_border import Call, prepare
 from .loop import Decoding, OnTokens, Session
@@ -487,11 +488,8 @@ class Prefiller:
         options = request.options
         if request.call is None:
             device = self.model.get_input_embeddings().weight.device
-            placed = {
-                name: value.to(device) if isinstance(value, Tensor) else value
-                for name, value in request.inputs.items()
-            }
-            request.call = prepare(self.model, placed, options.sampling)
+            inputs = to_device(request.inputs, device)
+            request.call = prepare(self.model, inputs, options.sampling)
         call = request.call
         generated = [*options.generated, *(() if preempted is None else preempted.output)]
         inputs, params, chunk = call.inputs, call.params, call.prefill_chunk

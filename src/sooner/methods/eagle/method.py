@@ -363,15 +363,14 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
         """All levels of a tree behind the estimates `[rows, 1, hidden]` of committed entries."""
         visible, written = runner.visible, 0
         growth = Growth(self.top_k, len(states), states.device)
-        logits = runner.logits(states)
-        growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
-        for depth in range(self.size.depth - 1):
-            front = growth.frontier
-            above = front.parents[..., None]
-            states = states.gather(1, above.expand(-1, -1, states.shape[2]))
-            visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
-            states, visible = runner.level(front.tokens, states, depth, visible, written)
-            written += front.tokens.shape[1]
+        for depth in range(self.size.depth):
+            if depth:
+                front = growth.frontier
+                above = front.parents[..., None]
+                states = states.gather(1, above.expand(-1, -1, states.shape[2]))
+                visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
+                states, visible = runner.level(front.tokens, states, depth - 1, visible, written)
+                written += front.tokens.shape[1]
             logits = runner.logits(states)
             growth.extend(*self._continuations(logits, growth, outcome, runner.legal))
         return growth
