@@ -98,7 +98,7 @@ class Decoding:
 
     Args:
         session: the rows that it begins with.
-        beside: what they are to join, in whose cache they are prefilled if it has room.
+        batch: what they are to join, in whose cache they are prefilled if it has room.
 
     Attributes:
         rows: the batch, in which rows end and join.

@@ -58,8 +58,8 @@ SAMPLE_QUERIES = 64
 def recall(states: States, real: Tensor, made: Partial) -> Tensor:
     """Returns share of the dense attention that each head kept, `[heads]`.
 
-    The mean over at most `ASKED` evenly spaced queries, the last one among them: those at the end,
-    where dynamic patterns look, would flatter these. Costs `ASKED` rows of scores a head.
+    The mean over `SAMPLE_QUERIES` evenly spaced queries, the last one among them: those at the end,
+    where dynamic patterns look, would flatter these. Each costs a row of scores a head.
 
     Args:
         real: slots that are no padding, ascending, `[tokens]`.
