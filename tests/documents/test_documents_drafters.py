@@ -15,7 +15,7 @@ import pytest
 from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
 from sooner.documents.drafters import AllOf, FirstOf, GuardedDrafter, TextLayer
-from sooner.documents.regions import PICTURE
+from sooner.documents.regions import Label
 from sooner.errors import SoonerError
 
 LONG = 60.0
@@ -70,7 +70,7 @@ def test_pictures_are_read_in_scripts_that_the_reader_knows(
     class Printed(FixedDrafter):
         def __call__(self, page: Page) -> PageDraft:
             draft = super().__call__(page)
-            draft.regions.append(Region((0, 100, 300, 300), PICTURE, 1))
+            draft.regions.append(Region((0, 100, 300, 300), Label.PICTURE, 1))
             return draft
 
     reader = FixedDrafter("b", "read")

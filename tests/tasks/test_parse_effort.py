@@ -12,7 +12,7 @@ import torch
 
 import sooner.tasks.parse.decoding as decoding
 from sooner.documents import Page, PageDraft, Region
-from sooner.documents.regions import FORMULA, LIST_ITEM
+from sooner.documents.regions import Label
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
@@ -166,7 +166,7 @@ def test_a_budget_is_a_share_of_the_cheapest_page(monkeypatch: pytest.MonkeyPatc
 
 
 def piece(place: int, box: tuple[float, ...], *texts: str, **region: Any) -> Piece:
-    label = region.pop("label", LIST_ITEM)
+    label = region.pop("label", Label.LIST_ITEM)
     return Piece(place, Region(box, label, place, list(texts), **region), list(texts), "\n")  # type: ignore[arg-type]
 
 
@@ -177,7 +177,7 @@ def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:
         piece(1, box, "unsure", confidence=0.9),
         piece(2, box, "who knows"),
         piece(3, box, "one", "other", confidence=1.0),
-        piece(4, box, "x = y", confidence=1.0, label=FORMULA),
+        piece(4, box, "x = y", confidence=1.0, label=Label.FORMULA),
     ]
     assert [item.place for item in unsure(pieces, 0.95)] == [1, 2, 3, 4]
     assert len(unsure(pieces, 1.0)) == 5

@@ -132,9 +132,6 @@ class Label(StrEnum):
     TITLE = "Title"
 
 
-CAPTION, FOOTNOTE, FORMULA, LIST_ITEM, PAGE_FOOTER, PAGE_HEADER, *_REST = map(str, Label)
-PICTURE, SECTION_HEADER, TABLE, TEXT, TITLE = _REST
-
 FURNITURE = (Label.PAGE_HEADER, Label.PAGE_FOOTER)
 """Repeated from page to page, no part of the text."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...documents import PageDraft, Region, to_markdown
 from ...documents.drafters.saved import blocks
 from ...documents.forms import FENCES, PageForm
-from ...documents.regions import PICTURE, TEXT, Size, around, resized
+from ...documents.regions import Label, Size, around, resized
 from .contexts import offsets_of
 from .decoding import DecodedRow
 from .families import FORMS, MARKDOWN_HTML
@@ -75,7 +75,7 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
     pictures = [
         place
         for place, region in enumerate(regions)
-        if region.label == PICTURE and region.bbox is not None and not any(region.drafts)
+        if region.label == Label.PICTURE and region.bbox is not None and not any(region.drafts)
     ]
     result = []
     for block in blocks(text):
@@ -123,7 +123,7 @@ def _at(block: Region, regions: Sequence[Region]) -> Region:
     return replace(
         block,
         bbox=around(boxes) if boxes else None,
-        label=first.label if block.label == TEXT else block.label,
+        label=first.label if block.label == Label.TEXT else block.label,
         level=block.level or first.level,
     )
 

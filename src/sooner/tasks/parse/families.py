@@ -14,7 +14,7 @@ from typing import Any
 from ...checks import check_choice, check_keys, check_whole
 from ...documents.boxed_forms import Chandra, DocTags, Grounding, LayoutJson
 from ...documents.forms import Blocks, FrontMatter, PageForm
-from ...documents.regions import FORMULA, PICTURE, TABLE, TEXT, Region
+from ...documents.regions import Label, Region
 from ...documents.serialise import DOTS, FENCE, Style
 from ...errors import SoonerError
 
@@ -78,7 +78,9 @@ class FamilyPrompts:
 
     def about(self, region: Region) -> CropPrompt:
         """Returns what is asked about a region's crop."""
-        is_code = region.label == TEXT and any(text.startswith(FENCE) for text in region.drafts)
+        is_code = region.label == Label.TEXT and any(
+            text.startswith(FENCE) for text in region.drafts
+        )
         label = CODE if is_code and CODE in self.by_label else region.label
         other = CropPrompt(self.region or self.page, self.region_form or self.form)
         return self.by_label.get(label, other)
@@ -129,7 +131,7 @@ class Family:
     name: str | None = None
 
 
-KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE, "code": CODE}
+KINDS = {"table": Label.TABLE, "formula": Label.FORMULA, "chart": Label.PICTURE, "code": CODE}
 """Regions that a family may have a prompt of their own for, as its documentation calls them."""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...documents import Page, PageDraft
 from ...documents.page import Picture
-from ...documents.regions import FORMULA, Box, Size, clipped
+from ...documents.regions import Box, Label, Size, clipped
 from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned.alignment import Experience
@@ -370,7 +370,7 @@ def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
         if len(piece.texts) > 1
         or piece.region.confidence is None
         or piece.region.confidence <= sure
-        or piece.region.label == FORMULA
+        or piece.region.label == Label.FORMULA
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...documents import Page, PageDraft, Region, to_markdown
 from ...documents.drafters import BLANK, TextLayer
 from ...documents.drafters.combine import large_pictures
-from ...documents.regions import PICTURE
+from ...documents.regions import Label
 from ...documents.serialise import MARKDOWN, PROSE, escaped, texts_of
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_region
 
@@ -59,7 +59,7 @@ def _markdown(regions: Sequence[Region]) -> str:
     return to_markdown(
         [
             replace(region, drafts=[escaped(text) for text in texts_of(region, MARKDOWN)[:1]])
-            if region.label in (*PROSE, PICTURE)
+            if region.label in (*PROSE, Label.PICTURE)
             else region
             for region in regions
         ],

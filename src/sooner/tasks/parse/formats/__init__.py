@@ -16,7 +16,7 @@ from typing import Any
 
 from ....checks import check_choice
 from ....documents import Region, page_html
-from ....documents.regions import PAGE_FOOTER, PAGE_HEADER, PICTURE
+from ....documents.regions import Label
 from ....errors import SoonerError
 from ..result import FIGURES, ParsedPage
 from .figures import figure_address
@@ -74,7 +74,7 @@ def _elements(page: DocumentPage, folder: str) -> Iterator[str]:
     if not page.parsed.regions and page.parsed.markdown:
         yield page_html([Region(None, drafts=[page.parsed.markdown])])
     for block in page.blocks:
-        if block.label == PICTURE and block.picture:
+        if block.label == Label.PICTURE and block.picture:
             address = html.escape(figure_address(folder, block.picture))
             yield f'<figure><img src="{address}" alt="Figure"></figure>\n'
         if block.text:
@@ -90,7 +90,7 @@ def json_page(parsed: ParsedPage) -> bytes:
         del region["acceptance"]
         if not region["picture"]:
             del region["picture"]
-    for name, label in (("headers", PAGE_HEADER), ("footers", PAGE_FOOTER)):
+    for name, label in (("headers", Label.PAGE_HEADER), ("footers", Label.PAGE_FOOTER)):
         data[name] = [region.text for region in parsed.regions if region.label == label]
     return (json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode()
 

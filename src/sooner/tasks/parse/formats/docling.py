@@ -19,20 +19,7 @@ from docling_core.types import doc as docling
 from docling_core.types.doc.document import DocumentOrigin
 from docling_core.types.doc.utils import parse_otsl_table_content
 
-from ....documents.regions import (
-    CAPTION,
-    FOOTNOTE,
-    FORMULA,
-    LIST_ITEM,
-    PAGE_FOOTER,
-    PAGE_HEADER,
-    PICTURE,
-    SECTION_HEADER,
-    TABLE,
-    TITLE,
-    Size,
-    clipped,
-)  # fmt: skip
+from ....documents.regions import Label, Size, clipped
 from ....documents.serialise import BULLET, FENCE, NUMBER, bare_formula, items
 from ....documents.tables import read_table, to_otsl
 from .figures import crop_box
@@ -69,8 +56,8 @@ def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> docling.D
 HASHES = re.compile(r"^#{1,6}\s+")
 
 TEXTS = {
-    CAPTION: "caption", FOOTNOTE: "footnote", PAGE_HEADER: "page_header",
-    PAGE_FOOTER: "page_footer",
+    Label.CAPTION: "caption", Label.FOOTNOTE: "footnote", Label.PAGE_HEADER: "page_header",
+    Label.PAGE_FOOTER: "page_footer",
 }  # fmt: skip
 """Docling's names of texts that are no plain ones."""
 
@@ -100,23 +87,23 @@ class _Writer:
             self.text("text", text, [BlockPart(page.parsed.number, None, 0, len(text))])
 
     def block(self, block: DocumentBlock) -> Any:
-        if block.label == LIST_ITEM:
+        if block.label == Label.LIST_ITEM:
             return self.items(block)
-        if block.label not in (PAGE_HEADER, PAGE_FOOTER, FOOTNOTE):
+        if block.label not in (Label.PAGE_HEADER, Label.PAGE_FOOTER, Label.FOOTNOTE):
             self.list = None  # lists go on across these
-        if block.label == TABLE:
+        if block.label == Label.TABLE:
             return self.table(block)
-        if block.label == PICTURE:
+        if block.label == Label.PICTURE:
             return self.picture(block)
-        if block.label == FORMULA:
+        if block.label == Label.FORMULA:
             text = bare_formula(block.text)
             return self.put(self.made.add_formula(text=text, orig=block.text), block.parts)
-        if block.label in (TITLE, SECTION_HEADER):
+        if block.label in (Label.TITLE, Label.SECTION_HEADER):
             return self.heading(block)
         if block.text.startswith(FENCE):
             return self.code(block)
         text = block.text.strip()
-        if block.label in (PAGE_HEADER, PAGE_FOOTER):
+        if block.label in (Label.PAGE_HEADER, Label.PAGE_FOOTER):
             text = HASHES.sub("", text)
         return self.text(TEXTS.get(block.label, "text"), text, block.parts)
 
@@ -129,7 +116,7 @@ class _Writer:
 
     def heading(self, block: DocumentBlock) -> Any:
         text = HASHES.sub("", block.text.strip())
-        if block.label == TITLE:
+        if block.label == Label.TITLE:
             return self.put(self.made.add_title(text=text, orig=block.text), block.parts)
         # Level 1 is written as '##' there: the document's title is above it.
         level = max((block.level or 2) - 1, 1)
@@ -232,11 +219,11 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
     """
     captions: dict[int, int] = {}
     for place, block in enumerate(blocks):
-        if block.label != CAPTION:
+        if block.label != Label.CAPTION:
             continue
-        sides, kinds = (place - 1, place + 1), (PICTURE, TABLE)
+        sides, kinds = (place - 1, place + 1), (Label.PICTURE, Label.TABLE)
         if block.text.lower().lstrip("*_ ").startswith("tab"):
-            sides, kinds = (place + 1, place - 1), (TABLE, PICTURE)
+            sides, kinds = (place + 1, place - 1), (Label.TABLE, Label.PICTURE)
         free = [side for side in sides if 0 <= side < len(blocks) and side not in captions]
         near = [side for kind in kinds for side in free if blocks[side].label == kind]
         if near:

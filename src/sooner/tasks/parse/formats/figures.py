@@ -12,12 +12,12 @@ from PIL import Image
 
 from ....checks import check_choice
 from ....documents import Page
-from ....documents.regions import FORMULA, PICTURE, TABLE, Box, Size, clipped
+from ....documents.regions import Box, Label, Size, clipped
 from ..result import ParsedPage
 
-KINDS = {"picture": PICTURE, "table": TABLE, "formula": FORMULA}
+KINDS: dict[str, str] = {"picture": Label.PICTURE, "table": Label.TABLE, "formula": Label.FORMULA}
 
-NAMES = {PICTURE: "figure", TABLE: "table", FORMULA: "formula"}
+NAMES: dict[str, str] = {Label.PICTURE: "figure", Label.TABLE: "table", Label.FORMULA: "formula"}
 
 MARGIN = 4
 """Pixels around a region, for strokes that a layout box cuts."""

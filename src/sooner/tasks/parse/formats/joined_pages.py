@@ -19,20 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ....documents import Region
-from ....documents.regions import (
-    CAPTION,
-    FOOTNOTE,
-    FURNITURE,
-    LIST_ITEM,
-    PAGE_FOOTER,
-    PAGE_HEADER,
-    PICTURE,
-    SECTION_HEADER,
-    TABLE,
-    TEXT,
-    Box,
-    Size,
-)
+from ....documents.regions import FURNITURE, Box, Label, Size
 from ....documents.serialise import escaped, written
 from ..families import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
@@ -135,7 +122,7 @@ class DocumentPage:
         """
         text, is_behind_figure = "", False
         for block in self.blocks:
-            if block.label == PICTURE and block.picture:
+            if block.label == Label.PICTURE and block.picture:
                 text += f"\n\n![Figure]({figure_address(folder, block.picture)})"
                 is_behind_figure = True
             part = block.before + block.markdown
@@ -192,8 +179,8 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     if page.parsed.number != last.number + 1 or last.status == PARTIAL:
         return False
     blocks, rest = home.body, page.body
-    is_noted = bool(blocks) and blocks[-1].label == FOOTNOTE
-    while blocks and blocks[-1].label == FOOTNOTE:
+    is_noted = bool(blocks) and blocks[-1].label == Label.FOOTNOTE
+    while blocks and blocks[-1].label == Label.FOOTNOTE:
         blocks.pop()
     marks = [blocks.pop()] if blocks and is_marked(blocks[-1]) else []
     next_marks = [rest.pop(0)] if rest and is_marked(rest[0]) else []
@@ -204,11 +191,15 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     if not _is_at_edges(boxes, sizes):
         return False
     join: Callable[[str, str], Whole | None]
-    if tail.label == label == TABLE and not is_noted and not _has_caption(rest[1:2]):
+    if tail.label == label == Label.TABLE and not is_noted and not _has_caption(rest[1:2]):
         is_placed = bool(marks or next_marks) or _is_aligned(boxes, sizes)
         join = partial(joined_table, is_placed=is_placed)
-    elif tail.label in (TEXT, LIST_ITEM) and label == TEXT and not (marks or next_marks):
-        is_below = [block.label for block in blocks[-2:]] == [TEXT, TEXT]
+    elif (
+        tail.label in (Label.TEXT, Label.LIST_ITEM)
+        and label == Label.TEXT
+        and not (marks or next_marks)
+    ):
+        is_below = [block.label for block in blocks[-2:]] == [Label.TEXT, Label.TEXT]
         join = partial(joined_paragraph, after_text=is_below)
     else:
         return False
@@ -245,13 +236,14 @@ def _is_aligned(boxes: Boxes, sizes: Sequence[Size]) -> bool:
 def _has_caption(following: list[DocumentBlock]) -> bool:
     """Returns whether a table's own caption follows it."""
     return any(
-        block.label == CAPTION and not block.text.lower().startswith("fig") for block in following
+        block.label == Label.CAPTION and not block.text.lower().startswith("fig")
+        for block in following
     )
 
 
 def is_marked(block: DocumentBlock) -> bool:
     """Returns whether a block says that a table goes on on another page, and nothing else."""
-    is_text = block.label in (TEXT, CAPTION, SECTION_HEADER)
+    is_text = block.label in (Label.TEXT, Label.CAPTION, Label.SECTION_HEADER)
     return is_text and CONTINUES.fullmatch(block.text.strip()) is not None
 
 
@@ -332,7 +324,7 @@ def _labels(number: int, edges: Mapping[int, list[Edge]]) -> dict[int, str]:
         if apart
     ]
     return {
-        edge.order: PAGE_HEADER if edge.top < EDGE else PAGE_FOOTER
+        edge.order: Label.PAGE_HEADER if edge.top < EDGE else Label.PAGE_FOOTER
         for edge in edges[number]
         if any(edge.is_like(other, apart) for other, apart in others)
     }
@@ -341,7 +333,7 @@ def _labels(number: int, edges: Mapping[int, list[Edge]]) -> dict[int, str]:
 def _edges(parsed: ParsedPage) -> Iterator[Edge]:
     width, height = parsed.size
     # Slides repeat their headings, and these belong to the text.
-    labels = (TEXT, SECTION_HEADER) if height > width else (TEXT,)
+    labels = (Label.TEXT, Label.SECTION_HEADER) if height > width else (Label.TEXT,)
     boxes = [region.bbox for region in parsed.regions if region.bbox is not None]
     inner = [box for box in boxes if box[3] > EDGE * height and box[1] < (1 - EDGE) * height]
     for region in parsed.regions:
