@@ -22,16 +22,17 @@ from typing import Any, Literal
 
 from ..errors import SoonerError
 from .forms import FormAnswer, PageForm, stripped
-from .regions import Label, Region, Size, around, box, label_of, scaled
+from .regions import HEADINGS, Label, Region, Size, around, box, label_of, scaled
 from .serialise import (
-    BULLET,
     DOTS,
     FENCE,
     NUMBER,
     Style,
     bare_formula,
+    fenced,
     html_element,
     item_texts,
+    mark_of,
     reflowed,
 )
 from .tables import is_otsl, read_table, to_html, to_otsl
@@ -191,11 +192,7 @@ def _grounded(name: str, places: str, text: str) -> tuple[Region, str]:
     heading = HEADING.match(draft)
     if heading is not None and label == Label.TEXT:
         label = Label.SECTION_HEADER
-    level = (
-        len(heading[1])
-        if heading is not None and label in (Label.TITLE, Label.SECTION_HEADER)
-        else 0
-    )
+    level = len(heading[1]) if heading is not None and label in HEADINGS else 0
     boxes = [box(match.groups()) for match in NUMBERS.finditer(places)]
     place = around(boxes) if boxes else None
     return Region(place, label, drafts=[draft] if draft else [], level=level), text.strip()
@@ -400,7 +397,7 @@ class DocTags(PageForm):
         tag, sides = DOCTAGS[region.label], self.sides(region, size)
         place = "".join(f"<loc_{min(side, self.frame[0] - 1)}>" for side in sides)
         if region.label == Label.SECTION_HEADER:
-            tag = f"{HEADING_TAG}{min(max((region.level or 2) - 1, 1), HEADING_LEVELS)}"
+            tag = f"{HEADING_TAG}{min(max(region.heading_level - 1, 1), HEADING_LEVELS)}"
         elif region.label == Label.TEXT and text.lstrip().startswith(FENCE):
             tag = "code"
         elif region.label == Label.PICTURE and text.strip():
@@ -469,15 +466,13 @@ def _parts(region: Region, text: str) -> list[str]:
     elif label == Label.FORMULA:
         parts = [bare_formula(text)]
     elif label == Label.LIST_ITEM:
-        marks = [(item, BULLET.match(item) or NUMBER.match(item)) for item in item_texts(text)]
+        marks = [(item, mark_of(item)) for item in item_texts(text)]
         parts = [reflowed(item[mark.end() :] if mark else item) for item, mark in marks]
     elif label == Label.TEXT and text.lstrip().startswith(FENCE):
         lines = text.strip().splitlines()
         parts = ["<_unknown_>" + "\n".join(lines[1 : -1 if lines[-1].strip() == FENCE else None])]
     else:
-        parts = [
-            reflowed(text.lstrip("# ") if label in (Label.TITLE, Label.SECTION_HEADER) else text)
-        ]
+        parts = [reflowed(text.lstrip("# ") if label in HEADINGS else text)]
     return [part for part in parts if part]
 
 
@@ -525,8 +520,8 @@ class _Element:
             name = LANGUAGE.match(text)
             language = name[1].lower().removeprefix("unknown") if name else ""
             code = text[name.end() if name else 0 :].strip("\n")
-            draft = f"{FENCE}{language}\n{code}\n{FENCE}"
-        elif label == Label.LIST_ITEM and text and not (BULLET.match(text) or NUMBER.match(text)):
+            draft = fenced(code, language)
+        elif label == Label.LIST_ITEM and text and not mark_of(text):
             draft = f"{next(self.marks)} {text}"
         places = [int(number) for number in PLACE.findall(self.text)]
         if places and len(places) % 4 == 0 and (text or self.tag not in ("", "list_item")):

@@ -4,10 +4,11 @@ regions into reading order."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from statistics import median_low
+from typing import TypeVar
 
 from .page import Line
 from .pdf_text import CODE_BLANK
@@ -24,7 +25,7 @@ from .regions import (
     shared_height,
     shared_width,
 )
-from .serialise import FENCE
+from .serialise import fenced, mark_of
 
 SAME_ROW = 0.5
 """Share of the lower box in which two words are beside each other."""
@@ -41,24 +42,32 @@ INDENT = 0.8
 CODE_GAP, CODE_REACH = 1.6, 8.0
 """Heights that may be free between lines of code, and font sizes by which one may be set in."""
 
-MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
-"""How an item of a list begins."""
-
 NOTE = re.compile(r"<sup>[^<\s]{1,3}</sup>")
 """How a footnote begins."""
 
 Block = list[Line]
 """Lines of a paragraph, a heading or an item, from top to bottom."""
 
+T = TypeVar("T")
+
+
+def runs(items: Iterable[T], continues: Callable[[list[T], T], bool]) -> list[list[T]]:
+    """Returns items in groups: each joins the group before it where it continues that."""
+    groups: list[list[T]] = []
+    for item in items:
+        if groups and continues(groups[-1], item):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
+
 
 def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
     """Returns lines beside each other, from top to bottom, each row from left to right."""
-    rows: list[list[Line]] = []
-    for line in sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]):
-        if rows and any(shared_height(other.bbox, line.bbox) > SAME_ROW for other in rows[-1]):
-            rows[-1].append(line)
-        else:
-            rows.append([line])
+    rows = runs(
+        sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]),
+        lambda row, line: any(shared_height(cell.bbox, line.bbox) > SAME_ROW for cell in row),
+    )
     return [sorted(row, key=lambda line: line.bbox[0]) for row in rows]
 
 
@@ -107,27 +116,22 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
         return False
     if max(last.size, line.size) > same_size * min(last.size, line.size):
         return False
-    if last.bold != line.bold or is_item(line.text):
+    if last.bold != line.bold or mark_of(line.text):
         return False
     if NOTE.match(line.text) and NOTE.match(first.text):
         return False
     if last.mono != line.mono and abs(line.bbox[0] - first.bbox[0]) > INDENT * height:
         return False  # code, set in from the text around it
     left = min(other.bbox[0] for other in block)
-    if len(block) == 1 or is_item(first.text):
+    if len(block) == 1 or mark_of(first.text):
         return True
     is_outside = line.bbox[0] < left - INDENT * height
     return not is_outside and line.bbox[0] <= left + INDENT * height
 
 
-def is_item(text: str) -> bool:
-    """Returns whether a text begins as an item of a list does."""
-    return MARKER.match(text) is not None
-
-
 def table_text(lines: Sequence[Line]) -> str:
     """Returns a table as rows of cells with tabs between them; cells keep their columns."""
-    edges = [(edge[1] + other[0]) / 2 for edge, other in pairwise(column_spans(lines))]
+    edges = [(left[2] + right[0]) / 2 for left, right in pairwise(columns_of(lines))]
     rows = []
     for row in rows_of(lines):
         cells = [""] * (len(edges) + 1)
@@ -138,15 +142,11 @@ def table_text(lines: Sequence[Line]) -> str:
     return "\n".join(rows)
 
 
-def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:
-    """Returns from where to where columns go, with nothing between them."""
-    spans: list[tuple[float, float]] = []
-    for start, end in sorted((line.bbox[0], line.bbox[2]) for line in lines):
-        if spans and start < spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
-        else:
-            spans.append((start, end))
-    return spans
+def columns_of(lines: Iterable[Line]) -> list[Box]:
+    """Returns boxes of columns, from left to right, with nothing between them."""
+    boxes = sorted(line.bbox for line in lines)
+    columns = runs(boxes, lambda column, box: box[0] < max(right for _, _, right, _ in column))
+    return list(map(around, columns))
 
 
 RANKS: dict[str, int] = {Label.PAGE_HEADER: 0, Label.PAGE_FOOTER: 2}
@@ -321,10 +321,13 @@ def _nested(regions: list[Region], size: float) -> list[Region]:
 def _arranged(
     lines: Sequence[Line], body: float, same_size: float, page: Size | None = None
 ) -> list[Region]:
-    """Returns lines as tables and blocks, by nothing but where they stand; see `_of_block`."""
+    """Returns lines as tables and blocks, by nothing but where they stand; see `_label`."""
     aligned, unaligned = _tables(lines)
-    blocks = (_of_block(block, body, page) for block in blocks_of(unaligned, same_size))
-    return [*map(_table, aligned), *blocks]
+    blocks = blocks_of(unaligned, same_size)
+    return [
+        *map(_table, aligned),
+        *(_region(block, *_label(block, body, page)) for block in blocks),
+    ]
 
 
 def _assigned(
@@ -359,8 +362,8 @@ def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float)
     return [_region([line for row in rows for line in row], area.label)]
 
 
-def _of_block(block: Block, body: float, page: Size | None) -> Region:
-    """Returns a block as a region.
+def _label(block: Block, body: float, page: Size | None) -> tuple[Label, int]:
+    """Returns what a block is, and the level of a heading that is told by its weight.
 
     Args:
         block: its lines.
@@ -368,74 +371,47 @@ def _of_block(block: Block, body: float, page: Size | None) -> Region:
         page: its size; without, a layout model says that the block is text, which may be an item,
             or a heading that it missed.
     """
-    label, level = _aside(block, body, page) if page is not None else "", 0
-    top = min(line.bbox[1] for line in block)
-    if label:
-        pass
-    elif _is_heading(block, body, HEADING_SIZE):
-        is_title = page and top < page[1] / 2 and _is_heading(block, body, TITLE_SIZE)
-        label = Label.TITLE if is_title else Label.SECTION_HEADER
-    elif is_item(block[0].text):
-        label = Label.LIST_ITEM
-    elif page is not None and _words(block) <= FOOTER_WORDS and top > (1 - EDGE) * page[1]:
-        label = Label.PAGE_FOOTER
-    elif page is not None and _is_bold_heading(block, body):
-        label, level = Label.SECTION_HEADER, BOLD_LEVEL
-    return replace(_region(block, label or Label.TEXT), level=level)
-
-
-def _aside(block: Block, body: float, size: Size) -> str:
-    """Returns the label of captions, notes, headers and numbers beside the text; empty for none."""
-    top, bottom = around(line.bbox for line in block)[1::2]
-    is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(block[0].text) is not None
-    if CAPTIONED.match(block[0].text):
-        return Label.CAPTION
-    if NOTE.match(block[0].text) and max(line.size for line in block) < body:
-        return Label.FOOTNOTE
-    if is_number and top > (1 - NUMBER_EDGE) * size[1]:
-        return Label.PAGE_FOOTER
-    is_head = bottom < EDGE * size[1] and len(block) == 1
-    if is_head and not _is_heading(block, body, TITLE_SIZE):
-        return Label.PAGE_HEADER
-    return Label.PAGE_HEADER if is_number and top < NUMBER_EDGE * size[1] else ""
+    text, end, words = block[0].text, block[-1].text.rstrip(), _words(block)
+    size, is_short = min(line.size for line in block), words <= HEADING_WORDS
+    is_heading = size >= HEADING_SIZE * body and is_short and not end.endswith((".", ",", ";", ":"))
+    if page is None:
+        plain = Label.LIST_ITEM if mark_of(text) else Label.TEXT
+        return Label.SECTION_HEADER if is_heading else plain, 0
+    height, (top, bottom) = page[1], around(line.bbox for line in block)[1::2]
+    is_large = size >= TITLE_SIZE * body and is_short
+    is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(text) is not None
+    if CAPTIONED.match(text):
+        return Label.CAPTION, 0
+    if NOTE.match(text) and max(line.size for line in block) < body:
+        return Label.FOOTNOTE, 0
+    if is_number and top > (1 - NUMBER_EDGE) * height:
+        return Label.PAGE_FOOTER, 0
+    is_head = len(block) == 1 and bottom < EDGE * height and not is_large
+    if is_head or (is_number and top < NUMBER_EDGE * height):
+        return Label.PAGE_HEADER, 0
+    if is_heading:
+        return Label.TITLE if is_large and top < height / 2 else Label.SECTION_HEADER, 0
+    if mark_of(text):
+        return Label.LIST_ITEM, 0
+    if words <= FOOTER_WORDS and top > (1 - EDGE) * height:
+        return Label.PAGE_FOOTER, 0
+    is_bold = is_short and all(line.bold for line in block) and size > BOLD_SIZE * body
+    if is_bold and not end.endswith((".", ",", ";")):
+        return Label.SECTION_HEADER, BOLD_LEVEL
+    return Label.TEXT, 0
 
 
 def _words(lines: Sequence[Line]) -> int:
     return sum(len(line.text.split()) for line in lines)
 
 
-def _is_heading(block: Block, body: float, larger: float) -> bool:
-    ends = block[-1].text.rstrip().endswith((".", ",", ";", ":"))
-    is_large = min(line.size for line in block) >= larger * body
-    return is_large and _words(block) <= HEADING_WORDS and not (ends and larger < TITLE_SIZE)
-
-
-def _is_bold_heading(block: Block, body: float) -> bool:
-    """Returns whether a block is a heading by its weight, as large as the text or nearly so."""
-    is_bold = all(line.bold for line in block) and _words(block) <= HEADING_WORDS
-    is_large = min(line.size for line in block) > BOLD_SIZE * body
-    return is_bold and is_large and not block[-1].text.rstrip().endswith((".", ",", ";"))
-
-
 def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
     """Returns runs of rows with cells above each other, and the other lines. A file lists the cells
     of a row one after the other, and not the lines of columns of text."""
-    rows: list[list[Line]] = []
-    for line in lines:
-        if rows and shared_height(rows[-1][-1].bbox, line.bbox) > INSIDE:
-            rows[-1].append(line)
-        else:
-            rows.append([line])
-    runs: list[list[list[Line]]] = []
-    for row in rows:
-        if runs and len(row) > 1 < len(runs[-1][-1]) and _follows(runs[-1][-1], row):
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    tables: list[list[Line]] = []
-    rest: list[Line] = []
-    for run in runs:
-        cells = [line for row in run for line in row]
+    rows = runs(lines, lambda row, line: shared_height(row[-1].bbox, line.bbox) > INSIDE)
+    tables, rest = list[list[Line]](), list[Line]()
+    for run in runs(rows, _follows):
+        cells = list(chain(*run))
         if _is_table(run):
             tables.append(cells)
         else:
@@ -443,16 +419,17 @@ def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
     return tables, rest
 
 
-def _follows(above: list[Line], row: list[Line]) -> bool:
-    upper, lower = (around(line.bbox for line in cells) for cells in (above, row))
-    return lower[1] - upper[3] <= ROW_GAP * (upper[3] - upper[1])
+def _follows(rows: list[list[Line]], row: list[Line]) -> bool:
+    upper, lower = (around(line.bbox for line in cells) for cells in (rows[-1], row))
+    is_near = lower[1] - upper[3] <= ROW_GAP * (upper[3] - upper[1])
+    return len(row) > 1 < len(rows[-1]) and is_near
 
 
 def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
-    cells = [line for row in rows for line in row]
-    if len(rows) < 2 or len(column_spans(cells)) < 2:
+    cells = list(chain(*rows))
+    if len(rows) < 2 or len(columns_of(cells)) < 2:
         return False
-    if all(is_item(f"{row[0].text} x") and len(row) == 2 for row in rows):
+    if all(mark_of(f"{row[0].text} x") and len(row) == 2 for row in rows):
         return False  # numbers of a list, set apart from its items
     limit = CELL_WORDS if max(map(len, rows)) > 2 else PAIR_WORDS
     return _words(cells) / len(cells) <= limit
@@ -463,10 +440,11 @@ def _table(lines: Sequence[Line], frame: Box | None = None) -> Region:
     return Region(around(boxes), Label.TABLE, 0, [table_text(lines)])
 
 
-def _region(lines: Sequence[Line], label: str) -> Region:
-    text = "\n".join(line.text for line in lines)
+def _region(lines: Sequence[Line], label: str, level: int = 0, text: str | None = None) -> Region:
+    """Returns lines as a region; its text is theirs if none is given."""
+    draft = "\n".join(line.text for line in lines) if text is None else text
     confidence = min(line.confidence for line in lines)
-    return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
+    return Region(around(line.bbox for line in lines), label, 0, [draft], level, confidence)
 
 
 def _listings(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
@@ -496,17 +474,14 @@ def _listings(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]]
 def _code_region(lines: Sequence[Line]) -> Region:
     """Returns rows of code as a fenced Markdown block, with the indentation of the page."""
     box = around(line.bbox for line in lines)
-    rows, text = rows_of(lines), []
-    bottom: float | None = None
-    for row in rows:
-        top = min(line.bbox[1] for line in row)
-        size = max(max(line.size for line in row), 1.0)
-        if bottom is not None and top - bottom > 0.8 * size:
-            text.append("")
-        bottom = max(line.bbox[3] for line in row)
+    text, bottom = list[str](), box[1]
+    for row in rows_of(lines):
+        frame = around(line.bbox for line in row)
+        size = max(*(line.size for line in row), 1.0)
+        text += [""] * (frame[1] - bottom > 0.8 * size)
         text.append(_typed(row, box[0], CODE_BLANK * size))
-    draft = "\n".join([FENCE, *text, FENCE])
-    return Region(box, Label.TEXT, 0, [draft], confidence=min(line.confidence for line in lines))
+        bottom = frame[3]
+    return _region(lines, Label.TEXT, text=fenced("\n".join(text)))
 
 
 def _typed(row: Sequence[Line], left: float, blank: float) -> str:

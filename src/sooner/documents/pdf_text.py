@@ -27,6 +27,7 @@ from .regions import (
     quarter_turned,
     scaled,
 )
+from .serialise import BULLETS
 
 ASCENT, DESCENT = 0.8, 0.22
 """Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
@@ -48,9 +49,7 @@ MONOSPACED = re.compile(r"cour|mono|typewriter|cmtt|sftt|consol|menlo|monaco|nim
 BOLD = re.compile(r"bold|black|heavy|demi|-medi|cmbx|sfbx|cmssbx|-bd", re.I)
 """Names of monospaced and of bold fonts."""
 
-LONE_MARKER = re.compile(
-    r"[•●▪◦‣∙·*\-–—○□■\ufffd\ue000-\uf8ff]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]"
-)
+LONE_MARKER = re.compile(rf"[{BULLETS}\ufffd\ue000-\uf8ff]|\(?(?:\d{{1,2}}|[a-z]|[ivx]{{1,4}})[.)]")
 """Such a beginning alone, which stands far from its item."""
 
 MARKER_GAP = 4.0

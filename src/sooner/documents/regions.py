@@ -132,6 +132,9 @@ class Label(StrEnum):
     TITLE = "Title"
 
 
+HEADINGS: dict[str, int] = {Label.TITLE: 1, Label.SECTION_HEADER: 2}
+"""Headings, and the level of each where nobody knows it."""
+
 FURNITURE = (Label.PAGE_HEADER, Label.PAGE_FOOTER)
 """Repeated from page to page, no part of the text."""
 
@@ -187,6 +190,11 @@ class Region:
             raise unknown("region label", self.label, Label) from None
         if self.bbox is not None:
             object.__setattr__(self, "bbox", box(self.bbox))
+
+    @property
+    def heading_level(self) -> int:
+        """Level of a heading, as far as it is known; 0 if the region is none."""
+        return self.level or HEADINGS[self.label] if self.label in HEADINGS else 0
 
     def thousandths(self, size: Size) -> tuple[int, int, int, int] | None:
         """Returns the box in thousandths of the page's width and height, whole numbers."""

@@ -22,7 +22,9 @@ WIDE = "\u0e00-\u0e7f\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 BETWEEN_WIDE = re.compile(f"(?<=[{WIDE}])[ \t]*\n[ \t]*(?=[{WIDE}])")
 """Chinese, Japanese and Thai have no spaces between words, so none where a line ends."""
 
-BULLET = re.compile(r"[ \t]*[•●▪◦‣∙·*\-–—○□■][ \t]+")
+BULLETS = r"•●▪◦‣∙·*\-–—○□■"
+
+BULLET = re.compile(rf"[ \t]*[{BULLETS}][ \t]+")
 
 NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
 
@@ -65,11 +67,16 @@ def items(text: str) -> str:
     return "\n".join(map(_item, item_texts(text)))
 
 
+def mark_of(text: str) -> re.Match[str] | None:
+    """Returns the bullet or number with which a text begins as an item of a list does."""
+    return BULLET.match(text) or NUMBER.match(text)
+
+
 def item_texts(text: str) -> list[str]:
     """Items of a list as they are, their further lines included."""
     parts: list[str] = []
     for line in text.strip().splitlines():
-        if parts and not BULLET.match(line) and not NUMBER.match(line):
+        if parts and not mark_of(line):
             parts[-1] = f"{parts[-1]}\n{line}"
         else:
             parts.append(line)
@@ -82,6 +89,11 @@ def _item(text: str) -> str:
         return f"{number[0].strip()} {_joined(text[number.end() :])}"
     bullet = BULLET.match(text)
     return f"- {_joined(text[bullet.end() :] if bullet else text)}"
+
+
+def fenced(code: str, language: str = "") -> str:
+    """Returns code in a fence, as Markdown has it."""
+    return f"{FENCE}{language}\n{code}\n{FENCE}"
 
 
 def bare_formula(text: str) -> str:
@@ -156,8 +168,8 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
     if region.label == Label.LIST_ITEM:
         indent = NESTED * (region.level - 1)
         return "\n".join(indent + line for line in items(draft).split("\n"))
-    if region.label in (Label.TITLE, Label.SECTION_HEADER) and style.headings:
-        return heading(draft, region.level or (1 if region.label == Label.TITLE else 2))
+    if region.heading_level and style.headings:
+        return heading(draft, region.heading_level)
     return reflowed(draft)
 
 
@@ -229,8 +241,8 @@ def html_element(
         code = text.strip().removesuffix(FENCE).partition("\n")[2].strip("\n")
         return f"<pre><code>{_quoted(code)}</code></pre>"
     tag = "p"
-    if region.label in (Label.TITLE, Label.SECTION_HEADER):
-        tag = f"h{min(region.level or (1 if region.label == Label.TITLE else 2), 6)}"
+    if region.heading_level:
+        tag = f"h{min(region.heading_level, 6)}"
         text = text.lstrip("# ")
     paragraphs = reflowed(text).split("\n\n")
     return "".join(f"<{tag}>{_quoted(part)}</{tag}>" for part in paragraphs if part)

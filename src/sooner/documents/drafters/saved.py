@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SoonerError, error_line
-from ..grouping import is_item
 from ..inputs import natural
 from ..page import Page
-from ..regions import Label, PageDraft, Region, box, clipped, label_of, numbered, resized
-from ..serialise import FENCE
+from ..regions import HEADINGS, Label, PageDraft, Region, box, clipped, label_of, numbered, resized
+from ..serialise import fenced, mark_of
 from ..tables import Cell, Table, to_html
 
 PAGE_NUMBER = re.compile(r"[-_]0*(\d+)$")
@@ -138,7 +137,7 @@ def _label(text: str) -> str:
         return Label.TABLE
     if text.startswith(("$$", "\\[", "\\begin{")):
         return Label.FORMULA
-    return Label.LIST_ITEM if is_item(text) else Label.TEXT
+    return Label.LIST_ITEM if mark_of(text) else Label.TEXT
 
 
 class SavedJson(SavedFiles):
@@ -217,10 +216,10 @@ def _paddle_regions(data: Any, page: Page) -> tuple[list[Region], tuple[float, f
     )
     if data.get("page_index") not in (None, page.number - 1):
         return [], size
-    regions, levels = list[Region](), {Label.TITLE: 1, Label.SECTION_HEADER: 2}
+    regions = list[Region]()
     for block in data["parsing_res_list"]:
         label, text = label_of(str(block["block_label"])), block.get("block_content")
-        regions.append(_region(label, text, block.get("block_bbox"), levels.get(label, 0)))
+        regions.append(_region(label, text, block.get("block_bbox"), HEADINGS.get(label, 0)))
     return regions, size
 
 
@@ -233,9 +232,9 @@ def _mineru_parts(item: dict[str, Any]) -> Iterator[Region]:
         label = Label.TITLE if level == 1 else Label.SECTION_HEADER
     if "list_items" in item:
         label, entries = Label.LIST_ITEM, [str(entry).strip() for entry in item["list_items"]]
-        text = "\n".join(entry if is_item(entry) else f"- {entry}" for entry in entries)
+        text = "\n".join(entry if mark_of(entry) else f"- {entry}" for entry in entries)
     elif "code_body" in item:
-        label, text = Label.TEXT, f"{FENCE}\n{item['code_body']}\n{FENCE}"
+        label, text = Label.TEXT, fenced(str(item["code_body"]))
     captions, notes = (
         [_region(kind, note) for note in item.get(f"{item['type']}_{name}") or []]
         for name, kind in (("caption", Label.CAPTION), ("footnote", Label.FOOTNOTE))
@@ -289,4 +288,4 @@ def _docling_text(item: Any, label: str, share: slice) -> str:
     text: str = (getattr(item, "text", "") or getattr(item, "orig", ""))[share].strip()
     if label == Label.LIST_ITEM and text:
         return f"{item.marker.strip() if item.enumerated else '-'} {text}"
-    return f"{FENCE}\n{text}\n{FENCE}" if item.label.value == "code" and text else text
+    return fenced(text) if item.label.value == "code" and text else text
