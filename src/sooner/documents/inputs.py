@@ -189,42 +189,37 @@ def _known(document: Document) -> Document:
 
 
 def _meant(path: Path) -> list[Document]:
-    if path.is_dir():
-        return _inside(path)
+    """Returns documents of this machine that a path means.
+
+    Folders behind links are not searched, nor those of earlier runs' results: pictures of pages
+    there are no documents.
+    """
+    pattern = str(path)
     if path.is_file():
         return [_known(Document(path, Path(path.name)))]
-    if glob.has_magic(str(path)):
-        return _matching(str(path))
-    siblings = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    raise SoonerError(f"'{path}' does not exist{did_you_mean(str(path), siblings)}")
-
-
-def _inside(folder: Path) -> list[Document]:
-    """Returns documents below a folder; folders behind links are not searched, nor those of earlier
-    runs' results: pictures of pages there are no documents."""
-    results = {path.parent for path in folder.rglob(STATE_FOLDER)} - {folder}
-    paths = (path for path in folder.rglob("*") if _is_document(path))
-    documents = (
-        Document(path, path.relative_to(folder))
-        for path in paths
-        if results.isdisjoint(path.parents)
-    )
-    return _visible(documents, folder)
-
-
-def _matching(pattern: str) -> list[Document]:
-    paths = [Path(name) for name in glob.glob(pattern, recursive=True)]
-    documents = sorted((path for path in paths if _is_document(path)), key=natural)
+    if path.is_dir():
+        results = {state.parent for state in path.rglob(STATE_FOLDER)} - {path}
+        files = (file for file in path.rglob("*") if results.isdisjoint(file.parents))
+        return _visible(_below(path, files), path)
+    if not glob.has_magic(pattern):
+        siblings = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise SoonerError(f"'{path}' does not exist{did_you_mean(pattern, siblings)}")
+    root = Path(os.path.dirname(re.split(r"[*?\[]", pattern)[0]) or ".")
+    documents = _below(root, map(Path, glob.glob(pattern, recursive=True)))
     if not documents:
         raise SoonerError(
             f"pattern '{pattern}' matches no document; quote it, and check the folder"
         )
-    root = Path(os.path.dirname(re.split(r"[*?\[]", pattern)[0]) or ".")
-    return [Document(path, path.relative_to(root)) for path in documents]
+    return sorted(documents, key=lambda document: natural(document.path))
 
 
-def _is_document(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and path.is_file()
+def _below(root: Path, files: Iterable[Path]) -> list[Document]:
+    """Returns those of the files below a folder that are documents by their names."""
+    return [
+        Document(path, path.relative_to(root))
+        for path in files
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    ]
 
 
 def _apart(documents: list[Document]) -> list[Document]:
