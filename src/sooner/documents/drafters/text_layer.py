@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from ..grouping import regions_of, rows_of
 from ..page import BLANK, Line, Page, PageText
@@ -93,18 +94,13 @@ def _holds_rows(cells: Sequence[Sequence[Line]]) -> bool:
 def _table(cells: Sequence[Box], inside: Sequence[Sequence[Line]]) -> Table:
     """Returns the table of drawn cells; where none is drawn, there is an empty one."""
     xs, ys = (sorted({edge for box in cells for edge in box[axis::2]}) for axis in (0, 1))
-    squares = [(row, column) for row in range(len(ys) - 1) for column in range(len(xs) - 1)]
-    entries = dict.fromkeys(squares, Cell(""))
-    for box, lines in zip(cells, inside, strict=True):
-        left, top, right, bottom = (
-            edges.index(edge) for edges, edge in zip((xs, ys, xs, ys), box, strict=True)
-        )
-        for row in range(top, bottom):
-            for column in range(left, right):
-                entries.pop((row, column), None)
+    begins: dict[tuple[int, int], Cell | None] = {}  # `None` where a cell goes on
+    for (x0, y0, x1, y1), lines in zip(cells, inside, strict=True):
+        left, right, top, bottom = xs.index(x0), xs.index(x1), ys.index(y0), ys.index(y1)
+        begins |= dict.fromkeys(product(range(top, bottom), range(left, right)))
         text = " ".join(line.text for row in rows_of(lines) for line in row)
-        entries[top, left] = Cell(text, bottom - top, right - left)
-    table: Table = [[] for _ in ys[1:]]
-    for (row, _), cell in sorted(entries.items(), key=lambda entry: entry[0]):
-        table[row].append(cell)
-    return table
+        begins[top, left] = Cell(text, bottom - top, right - left)
+    rows = (
+        (begins.get((row, n), Cell("")) for n in range(len(xs) - 1)) for row in range(len(ys) - 1)
+    )
+    return [[cell for cell in row if cell is not None] for row in rows]
