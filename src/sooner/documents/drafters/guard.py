@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from ...checks import check_number, check_whole
-from ...errors import SoonerError
+from ...errors import SoonerError, error_line
 from ..page import Page, PageDrafter
 from ..regions import PageDraft
 
@@ -160,7 +160,6 @@ def _answer(drafter: PageDrafter, page: Page) -> PageDraft | str:
 
 def _describe(error: BaseException) -> str:
     """Returns an error in a line."""
-    text = " ".join(str(error).split())[:200]
     if isinstance(error, SoonerError):
-        return text
-    return f"failed with {type(error).__name__}: {text}" if text else f"failed with {error!r}"
+        return " ".join(str(error).split())
+    return f"failed with {error_line(error)}"
