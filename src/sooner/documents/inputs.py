@@ -57,7 +57,12 @@ class PageRange:
 
     def select(self, pages: int) -> list[int]:
         """Returns numbers of those pages that a document of `pages` pages has."""
-        return list(dict.fromkeys(self._numbers(pages)))
+        numbers = (
+            number
+            for first, last in self.parts
+            for number in range(first, min(pages if last is None else last, pages) + 1)
+        )
+        return list(dict.fromkeys(numbers))
 
     def missing(self, pages: int) -> str:
         """Parts of which such a document has no page, such as `7`; mostly empty. Of `1-4` it may
@@ -67,10 +72,6 @@ class PageRange:
             for first, last in self.parts
             if first > pages
         )
-
-    def _numbers(self, pages: int) -> Iterator[int]:
-        for first, last in self.parts:
-            yield from range(first, min(pages if last is None else last, pages) + 1)
 
 
 HEIF = (".heic", ".heif")
