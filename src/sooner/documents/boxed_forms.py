@@ -26,6 +26,7 @@ from .regions import HEADINGS, Label, Region, Size, around, box, label_of, scale
 from .serialise import (
     DOTS,
     FENCE,
+    HEADING,
     NUMBER,
     Style,
     bare_formula,
@@ -121,8 +122,6 @@ OF_A_TABLE = re.compile(r"\s*tab(?:le|\b)|\s*表", re.IGNORECASE)
 
 CENTRE = re.compile(r"</?center>", re.IGNORECASE)
 
-HEADING = re.compile(r"(#{1,6})\s")
-
 NUMBERS = re.compile(r"\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 
 REF = re.compile(r"<\|ref\|>(.*?)<\|/ref\|>[ ]?<\|det\|>(.*?)<\|/det\|>", re.S)
@@ -204,11 +203,6 @@ CHANDRA_NAMES: dict[str, str] = {
     **{Label.FORMULA: "Equation-Block", Label.PICTURE: "Image"},
 }
 
-CHANDRA_LABELS = {
-    **{name: label for label, name in CHANDRA_NAMES.items() if label != Label.TITLE},
-    **{"Figure": Label.PICTURE, "Diagram": Label.PICTURE, "Table-Of-Contents": Label.TABLE},
-}
-
 BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 """How a block begins, which never stands in another one."""
 
@@ -268,7 +262,7 @@ class Chandra(PageForm):
 
 def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
     """Returns a block and its text as it stands in the answer."""
-    label, place, level = CHANDRA_LABELS.get(block.get("label", ""), Label.TEXT), None, 0
+    label, place, level = label_of(block.get("label", "")), None, 0
     with suppress(SoonerError):
         place = box(re.sub(r"[\[\],]", " ", block.get("bbox", "")).split())
     text = inner.strip()
@@ -340,13 +334,12 @@ DOCTAGS: dict[str, str] = {
 
 HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
 
-DOCTAG_LABELS = {
-    **{tag: label for label, tag in DOCTAGS.items()},
-    **{f"{HEADING_TAG}{level}": Label.SECTION_HEADER for level in range(HEADING_LEVELS + 1)},
-    **dict.fromkeys(("code", "paragraph", "reference", "handwritten_text"), Label.TEXT),
-    **dict.fromkeys(("checkbox_selected", "checkbox_unselected"), Label.TEXT),
-    **{"table": Label.TABLE, "document_index": Label.TABLE, "chart": Label.PICTURE},
-}
+ELEMENTS = (
+    *DOCTAGS.values(),
+    *("code", "paragraph", "reference", "handwritten_text", "table", "document_index", "chart"),
+    *("checkbox_selected", "checkbox_unselected", r"(?:key|value)_\d+", rf"{HEADING_TAG}\d"),
+)
+"""Patterns of tags with a text, keys and values of a form included."""
 
 AROUND = (
     *("doctag", "ordered_list", "unordered_list", "group", "form", "key_value_region"),
@@ -360,8 +353,7 @@ INLINE = {"text": "{}", "formula": "${}$", "code": "`{}`"}
 HOLDERS = ("otsl", "table", "picture", "chart", "code", "document_index")
 """Elements that a caption may stand in."""
 
-DOCTAG = re.compile(rf"<(/?)({'|'.join([*DOCTAG_LABELS, *AROUND, 'inline'])}|(?:key|value)_\d+)>")
-"""Tags of elements, keys and values of a form included, which are texts."""
+DOCTAG = re.compile(rf"<(/?)({'|'.join([*ELEMENTS, *AROUND, 'inline'])})>")
 
 INLINE_PARTS = re.compile(r"<inline>(.*?)(</inline>|\Z)", re.DOTALL)
 
@@ -509,7 +501,7 @@ class _Element:
     def region(self) -> Region:
         """Returns the element, with the box around all its places: what goes on elsewhere has
         several."""
-        text, label, place = self.content, DOCTAG_LABELS.get(self.tag, Label.TEXT), None
+        text, label, place = self.content, label_of(self.tag.partition("_level")[0]), None
         draft, level = text, 1 if label == Label.TITLE else 0
         if self.tag.startswith(HEADING_TAG):
             level = int(self.tag.removeprefix(HEADING_TAG)) + 1

@@ -141,12 +141,12 @@ FURNITURE = (Label.PAGE_HEADER, Label.PAGE_FOOTER)
 _SYNONYMS = {
     Label.TITLE: "title doc_title",
     Label.SECTION_HEADER: "section_header heading sub_title paragraph_title",
-    Label.LIST_ITEM: "list_item list",
+    Label.LIST_ITEM: "list_item list list_group",
     Label.CAPTION: "caption figure_caption table_caption image_caption",
     Label.FOOTNOTE: "footnote page_footnote",
-    Label.FORMULA: "formula equation interline_equation",
-    Label.TABLE: "table document_index",
-    Label.PICTURE: "picture figure image chart",
+    Label.FORMULA: "formula equation interline_equation equation_block",
+    Label.TABLE: "table document_index table_of_contents otsl",
+    Label.PICTURE: "picture figure image chart diagram",
     Label.PAGE_HEADER: "page_header header",
     Label.PAGE_FOOTER: "page_footer footer page_number",
 }

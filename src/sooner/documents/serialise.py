@@ -34,7 +34,7 @@ NESTED = "   "
 ORDERED = re.compile(r"\d{1,3}\.\s")
 """How an item of an ordered list begins."""
 
-HEADING = re.compile(r"#{1,6}\s")
+HEADING = re.compile(r"(#{1,6})\s")
 
 FENCE = "```"
 
