@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from PIL import Image
 
 from ...checks import check_whole
 from ...errors import SoonerError, unknown
-from ..grouping import regions_of
+from ..grouping import regions_of, rows_of
 from ..page import BLANK, MAX_SIDE, Line, Page, Picture
 from ..pdf import needed
 from ..regions import (
@@ -211,8 +212,8 @@ def _turn(picture: Picture, orientation: Any) -> int:
 
 
 def _lines(picture: Picture, scale: float, engine: Any) -> tuple[list[Line], float]:
-    """Returns lines of text where they are on the picture set straight, and the degrees by which
-    they fall to the right on the picture as it is.
+    """Returns lines of text, row by row, where they are on the picture set straight, and the
+    degrees by which they fall to the right on the picture as it is.
 
     Args:
         scale: of the picture in which text is looked for and read.
@@ -228,7 +229,8 @@ def _lines(picture: Picture, scale: float, engine: Any) -> tuple[list[Line], flo
     skew = _skew(corners)
     corners = _rotated(corners, -skew, (width, height))
     triples = zip(corners, result.txts, result.scores, strict=True)
-    return [_line(points, text, float(score)) for points, text, score in triples], skew
+    lines = [_line(points, text, float(score)) for points, text, score in triples]
+    return list(chain(*rows_of(lines))), skew  # the model's order is that of the slope
 
 
 def _skew(corners: np.ndarray) -> float:
