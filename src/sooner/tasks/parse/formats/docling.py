@@ -55,7 +55,7 @@ def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> docling.D
 
 HASHES = re.compile(r"^#{1,6}\s+")
 
-TEXTS = {
+TEXTS: dict[str, str] = {
     Label.CAPTION: "caption", Label.FOOTNOTE: "footnote", Label.PAGE_HEADER: "page_header",
     Label.PAGE_FOOTER: "page_footer",
 }  # fmt: skip
