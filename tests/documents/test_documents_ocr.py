@@ -83,8 +83,7 @@ def test_its_boxes_are_where_the_text_layer_has_them(scan: Page, ocr: OCR, tmp_p
     (page,) = read_pages(paper.report(tmp_path / "x.pdf"), resolution=Resolution(dpi=120))
     assert isinstance(page, Page)
     both = AllOf(TextLayer(), ocr)(page)
-    # At most one was left over: a number of two digits has a narrow box.
-    assert len(both.regions) <= len(TextLayer()(page).regions) + 1
+    assert len(both.regions) == len(TextLayer()(page).regions)  # nothing was left over
     assert FirstOf(TextLayer(), ocr)(page).drafter == "text-layer"
     assert FirstOf(TextLayer(), ocr)(scan).drafter == "ocr"
 

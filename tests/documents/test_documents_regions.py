@@ -143,6 +143,19 @@ def test_texts_of_the_same_box_become_branches() -> None:
     assert (merged.drafter, merged.seconds) == ("a+b", 2.0)
 
 
+def test_small_boxes_with_the_same_text_are_one_region() -> None:
+    boxes = (100, 100, 117, 115), (96, 96, 121, 118)
+    assert iou(*boxes) < 0.5
+    first, same, other = (
+        draft(name, Region(bbox, drafts=[text]))
+        for name, bbox, text in zip("abc", (*boxes, boxes[1]), ("17", "17", "18"), strict=True)
+    )
+    assert merge(first, same).texts == ["17"]
+    assert merge(first, other).texts == ["18", "17"]
+    elsewhere = draft("d", Region((100, 150, 117, 165), drafts=["17"]))
+    assert merge(first, elsewhere).texts == ["17", "17"]
+
+
 def test_boxes_of_another_size_are_brought_together() -> None:
     first = draft("a", Region((0, 0, 100, 20), drafts=["x"]))
     two = draft("b", Region((0, 0, 50, 10), drafts=["y"]), size=(100, 100))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..grouping import in_reading_order
 from ..page import BLANK, Page, PageDrafter
-from ..regions import Label, PageDraft, Region, area, iou, resized
+from ..regions import Label, PageDraft, Region, area, iou, overlap, resized
 
 MIN_PICTURE = 0.05
 """Share of the page that a picture takes in which there may be text that matters."""
@@ -19,14 +19,16 @@ READ_BY_DEFAULT = ("CJK", "HIRAGANA", "KATAKANA", "LATIN")
 """Scripts that OCR reads where no language is named, by the names of their letters."""
 
 SAME = 0.5
-"""Intersection over union from which two boxes are the same region."""
+"""Intersection over union from which two boxes are the same region; small ones, such as a page's
+number, miss it where drafters differ by a pixel or two, so a common text counts as well."""
 
 
 class AllOf:
     """Runs all drafters, whose texts become branches of the same regions.
 
     Boxes and labels are the first one's that has any. Regions are the same if their boxes are
-    (`SAME`). What no other drafter has is kept as a region of its own. Equal texts are kept once.
+    (`SAME`), or if these overlap and both have the same text. What no other drafter has is kept as
+    a region of its own. Equal texts are kept once.
 
     Args:
         drafters: one or more.
@@ -50,7 +52,7 @@ class AllOf:
 def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
     merged, rest = list(mine), list[Region]()
     for other in extra:
-        shares = [iou(a.bbox, other.bbox) if a.bbox and other.bbox else 0.0 for a in mine]
+        shares = [_likeness(region, other) for region in mine]
         best = max(range(len(mine)), key=shares.__getitem__, default=0)
         if not shares or shares[best] < SAME:
             rest.append(other)
@@ -58,6 +60,14 @@ def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
             drafts = dict.fromkeys([*merged[best].drafts, *other.drafts])
             merged[best] = replace(merged[best], drafts=list(drafts))
     return in_reading_order([*merged, *rest]) if rest else merged
+
+
+def _likeness(a: Region, b: Region) -> float:
+    """Returns how much of two regions is the same, from 0 to 1."""
+    if a.bbox is None or b.bbox is None:
+        return 0.0
+    has_same_text = not {*a.drafts}.isdisjoint(b.drafts)
+    return 1.0 if has_same_text and overlap(a.bbox, b.bbox) else iou(a.bbox, b.bbox)
 
 
 class FirstOf:
