@@ -17,8 +17,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from longest_files import LONGEST
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile(
+    "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 # One thread: tiny operations gain nothing from a second, and on a busy machine two of them wait for
 # each other at every barrier (seen: 0.25 s became 23 s).
