@@ -439,12 +439,9 @@ def _coverage(
             ink[window] = np.abs(grey[window] - np.median(grey[window])) > INK
             panel = ink[window]  # without its border
             panel[:2] = panel[-2:] = panel[:, :2] = panel[:, -2:] = False
-    for box in paths:
-        if min(box[2] - box[0], box[3] - box[1]) <= STEP:
-            ink[_window(box)] = False
-    for box in images:
-        if area(box) / whole < SCAN:
-            ink[_window(box)] = False
+    thin = (box for box in paths if min(box[2] - box[0], box[3] - box[1]) <= STEP)
+    for box in (*thin, *(box for box in images if area(box) / whole < SCAN)):
+        ink[_window(box)] = False
     if not ink.any():
         return 1.0 if texts else 0.0
     inside = np.zeros_like(ink)

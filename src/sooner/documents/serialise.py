@@ -84,11 +84,9 @@ def item_texts(text: str) -> list[str]:
 
 
 def _item(text: str) -> str:
-    number = NUMBER.match(text)
-    if number:
-        return f"{number[0].strip()} {_joined(text[number.end() :])}"
-    bullet = BULLET.match(text)
-    return f"- {_joined(text[bullet.end() :] if bullet else text)}"
+    mark, number = mark_of(text), NUMBER.match(text)
+    begin = number[0].strip() if number else "-"
+    return f"{begin} {_joined(text[mark.end() :] if mark else text)}"
 
 
 def fenced(code: str, language: str = "") -> str:
