@@ -159,13 +159,11 @@ class PageRequest(Request):
     """A request of the engine for rows of a page, which are prefilled together.
 
     Attributes:
-        source: what is decoded.
-        listener: of its rows.
+        listener: of its rows; says what is decoded.
         future: its result, or what went wrong; where it is cancelled, the rows leave the engine.
         alone_seconds: that decoding it by itself took.
     """
 
-    source: DecodeRequest
     listener: RowListener
     future: Future[DecodeResult] = field(default_factory=Future)
     alone_seconds: float = 0.0
@@ -226,7 +224,7 @@ class EngineQueue:
         options = RequestOptions(listener.sampling, on_tokens=listener.record)
         request = PageRequest(
             inputs=source.inputs, options=options, method=HSD(drafts, **source.verification),
-            rows=len(source.limits), priority=decoder.priority, source=source, listener=listener,
+            rows=len(source.limits), priority=decoder.priority, listener=listener,
         )  # fmt: skip
         if self.is_closed:  # nobody receives it
             request.resolve(SoonerError(CLOSED))
@@ -264,14 +262,15 @@ class EngineQueue:
         self.engine.close()
 
     def _begin(self, request: PageRequest, may_share: bool = True) -> None:
+        source = request.listener.request
         try:
             if self.is_closed:
                 raise SoonerError(CLOSED)
-            if may_share and self._may_share(request.source):
+            if may_share and self._may_share(source):
                 self.engine.add(request)
                 self._running.add(request)
             elif not request.future.cancelled():
-                result = decode_alone(request.source, self.engine.model, self.eos)
+                result = decode_alone(source, self.engine.model, self.eos)
                 request.alone_seconds = result.stats.total_seconds
                 request.resolve(result)
         except Exception as error:

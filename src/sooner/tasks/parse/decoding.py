@@ -137,7 +137,6 @@ class RowListener(RowWatch):
         self.output = [DecodedRow() for _ in range(rows)]
         self.accepted: list[list[int]] = [[] for _ in range(rows)]
         self.runaways = [RunawayWatch(limit) for limit in request.repetition]
-        self._counts, self._commits = [0] * rows, [0] * rows
         self._began: float | None = None
 
     @property
@@ -155,27 +154,26 @@ class RowListener(RowWatch):
         self.accepted[row].append(drafted)
 
     def end(self, row: int, new: Sequence[int]) -> int | None:
-        self._commits[row] += 1
-        why = self._stopped(row)
+        output, left = self.output[row], self.request.limits[row] - len(self.output[row].tokens)
         for count, token in enumerate(new, start=1):
             if token in self.eos:
                 return None  # it comes to its own end
-            self._counts[row] += 1
             if self.runaways[row].add(token):
-                self.output[row].truncated = REPETITION
+                output.truncated = REPETITION
                 return count
-            if self._counts[row] >= self.request.limits[row]:
-                self.output[row].truncated = LENGTH
+            if count >= left:
+                output.truncated = LENGTH
                 return count
-        self.output[row].truncated = why
-        return None if why is None else len(new)
+        output.truncated = self._stopped(row)
+        return None if output.truncated is None else len(new)
 
     def _stopped(self, row: int) -> str | None:
         """Returns why the row may not go on, whatever it says."""
         forwards, seconds = self.request.forwards, self.request.seconds
-        if forwards is not None and self._commits[row] >= forwards:
+        commits = len(self.accepted[row]) + 1  # this one is recorded behind it
+        if forwards is not None and commits >= forwards:
             return BUDGET
-        if seconds is None or self._commits[row] == 1:
+        if seconds is None or commits == 1:
             return None
         now = self.clock()
         if self._began is None:
