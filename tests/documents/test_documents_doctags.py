@@ -13,7 +13,7 @@ from sooner.documents.tables import grid, read_table
 from sooner.tasks.parse.answers import read
 from sooner.tasks.parse.families import FORMS
 from sooner.tasks.parse.formats import render_document
-from sooner.tasks.parse.result import ParsedPage, parsed_region
+from sooner.tasks.parse.result import ParsedPage, parsed_regions
 from tasks.pages_of import INFO
 
 SIZE = (1000, 1000)
@@ -162,7 +162,7 @@ def document_of(text: str) -> Any:
     """The page as sooner's file of docling, read by docling-core."""
     core = pytest.importorskip("docling_core.types.doc")
     reading = read(text, "doctags", PageDraft([]), SIZE, None)
-    regions = [parsed_region(region, region.order, SIZE, None) for region in reading.regions]
+    regions = parsed_regions(reading.regions, SIZE)
     page = ParsedPage(
         "a.pdf", 1, regions=regions, markdown=reading.markdown, raw=text, size=SIZE, form="doctags"
     )

@@ -11,12 +11,12 @@ from typing import Any
 
 from ...documents import PageDraft, Region, to_markdown
 from ...documents.drafters.saved import blocks
-from ...documents.forms import FENCES, PageForm
+from ...documents.forms import FENCES, FormAnswer, PageForm
 from ...documents.regions import Label, Size, around, resized
 from .contexts import offsets_of
 from .decoding import DecodedRow
 from .families import FORMS, MARKDOWN_HTML
-from .result import ParsedRegion, parsed_region
+from .result import ParsedRegion, parsed_regions
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(\S*)[ \t]*")
 
@@ -75,7 +75,7 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
     pictures = [
         place
         for place, region in enumerate(regions)
-        if region.label == Label.PICTURE and region.bbox is not None and not any(region.drafts)
+        if region.label == Label.Label.PICTURE and region.bbox is not None and not any(region.drafts)
     ]
     result = []
     for block in blocks(text):
@@ -129,20 +129,14 @@ def _at(block: Region, regions: Sequence[Region]) -> Region:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Holds the content of a target's answer.
+class Reading(FormAnswer):
+    """Holds the content of a target's answer: its regions, and its Markdown.
 
     Attributes:
         markdown: blocks separated by blank lines.
-        regions: in reading order, one draft each: their text.
-        written: the same texts as they stand in the answer.
-        repaired: the answer was not in its form, such as valid JSON.
     """
 
-    markdown: str
-    regions: list[Region]
-    written: list[str]
-    repaired: bool = False
+    markdown: str = ""
 
 
 def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) -> Reading:
@@ -161,16 +155,17 @@ def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) 
     text = target.body(text)
     regions = placed(text, draft.regions)
     texts = [region.drafts[0] if region.drafts else "" for region in regions]
-    return Reading(f"{text.strip()}\n" if text.strip() else "", regions, texts)
+    return Reading(regions, texts, markdown=f"{text.strip()}\n" if text.strip() else "")
 
 
 def _boxed(target: PageForm, text: str, size: Size, seen: Size | None) -> Reading:
     answer = target.read(text)
     if not answer.regions:  # nothing to be saved: the answer itself is all there is
-        return Reading(text.strip(), [], [], bool(text.strip()) and answer.repaired)
+        is_broken = bool(text.strip()) and answer.repaired
+        return Reading(repaired=is_broken, markdown=text.strip())
     regions = resized(answer.regions, target.frame or seen, size)
     markdown = to_markdown(regions, MARKDOWN_HTML)
-    return Reading(markdown, regions, answer.written, answer.repaired)
+    return Reading(regions, answer.written, answer.repaired, markdown)
 
 
 def described(
@@ -183,8 +178,8 @@ def described(
     """
     offsets = offsets_of(tokenizer, raw) if output.tokens else None
     is_known, at = offsets is not None and offsets[0] == output.tokens, 0
-    regions = []
-    for order, (region, text) in enumerate(zip(reading.regions, reading.written, strict=True)):
+    shares = []
+    for text in reading.written:
         share = None
         start = raw.find(text, at) if text and is_known else -1
         if offsets is not None and start >= 0:
@@ -192,5 +187,5 @@ def described(
             pairs = zip(offsets[1], output.drafted, strict=True)
             inside = [flag for begin, flag in pairs if start <= begin < at]
             share = sum(inside) / len(inside) if inside else None
-        regions.append(parsed_region(region, order, size, share))
-    return regions
+        shares.append(share)
+    return parsed_regions(reading.regions, size, shares)

@@ -59,7 +59,7 @@ from .result import (
     SUCCESS,
     TIME,
     ParsedPage,
-    parsed_region,
+    parsed_regions,
 )
 from .settings import DEMO, MINIATURE, ParseSettings, parser_name
 
@@ -249,10 +249,7 @@ class PageParser:
             reason=reason if cut else "",
             markdown=reading.markdown,
             raw=text,
-            regions=[
-                parsed_region(region, order, size, None)
-                for order, region in enumerate(reading.regions)
-            ],
+            regions=parsed_regions(reading.regions, size),
             form=form,
             truncated=cut[0] if cut else None,
             mode=APPROXIMATE,

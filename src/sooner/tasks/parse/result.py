@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import repeat
 from typing import Any, TypeVar
 
 from ...documents import Region
@@ -100,22 +101,27 @@ class ParsedRegion:
     picture: str = ""
 
 
-def parsed_region(region: Region, order: int, size: Size, share: float | None) -> ParsedRegion:
-    """Returns a region with its first draft for its text.
+def parsed_regions(
+    regions: Iterable[Region], size: Size, shares: Iterable[float | None] = repeat(None)
+) -> list[ParsedRegion]:
+    """Returns regions in reading order, each with its first draft for its text.
 
     Args:
         size: of the page's picture, in pixels.
-        share: of its tokens that were drafted; `None` if that can't be told.
+        shares: of their tokens that were drafted; `None` if that can't be told.
     """
-    return ParsedRegion(
-        order=order,
-        label=region.label,
-        text=region.drafts[0] if region.drafts else "",
-        bbox=region.bbox,
-        bbox_1000=region.thousandths(size),
-        acceptance=share,
-        level=region.level,
-    )
+    return [
+        ParsedRegion(
+            order=order,
+            label=region.label,
+            text=region.drafts[0] if region.drafts else "",
+            bbox=region.bbox,
+            bbox_1000=region.thousandths(size),
+            acceptance=share,
+            level=region.level,
+        )
+        for order, (region, share) in enumerate(zip(regions, shares, strict=False))
+    ]
 
 
 @dataclass(frozen=True)

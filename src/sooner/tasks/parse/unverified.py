@@ -10,7 +10,7 @@ from ...documents.drafters import BLANK, TextLayer
 from ...documents.drafters.combine import large_pictures
 from ...documents.regions import Label
 from ...documents.serialise import MARKDOWN, PROSE, escaped, texts_of
-from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_region
+from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_regions
 
 
 class DraftParser:
@@ -28,6 +28,9 @@ class DraftParser:
         )  # fmt: skip
         if not page_draft.regions and page_draft.reason and not page_draft.reason.endswith(BLANK):
             return replace(parsed, status=FAILED, reason=page_draft.reason)
+        regions = [
+            replace(region, drafts=texts_of(region, MARKDOWN)[:1]) for region in page_draft.regions
+        ]
         markdown = _markdown(page_draft.regions)
         return replace(
             parsed,
@@ -35,12 +38,7 @@ class DraftParser:
             reason=NOT_VERIFIED,
             markdown=markdown,
             raw=markdown,
-            regions=[
-                parsed_region(
-                    replace(region, drafts=texts_of(region, MARKDOWN)[:1]), order, page.size, None
-                )
-                for order, region in enumerate(page_draft.regions)
-            ],
+            regions=parsed_regions(regions, page.size),
             notes=list(_notes(page, page_draft)),
         )
 
