@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -59,17 +60,23 @@ def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dic
         },
         return_tensors="pt",
     )
+    return on_device(batch, model)
+
+
+def on_device(batch: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Returns a processor's output with its tensors where the model's embedding is.
+
+    Only pixels take the model's dtype: times in bfloat16 would be off by frames.
+    """
     device = model.get_input_embeddings().weight.device
     if device.type == "meta":  # the weights are in another process, where the inputs go from here
         device = torch.device("cpu")
-    return {name: _placed(name, value, device, model.dtype) for name, value in batch.items()}
-
-
-def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    # Only pixels take the model's dtype: times in bfloat16 would be off by frames.
-    return value.to(device, dtype) if name.startswith("pixel_values") else value.to(device)
+    inputs = dict(batch)
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            dtype = model.dtype if name.startswith("pixel_values") else value.dtype
+            inputs[name] = value.to(device, dtype)
+    return inputs
 
 
 def max_positions(model: Any) -> int | None:

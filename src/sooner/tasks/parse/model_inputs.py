@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from ...documents import Page
 from ...documents.page import Picture
 from ...documents.regions import Box, clipped, scaled
 from ...errors import SoonerError
-from ..prompting import chat, max_positions
+from ..prompting import chat, max_positions, on_device
 
 
 def picture_inputs(
@@ -51,12 +50,7 @@ def picture_inputs(
     except (ValueError, TypeError) as error:
         text = " ".join(str(error).split())[:120]
         raise SoonerError(f"{type(processor).__name__} refuses the picture: {text}") from error
-    device, inputs = model.get_input_embeddings().weight.device, dict(batch)
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            dtype = model.dtype if name.startswith("pixel_values") else value.dtype
-            inputs[name] = value.to(device, dtype)
-    return inputs
+    return on_device(batch, model)
 
 
 def message_of(processor: Any, prompt: str, template: str = "") -> str:

@@ -156,19 +156,19 @@ class PageWorker:
         else:
             if deaths:
                 self._loaded()  # before all slots are held: it brings more of them
-            async with self._turn(alone=deaths > 0):
-                line = await self._attempted(task, output)
+            turn, attempt = self._turn(alone=deaths > 0), self._attempt(task, output)
+            async with turn, attempt, self._parsed(task) as (page, parsed):
+                line = await self.store(output.keep, task, page, parsed)
         if deaths and (line["set_aside"] or line["status"] != FAILED):
             await self.store(output.deaths.forget, task.key)
         return line
 
-    async def _attempted(self, task: PageTask, output: ParseOutput) -> Line:
-        """Take a page through with an attempt recorded around that."""
+    @asynccontextmanager
+    async def _attempt(self, task: PageTask, output: ParseOutput) -> AsyncIterator[None]:
+        """Record an attempt at a page, which ends behind the block."""
         attempt = await self.store(self._begin, output, task)
         try:
-            async with self._parsed(task) as (page, parsed):
-                picture = page if isinstance(page, Page) else None
-                return await self.store(output.keep, task, picture, parsed)
+            yield
         except DeviceFaultError:
             self._attempts.discard(attempt)  # it stays: the process ends as one that died at it
             raise
@@ -220,8 +220,10 @@ class PageWorker:
         self.reader.close()
 
     @asynccontextmanager
-    async def _parsed(self, task: PageTask) -> AsyncIterator[tuple[Page | BrokenPage, ParsedPage]]:
-        """A page and its result; the next page begins behind the block."""
+    async def _parsed(self, task: PageTask) -> AsyncIterator[tuple[Page | None, ParsedPage]]:
+        """A page, `None` if it can't be read, and its result; the next page begins behind the
+        block.
+        """
         preparing = asyncio.ensure_future(self._prepared(task))
         try:
             async with self._parsing:
@@ -229,13 +231,12 @@ class PageWorker:
                 page, draft, read_seconds = await preparing
                 waited = time.perf_counter() - began
                 if isinstance(page, BrokenPage):
-                    parsed = ParsedPage(task.place, task.number, FAILED, page.reason)
-                else:
-                    parsed = await self._result(page, draft, task)
-                    seconds = {"read": read_seconds, "wait": waited, **parsed.seconds}
-                    seconds["e2e"] = time.perf_counter() - began
-                    parsed = replace(parsed, seconds=seconds)
-                yield page, parsed
+                    yield None, ParsedPage(task.place, task.number, FAILED, page.reason)
+                    return
+                parsed = await self._result(page, draft, task)
+                seconds = {"read": read_seconds, "wait": waited, **parsed.seconds}
+                seconds["e2e"] = time.perf_counter() - began
+                yield page, replace(parsed, seconds=seconds)
         finally:
             preparing.cancel()
 
