@@ -48,11 +48,7 @@ MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 FILLED = 0.9
 """Share of a device's free memory that weights may take, as transformers has it."""
 
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -353,4 +349,4 @@ def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
     if name == "auto":
         return torch.float32 if is_small or device.type == "cpu" else "auto"
     check_choice("dtype", name, ("auto", *DTYPES))
-    return DTYPES[name]
+    return getattr(torch, name)

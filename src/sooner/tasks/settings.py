@@ -14,6 +14,13 @@ from ..checks import KnowsOldNames, check_fields, option
 from ..errors import SoonerError, under_old_names, unknown
 from ..registry import choices
 
+
+def short_hash(*parts: Any) -> str:
+    """Returns a short hash of plain data, the same in all runs."""
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
 """Sparse prefills that are known by name; any other is a pattern file."""
 
@@ -117,8 +124,7 @@ class CaptionSettings(KnowsOldNames):
         data = under_old_names(dataclasses.asdict(self))
         if not data["prefill_recall"]:
             del data["prefill_recall"]  # 0.1 had no such field; its records stand
-        text = json.dumps([data, patterns, *extras], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return short_hash(data, patterns, *extras)
 
 
 @dataclass(frozen=True)

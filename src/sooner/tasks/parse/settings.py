@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +11,7 @@ from ... import miniatures
 from ...checks import KnowsOldNames, check_choice, check_fields, option
 from ...errors import SoonerError
 from ..identity import RECORDS, fingerprint
-from ..settings import parse_prefill
+from ..settings import parse_prefill, short_hash
 
 MINIATURE = "document"
 DEMO = "miniature"
@@ -118,8 +116,7 @@ class ParseSettings(KnowsOldNames):
             drafter: from `drafter_hash`.
         """
         details = fingerprint(model), dtype, drafter, repr(resolution), RECORDS
-        text = json.dumps([dataclasses.asdict(self), *details], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return short_hash(dataclasses.asdict(self), *details)
 
 
 def parser_name(model: str | None) -> str:
