@@ -6,28 +6,27 @@ import contextlib
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from .errors import SoonerError
 
-
-def part_of(path: Path) -> Path:
-    """Returns where what will be `path` is written; see `replacing`."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+PART_BEGINS, PART_ENDS = ".sooner-", ".part"
+"""How names of files begin and end that are being written; see `replacing`."""
 
 
 @contextlib.contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
     """A path beside `path` to write to; on leaving, what was written replaces `path` at once.
 
-    The name is of this process alone, so two writers never share it; the last one wins. If the
-    block raises, `path` stays as it was and nothing is left behind.
+    No other writer has its name, whose length does not grow with that of `path`; the last one
+    wins. If the block raises, `path` stays as it was and nothing is left behind.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(path)
+    part = path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
     try:
         yield part
         os.replace(part, path)
@@ -92,7 +91,7 @@ class JsonLines:
         try:
             with open(self.path, "ab") as file:
                 file.write(b"\n" * self.is_torn + to_line(record))
-                _sync(file)
+                sync(file)
         except OSError:
             os.truncate(self.path, size)
             raise
@@ -102,11 +101,12 @@ class JsonLines:
         """Put other lines, each with its end, in place of all at once."""
         with replacing(self.path) as part, open(part, "wb") as file:
             file.writelines(lines)
-            _sync(file)
+            sync(file)
         self.is_torn = False
 
 
-def _sync(file: IO[bytes]) -> None:
+def sync(file: IO[bytes]) -> None:
+    """Put what was written to a file on disk."""
     file.flush()
     os.fsync(file.fileno())
 

@@ -75,14 +75,14 @@ def refusing(monkeypatch: pytest.MonkeyPatch, part: str, code: int) -> None:
     """Opening files whose paths hold `part` for writing fails."""
     import sooner.storage.local as local
 
-    make_room = local._make_room
+    replacing = local.replacing
 
-    def fail(path: Path) -> None:
+    def fail(path: Path) -> Any:
         if part in str(path):
             raise OSError(code, os.strerror(code))
-        make_room(path)
+        return replacing(path)
 
-    monkeypatch.setattr(local, "_make_room", fail)
+    monkeypatch.setattr(local, "replacing", fail)
 
 
 def test_a_folder_that_may_not_be_written_fails_its_document_alone(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import reason_of
+from ..io import PART_BEGINS, PART_ENDS, replacing, sync
 from .store import (
     NOTHING_THERE,
     Data,
@@ -21,9 +21,6 @@ from .store import (
     Store,
     check_name,
 )
-
-PART_BEGINS, PART_ENDS = ".sooner-", ".part"
-"""Names of files that are being written; each writer's are its own, and none is an object."""
 
 STATE_FOLDER = ".sooner"
 """Folder of objects that are no results."""
@@ -67,19 +64,12 @@ class LocalStore(Store):
 
     def write(self, name: str, data: Data) -> None:
         with self._asking(name, "written"):
-            path = self._file(name)
-            # A name that no other writer has, of a length that does not grow with the object's.
-            part = path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
             try:
-                _make_room(part)
-                with open(part, "r+b") as file:
+                with replacing(self._file(name)) as part, open(part, "xb") as file:
                     file.writelines([data] if isinstance(data, bytes) else data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(part, path)
-            finally:
-                with suppress(OSError):
-                    part.unlink()
+                    sync(file)
+            except FileExistsError:  # so `replacing` says that a file is where a folder would be
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
     def exists(self, name: str) -> bool:
         with self._asking(name, "looked for"):
@@ -133,12 +123,3 @@ class LocalStore(Store):
 
 def _is_part(name: str) -> bool:
     return name.startswith(PART_BEGINS) and name.endswith(PART_ENDS)
-
-
-def _make_room(part: Path) -> None:
-    """Makes an empty file, and its folder."""
-    try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:  # so mkdir says that a file is there
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-    open(part, "xb").close()
