@@ -23,7 +23,7 @@ from ..methods import Autoregressive
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
 from ..tasks.caption import compare_plain as compare_captions
-from ..tasks.caption import foreign_notes, warm_up
+from ..tasks.caption import warm_up
 from ..tasks.chat import prepare as prepare_chat
 from ..tasks.clip import Prompt, prepare, visible_patches
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
@@ -95,7 +95,7 @@ def record_race(
     }
     record, drafter = _race(base, clip, pair, settings, live)
     record["kept"] = visible_patches(getattr(drafter, "token_indices", None), clip, pair)
-    record["notes"] = [*foreign_notes(pair, path), *clip.notes]
+    record["notes"] = [*pair.foreign(path), *clip.notes]
     return record
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from .. import miniatures
 from ..engine.stats.run import APPROXIMATE, Stats
 from ..errors import SoonerError
 from ..generation import Generation
@@ -83,7 +82,7 @@ def caption(
         "frame_indices": clip.frames.indices,
         "video": {name: value for name, value in vars(info).items() if name != "path"},
         "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
-        "notes": [*foreign_notes(pair, path), *clip.notes],
+        "notes": [*pair.foreign(path), *clip.notes],
         "prefill": None if prefill is None else prefill.as_dict(),
         "input_hash": sha256(path),
         "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
@@ -135,13 +134,6 @@ def answer(
         "seconds": {**prompt.seconds, **stats.seconds},
         "decisions": stats.notes,
     }
-
-
-def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
-    """Returns notes for videos that a miniature was not trained on."""
-    if pair.miniature is None:
-        return []
-    return miniatures.find(pair.miniature).foreign(Path(path))
 
 
 def warm_up(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -111,6 +112,10 @@ class ModelPair:
     miniature: str | None = None
     dtype: str = "auto"
     accepted: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def foreign(self, source: Path | str) -> list[str]:
+        """Returns notes for a file that a miniature was not trained for; empty otherwise."""
+        return miniatures.find(self.miniature).foreign(Path(source)) if self.miniature else []
 
 
 def load_pair(

@@ -75,7 +75,7 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
     pictures = [
         place
         for place, region in enumerate(regions)
-        if region.label == Label.Label.PICTURE and region.bbox is not None and not any(region.drafts)
+        if region.label == Label.PICTURE and region.bbox is not None and not any(region.drafts)
     ]
     result = []
     for block in blocks(text):

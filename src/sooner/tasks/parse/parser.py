@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ... import miniatures
 from ...documents import Page, PageDraft
 from ...engine.stats.run import APPROXIMATE, EXACT
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
@@ -43,24 +42,8 @@ from .decoding import (
 )
 from .families import GENERAL, FamilyPrompts, family_of
 from .model_inputs import cells_of, message_of, picture_inputs, room_for
-from .regions import (
-    BOTH,
-    MIN_FORWARDS,
-    PAGE,
-    PageWork,
-    RegionStage,
-    StageChoice,
-    fixed_forwards,
-)
-from .result import (
-    LENGTH,
-    PARTIAL,
-    REPETITION,
-    SUCCESS,
-    TIME,
-    ParsedPage,
-    parsed_regions,
-)
+from .regions import BOTH, MIN_FORWARDS, PAGE, PageWork, RegionStage, StageChoice, fixed_forwards
+from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, TIME, ParsedPage, parsed_regions
 from .settings import DEMO, MINIATURE, ParseSettings, parser_name
 
 NO_DRAFT = PageDraft([])
@@ -144,9 +127,7 @@ class PageParser:
 
     def _notes(self, page: Page, draft: PageDraft) -> list[str]:
         """Returns what a page's record says of the drafter, and of a model that is a toy."""
-        name, notes = self.pair.miniature, list[str]()
-        if name is not None:
-            notes = miniatures.find(name).foreign(page.source)
+        notes = self.pair.foreign(page.source)
         if draft.reason:
             how = "" if draft.regions else "; decoded plainly"
             notes.append(f"drafter {draft.drafter or 'none'}: {draft.reason}{how}")

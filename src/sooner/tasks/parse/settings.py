@@ -123,16 +123,10 @@ def parser_name(model: str | None) -> str:
     """Returns a model's name; the bundled miniature's folder for `None` or `"miniature"`.
 
     Raises:
-        SoonerError: it is not in this installation; or a folder that does not exist.
+        SoonerError: it is not installed; or a folder that does not exist.
     """
-    if model is not None and model != DEMO:
-        if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
-            raise SoonerError(f"model folder '{model}' does not exist; check the path")
-        return model
-    if MINIATURE in miniatures.names():
-        target = miniatures.find(MINIATURE).target
-        if (target / "config.json").is_file():
-            return str(target)
-    raise SoonerError(
-        f"the '{MINIATURE}' miniature is not in this installation; give a model with --model"
-    )
+    if model is None or model == DEMO:
+        return str(miniatures.find(MINIATURE).target)
+    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+        raise SoonerError(f"model folder '{model}' does not exist; check the path")
+    return model
