@@ -187,21 +187,17 @@ class ParseJob(DocumentJob):
     async def _run(self, worker: PageWorker) -> None:
         """Begin pages as they come, as many as the worker has room for."""
         running: set[asyncio.Future[None]] = set()
-
-        async def fewer(count: int) -> None:
-            nonlocal running
-            while len(running) >= count:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for page in done:
-                    page.result()  # raises what the page raised
-
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda *_: None)  # of pages that end with the run
         async with aclosing(self._pages(worker)) as pages:
             async for work, number in pages:
                 running.add(asyncio.ensure_future(self._page(worker, work, number)))
-                await fewer(worker.capacity)
-        await fewer(1)
+                if len(running) >= worker.capacity:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for page in done:
+                        page.result()  # raises what the page raised
+        for rest in asyncio.as_completed(running):
+            await rest
 
     async def _pages(self, worker: PageWorker) -> AsyncGenerator[tuple[DocumentWork, int], None]:
         """Yields pages to be done, each document planned when the one before it is read."""
