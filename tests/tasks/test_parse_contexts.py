@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from sooner.documents import PageDraft, Region
-from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
+from sooner.tasks.parse.contexts import cut, page_drafts, page_texts, pieces_of, region_drafts
 from sooner.tasks.parse.families import FORMS
 
 
@@ -38,7 +38,8 @@ def test_drafts_are_cut_as_they_stand_on_the_page(joining: PreTrainedTokenizerFa
         Region(None, order=3, drafts=["The start of it."]),
     ]
     pieces = pieces_of(PageDraft(regions), "markdown")
-    assert [piece.end for piece in pieces] == ["\n\n", "\n", "\n\n", ""]
+    ends = ["The end.\n\n", "- one\n", "- two\n\n", "The start of it."]
+    assert page_texts(pieces, "markdown") == ends
     groups = page_drafts(joining, pieces, "markdown", [999])
     assert [len(group) for group in groups] == [2, 1, 1, 1]
     rows = [group[0] for group in groups]

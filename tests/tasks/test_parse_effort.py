@@ -167,7 +167,7 @@ def test_a_budget_is_a_share_of_the_cheapest_page(monkeypatch: pytest.MonkeyPatc
 
 def piece(place: int, box: tuple[float, ...], *texts: str, **region: Any) -> Piece:
     label = region.pop("label", Label.LIST_ITEM)
-    return Piece(place, Region(box, label, place, list(texts), **region), list(texts), "\n")  # type: ignore[arg-type]
+    return Piece(place, Region(box, label, place, list(texts), **region), list(texts))  # type: ignore[arg-type]
 
 
 def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:

@@ -22,13 +22,11 @@ class Piece:
         place: index of the region in the draft's list.
         region: as they found it.
         texts: its drafts, the best first.
-        end: what the target writes behind it on a page, if the next region follows.
     """
 
     place: int
     region: Region
     texts: list[str]
-    end: str = ""
 
 
 def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) -> list[Piece]:
@@ -37,14 +35,11 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
     Args:
         size: width and height in which the target says boxes, if not those of the draft.
     """
-    target = FORMS[form]
-    pieces = [
+    return [
         Piece(place, region, texts)
         for place, region in enumerate(draft.regions)
-        if (texts := target.texts(region, draft.size, size))
+        if (texts := FORMS[form].texts(region, draft.size, size))
     ]
-    ends = [target.between(a.region, b.region) for a, b in pairwise(pieces)]
-    return [replace(piece, end=end) for piece, end in zip(pieces, [*ends, ""], strict=False)]
 
 
 def region_pieces(draft: PageDraft, ask: FamilyPrompts) -> list[Piece]:
@@ -111,12 +106,15 @@ def on_page(
 
 def page_texts(pieces: Sequence[Piece], form: str, place: int = 0) -> list[str]:
     """Returns texts of a page's regions that stand one behind the other, of each the draft at
-    `place` or its last one.
+    `place` or its last one, with what the target writes around it.
     """
-    texts = [piece.texts[min(place, len(piece.texts) - 1)] + piece.end for piece in pieces]
+    target = FORMS[form]
+    texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
+    for number, (piece, following) in enumerate(pairwise(pieces)):
+        texts[number] += target.between(piece.region, following.region)
     if pieces:
-        texts[0] = FORMS[form].start(pieces[0].region) + texts[0]
-        texts[-1] += FORMS[form].end(pieces[-1].region)
+        texts[0] = target.start(pieces[0].region) + texts[0]
+        texts[-1] += target.end(pieces[-1].region)
     return texts
 
 
