@@ -160,18 +160,15 @@ def config_dict(name: str) -> dict[str, Any]:
         is_here |= isinstance(try_to_load_from_cache(source.folder, "config.json"), str)
         if not is_here and (reason := hub_problem()) is not None:
             raise SoonerError(f"model '{name}' is no folder here, and {reason}")
+    config: dict[str, Any] = {}
     try:
         config, _ = PreTrainedConfig.get_config_dict(source.folder)
     except (OSError, ValueError) as error:
-        problem = (
-            f"model folder '{name}' has no readable config.json; give a transformers checkpoint"
-        )
         if not is_folder:
-            problem = (
+            raise SoonerError(
                 f"model '{name}' is no folder here, and the hub gave no config for it; check the "
                 "name, your connection, and your access to it (hf auth login)"
-            )
-        raise SoonerError(problem) from error
+            ) from error
     if config.get("model_type") is None:
         raise SoonerError(
             f"model '{name}' has no readable config.json with a model_type; "
