@@ -177,6 +177,30 @@ def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.Mo
     assert "the engine was lost (MemoryError)" in str(error)
 
 
+def test_a_model_that_fails_at_each_step_is_not_served_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is made again once, and the new one fails the request that it is tried with."""
+    with running() as server:
+        engines: list[Engine] = []
+        make = Engine.__init__
+
+        def count(engine: Engine, *args: Any, **more: Any) -> None:
+            engines.append(engine)
+            make(engine, *args, **more)
+
+        def broken(*args: Any, **more: Any) -> Any:
+            raise RuntimeError("no step works")
+
+        monkeypatch.setattr(Engine, "__init__", count)
+        monkeypatch.setattr(Engine, "step", broken)
+        with pytest.raises(openai.APIStatusError) as caught:
+            server.chat()
+        assert caught.value.status_code == 503
+        wait_for(lambda: server.errors)
+    (error,) = server.errors
+    assert "the engine was lost (RuntimeError)" in str(error)
+    assert len(engines) == 1
+
+
 def test_grammars_bind_answers(plain: Running) -> None:
     pytest.importorskip("llguidance")
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],

@@ -302,8 +302,7 @@ class ActHandler(Handler):
     def _engine(self) -> PolicyEngine:
         count, clock = lambda: self.service.num_requests, self.service.clock
         engine = PolicyEngine(self.policy, self.settings, self.sample, count, clock)
-        if self.service.state != "warming":
-            engine.check()  # after a failure
+        engine.check()
         return engine
 
     def _warm_up(self, engine: Any) -> None:

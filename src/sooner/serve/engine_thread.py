@@ -128,10 +128,6 @@ def seed_of(seed: int | None, choice: int) -> int:
     return int.from_bytes(digest) >> 1
 
 
-class EngineDiedError(Exception):
-    """The accelerator failed; nothing more can be computed in this process."""
-
-
 ServiceState = Literal["warming", "ready", "draining", "failed"]
 
 
@@ -190,9 +186,9 @@ class EngineThread:
     with a clock of their own.
 
     Args:
-        build: makes the engine, in that thread; called again when a step failed.
+        build: makes the engine and tries it, in that thread; called again when a step failed.
         max_requests: that may be held, with a row or without; more are refused.
-        warm_up: run on the new engine before the first request is taken.
+        warm_up: run on the first engine before a request is taken.
         on_ready: called in that thread once requests are taken.
         clock: seconds; the one of `Request.arrived` and `deadline`.
         patience: seconds after which a request without a deadline counts as due.
@@ -337,18 +333,17 @@ class EngineThread:
                 if self._asides and not self._is_needed():
                     self._asides.popleft()(self._is_needed)
                 self.last_tick = self.clock()
-        except EngineDiedError as error:
-            self._fail(error.__cause__ or error)
-            logger.critical("the device failed; the process ends")
-            self.end_process(DEVICE_FAULT)
         except BaseException as error:
             self._fail(error)
+            if is_device_fault(error):
+                logger.critical("the device failed; the process ends")
+                self.end_process(DEVICE_FAULT)
 
     def open(self) -> None:
-        """Make the engine, try it, and be ready.
+        """Make the engine, warm it up, and be ready.
 
         Raises:
-            Exception: what its making raises, or the trial.
+            Exception: what its making raises, or the warming up.
         """
         self._build()
         self.warm_up(self.engine)
@@ -368,8 +363,8 @@ class EngineThread:
         """Let the engine take a step, and tell what came of it.
 
         Raises:
-            EngineDiedError: the accelerator failed. Requests are still held: `_fail` tells them.
-            Exception: the engine failed, its requests were told, and it could not be made again.
+            Exception: the accelerator failed, and requests are still held (`_fail` tells them); or
+                the engine failed, its requests were told, and it could not be made again.
         """
         if not self.requests:
             return
@@ -423,7 +418,7 @@ class EngineThread:
     def _raise_if_dead(self, error: BaseException) -> None:
         if is_device_fault(error):
             self.engine = None  # whatever is asked of it now may hang
-            raise EngineDiedError(str(error)) from error
+            raise error
 
     def _commit(self, request: ServedRequest, row: int, ids: list[int], drafted: int) -> None:
         """Within a step: the engine committed tokens of a request. What is raised ends it."""

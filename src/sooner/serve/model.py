@@ -46,8 +46,8 @@ CACHE_FACTOR = 4
 """Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
 Page = Callable[..., Any]
 """Puts a page on an application: `page(app, service=engine_thread)`."""
-WARM_TOKENS = 8
-"""New tokens of the request that a new engine is tried with."""
+TRIAL_TOKENS = 8
+"""New tokens of the request that each new engine is tried with."""
 
 
 def check_servable(pair: ModelPair) -> None:
@@ -295,15 +295,16 @@ class ChatServer:
         log_level: str = "warning",
         page: Page | None = None,
     ) -> None:
-        self.target = pair.target
         method = serving_method(pair, settings)
         self.settings = settings = limit_to_row(settings, method)
         self._standing = getattr(method, "standing", None)
         memory = kv_memory(pair, method, settings)
         served = served_model(pair, model_name, settings, method, memory)
         self.prompts: Any = served.prepare
+        self._trial = trial_inputs(pair.target)
+        build = partial(build_engine, pair.target.model, method, settings, memory.pages)
         self.thread = EngineThread(
-            partial(build_engine, pair.target.model, method, settings, memory.pages),
+            lambda: try_engine(build(), self._trial),
             max_requests=settings.max_rows + settings.max_queue,
             warm_up=self._warm_up,
             on_ready=on_ready,
@@ -334,7 +335,10 @@ class ChatServer:
 
     def _warm_up(self, engine: Any) -> None:
         threading.Thread(target=self.prompts.media.processes.start, daemon=True).start()
-        warm_up(self.target, engine)
+        if engine.launches_graphs:
+            from ..engine.graphs.steps import warm_graphs  # on GPUs
+
+            warm_graphs(engine, self._trial)
         # What is there now stays, so a full collection need not look at it, and is short. It comes
         # once a quarter as many objects are new as the last one found, hence the second one: what
         # little is left in cycles would pile up for hundreds of requests.
@@ -376,21 +380,22 @@ def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int)
     )  # fmt: skip
 
 
-def warm_up(target: Loaded, engine: Any) -> None:
-    """Have an engine answer a request of its own, so that the first client waits for nothing.
+def trial_inputs(target: Loaded) -> dict[str, Any]:
+    """Returns inputs of a short prompt."""
+    ids = target.tokenizer("1 2 3", add_special_tokens=False)["input_ids"] or [0]
+    tokens = torch.tensor([ids])  # [1, tokens]
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+def try_engine(engine: Any, inputs: dict[str, Any]) -> Any:
+    """Returns an engine that has answered a request of its own: the first client waits for nothing,
+    and a model that fails at each step is not served on.
 
     Raises:
         Exception: that the request ended with; the engine is of no use then.
     """
-    ids = target.tokenizer("1 2 3", add_special_tokens=False)["input_ids"] or [0]
-    tokens = torch.tensor([ids])  # [1, tokens]
-    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    request = engine.add_request(inputs, max_new_tokens=WARM_TOKENS)
-    while not engine.is_idle:
-        engine.step()
+    request = engine.add_request(inputs, max_new_tokens=TRIAL_TOKENS)
+    engine.run()
     if request.error is not None:
         raise request.error
-    if engine.launches_graphs:
-        from ..engine.graphs.steps import warm_graphs  # on GPUs
-
-        warm_graphs(engine, inputs)
+    return engine
