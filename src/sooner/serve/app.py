@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -300,7 +301,7 @@ class DrainingServer(uvicorn.Server):
         }
         config = uvicorn.Config(
             app,
-            http=_limited(settings),
+            http=partial(LimitedConnection, settings),  # type: ignore[arg-type]
             ws="none",
             log_level=log_level,
             log_config=log_config,
@@ -347,22 +348,29 @@ class LimitedConnection(H11Protocol):
     Uvicorn's own `limit_concurrency` refuses those who are connected already, and it waits for a
     first request for ever.
 
-    Attributes:
+    Args:
         settings: of the server.
-        full: answers on connections beyond the limit.
+        options: uvicorn's.
     """
 
-    settings: ServerSettings
-    full: ASGIApp
+    def __init__(self, settings: ServerSettings, **options: Any) -> None:
+        super().__init__(**options)
+        self.settings = settings
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        many = len(self.connections)
-        if many > HARD_LIMIT * self.settings.max_connections:
+        many, limit = len(self.connections), self.settings.max_connections
+        if many > HARD_LIMIT * limit:
             transport.abort()
             return
-        if many > self.settings.max_connections:
-            self.app = self.full
+        if many > limit:
+            text = (
+                f"{limit} connections are open already; come back in 1 s, or share one connection"
+            )
+            headers = {"Retry-After": "1", "Connection": "close"}
+            # The guard reads what a client is still sending, so that it hears of the refusal.
+            refusal = refused(RefusedError(503, text, headers=headers))
+            self.app = Guard(refusal, self.settings)
         self._watch(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -385,20 +393,3 @@ class LimitedConnection(H11Protocol):
         if is_idle and self.cycle is last:
             self.transport.close()
         self._watch(self.cycle)
-
-
-def _limited(settings: ServerSettings) -> type[LimitedConnection]:
-    """Uvicorn makes the connections and passes no arguments of ours."""
-
-    async def full(scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = RefusedError(
-            503,
-            f"{settings.max_connections} connections are open already; come back in 1 s, or "
-            "share one connection",
-            headers={"Retry-After": "1", "Connection": "close"},
-        )
-        await refused(refusal)(scope, receive, send)
-
-    # The guard reads what a refused client is still sending, so that it hears of the refusal.
-    fields = {"settings": settings, "full": staticmethod(Guard(full, settings))}
-    return type("LimitedConnection", (LimitedConnection,), fields)

@@ -202,6 +202,7 @@ class EngineThread:
         fault: name of the error that it failed with.
         engine: `None` until `open`, and after a failure that could not be repaired.
         requests: that have not ended, in the order of their arrival.
+        num_requests: that have not ended, those that the thread has not taken yet included.
     """
 
     def __init__(
@@ -221,12 +222,12 @@ class EngineThread:
         self.listener: Any = None
         self.engine: ServedEngine | None = None
         self.requests: list[ServedRequest] = []
+        self.num_requests = 0
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
-        self._submitted = 0  # requests that have not ended, those in the queue of commands, too
         self._asides: deque[Aside] = deque()
         self._is_closing = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
@@ -244,7 +245,7 @@ class EngineThread:
         """
         with self._lock:
             self.check_takes()
-            self._submitted += 1
+            self.num_requests += 1
             self._commands.put(partial(self._take, request))
 
     def cancel(self, request: ServedRequest) -> None:
@@ -267,12 +268,12 @@ class EngineThread:
     def _is_needed(self) -> bool:
         """Returns whether a request waits, or the end."""
         self.last_tick = self.clock()
-        return self._submitted > 0 or self.state != "ready"
+        return self.num_requests > 0 or self.state != "ready"
 
     def load(self) -> ServiceLoad:
         """Returns what is held now."""
         running = sum(not request.is_waiting for request in list(self.requests))
-        waiting = max(self._submitted - running, 0)
+        waiting = max(self.num_requests - running, 0)
         used, pages = (getattr(self.engine, name, 0) or 0 for name in ("pages_used", "pages"))
         return ServiceLoad(running, waiting, used, pages)
 
@@ -293,7 +294,7 @@ class EngineThread:
         """
         self.drain()
         with self._lock:
-            self._lock.wait_for(lambda: self._is_hurried or not self._submitted, grace)
+            self._lock.wait_for(lambda: self._is_hurried or not self.num_requests, grace)
             self._is_closing = True
             self._commands.put(lambda: self._end_all(stopping()))
         if self._thread.ident is not None:
@@ -314,13 +315,8 @@ class EngineThread:
         """
         if (state := self.state) != "ready":
             raise not_ready(state, self.fault)
-        if self._submitted >= self.max_requests:
+        if self.num_requests >= self.max_requests:
             raise too_many(self.max_requests)
-
-    @property
-    def num_requests(self) -> int:
-        """Requests that have not ended."""
-        return self._submitted
 
     def _run(self) -> None:
         """The thread."""
@@ -449,7 +445,7 @@ class EngineThread:
             request.tokens = request.tokens or [[]]
         self.requests.remove(request)
         with self._lock:  # before the client is told, so that it is not refused if it asks again
-            self._submitted -= 1
+            self.num_requests -= 1
             self._lock.notify_all()
         self._record("ended", request, self.clock() - request.arrived)
         self._tell(request, None)
@@ -498,19 +494,15 @@ class EngineThread:
 
     def _abort(self, request: ServedRequest) -> None:
         """End a request before its time, unless it has ended; its row is free when this returns."""
-        if request not in self.requests:
-            return
-        failure: BaseException | None = None
+        if request not in self.requests or self.engine is None:
+            return  # whoever lets go of the engine ends its requests
         try:
-            if self.engine is not None:
-                self.engine.cancel(request)
+            self.engine.cancel(request)
         except BaseException as error:
-            failure = error
-        if not request.has_ended:
-            request.finish([[]], "cancelled")
-        if failure is not None:  # of all rows, so it waits until this request has been seen to
+            if not request.has_ended:
+                request.finish([[]], "cancelled")
             self._end(request)
-            self._mend(failure)
+            self._mend(error)
         self._look(self.clock())
 
     def _end_all(self, error: Exception) -> None:
