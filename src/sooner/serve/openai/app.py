@@ -12,12 +12,13 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic.json_schema import models_json_schema
 from starlette.types import Message, Receive, Scope, Send
 
 from ..app import LARGE, Handler
@@ -119,10 +120,9 @@ class Answering:
         mail: EventMail,
     ) -> None:
         self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
-        self._events: deque[tuple[Choice, Tokens | None]] = deque()
+        self._events: list[tuple[Choice, Tokens | None]] = []
         self._news = asyncio.Event()
         self._submitted: list[Choice] = []
-        self._begun: set[Choice] = set()  # that have told something; the engine's thread's own
 
     def start(self) -> None:
         """Submit every request, or none.
@@ -158,40 +158,31 @@ class Answering:
         """
         try:
             while not all(choice.has_ended for choice in self.choices):
-                if self._events:
-                    choice, event = self._events.popleft()
-                    was_over = choice.is_over
-                    update = self._apply(choice, event)
-                    while self._goes_on(choice):
-                        update.extend(self._apply(*self._events.popleft()))
-                    if not was_over:
-                        yield choice, update
-                    continue
-                self._news.clear()
-                with suppress(TimeoutError):
+                try:
                     async with asyncio.timeout(ping):
                         await self._news.wait()
-                if not self._events:
+                except TimeoutError:
                     yield None
+                    continue
+                self._news.clear()
+                events, self._events = self._events, []
+                for (choice, _), group in groupby(events, lambda item: (item[0], item[1] is None)):
+                    was_over, update = choice.is_over, Update()
+                    for _, event in group:
+                        update.extend(self._apply(choice, event))
+                    if not was_over:
+                        yield choice, update
         finally:
             self.cancel()
 
     def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
-        is_urgent = event is None or choice.has_stops or choice not in self._begun
-        self._begun.add(choice)
+        is_urgent = event is None or choice.has_stops or not choice.num_tokens
         self.mail.put(loop, partial(self._take, choice, event), is_urgent)
 
     def _take(self, choice: Choice, event: Tokens | None) -> None:
         self._events.append((choice, event))
         self._news.set()
-
-    def _goes_on(self, choice: Choice) -> bool:
-        """Returns whether the next event is more tokens of a choice that is not over."""
-        if not self._events or choice.is_over:
-            return False
-        following, event = self._events[0]
-        return following is choice and event is not None
 
     def _apply(self, choice: Choice, event: Tokens | None) -> Update:
         if event is not None:
@@ -437,9 +428,7 @@ class OpenAIHandler(Handler):
 
 def _with_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """Bodies are read by our own hand, so FastAPI does not know their models."""
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    for kind in (ChatRequest, CompletionRequest):
-        schema = kind.model_json_schema(ref_template=SCHEMAS + "{model}")
-        schemas.update(schema.pop("$defs", {}))
-        schemas[kind.__name__] = schema
+    kinds: Any = [(ChatRequest, "validation"), (CompletionRequest, "validation")]
+    _, schemas = models_json_schema(kinds, ref_template=SCHEMAS + "{model}")
+    document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
     return document

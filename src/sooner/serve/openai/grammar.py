@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from ..refusal import BadRequestError
-from .protocol import GenerationRequest, Structure
+from .protocol import GenerationRequest
 
 logger = logging.getLogger("sooner.serve")
 
@@ -123,11 +123,10 @@ class GuidanceMatcher(LogitsProcessor):
 
     def _mask(self) -> Tensor:
         """Tokens that may follow, `[vocab]` bool."""
-        packed = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
+        biases = np.frombuffer(self.matcher.compute_logit_bias(), np.uint8)  # 0 is forbidden
         if self.matcher.is_error():
             raise GrammarError(f"the grammar failed: {self.matcher.get_error()}")
-        bits = np.unpackbits(packed, bitorder="little", count=8 * len(packed))
-        return torch.from_numpy(bits[: self.vocab_size].astype(np.bool_))
+        return torch.from_numpy(biases[: self.vocab_size] != 0)
 
 
 class GuidanceGrammars:
@@ -149,7 +148,8 @@ class GuidanceGrammars:
         ends = sorted(stop_token_ids)
         self.vocab_size, self.stop_token_ids, self.missing = vocab_size, frozenset(ends), ""
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-grammar")
-        self._compiled: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        compiling = partial(self._compiler.submit, self._compile)
+        self._compiling = lru_cache(MAX_GRAMMARS)(compiling)
         try:
             import llguidance
 
@@ -175,7 +175,16 @@ class GuidanceGrammars:
         if self.missing:
             field = structure.field.partition(".")[0].replace("tools", "tool_choice")
             raise BadRequestError(field, f"{field} needs a grammar: {self.missing}")
-        matcher = await self._matcher(structure)
+        field, size = structure.field, len(structure.text)
+        if size > MAX_LETTERS:
+            raise BadRequestError(
+                field, f"{field} has {size} letters as JSON, and may have {MAX_LETTERS}"
+            )
+        # Others may wait for the same grammar, so a client that leaves does not end it.
+        compiling = self._compiling(structure.kind, structure.text)
+        matcher = await asyncio.shield(asyncio.wrap_future(compiling))
+        if isinstance(matcher, str):
+            raise BadRequestError(field, f"{field} can't be made a grammar: {matcher[:300]}")
         ends = self.stop_token_ids
         return lambda width: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, ends, width)
 
@@ -183,31 +192,13 @@ class GuidanceGrammars:
         """End the thread that compiles."""
         self._compiler.shutdown(wait=False, cancel_futures=True)
 
-    async def _matcher(self, structure: Structure) -> Any:
-        field, key = structure.field, (structure.kind, structure.text)
-        if (size := len(structure.text)) > MAX_LETTERS:
-            raise BadRequestError(
-                field, f"{field} has {size} letters as JSON, and may have {MAX_LETTERS}"
-            )
-        if (compiled := self._compiled.get(key)) is not None:
-            self._compiled.move_to_end(key)
-            return compiled
-        compiling = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile, *key)
-        try:
-            matcher = await compiling
-            error = matcher.get_error()
-        except ValueError as refusal:
-            error = str(refusal)
-        if error:
-            raise BadRequestError(field, f"{field} can't be made a grammar: {error[:300]}")
-        self._compiled[key] = matcher
-        if len(self._compiled) > MAX_GRAMMARS:
-            self._compiled.popitem(last=False)
-        return matcher
-
     def _compile(self, kind: Any, text: str) -> Any:
-        grammar = self._guidance.grammar_from(kind, text)
+        """Returns the matcher of a grammar, or what is wrong with it."""
+        try:
+            grammar = self._guidance.grammar_from(kind, text)
+        except ValueError as error:
+            return str(error)
         matcher = self._guidance.LLMatcher(self._tokenizer, grammar, log_level=0)
         if not matcher.get_error():
             matcher.compute_bitmask()  # finds what only the first step would
-        return matcher
+        return matcher.get_error() or matcher
