@@ -14,7 +14,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,7 @@ from ..tasks.act.policy import Policy
 from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
 from .http import ApiFields, name_of, parse
-from .refusal import BadRequestError, past_deadline, stopping
+from .refusal import past_deadline, stopping
 from .run import bind, url
 from .settings import ServeSettings
 
@@ -60,10 +60,10 @@ class ActRequest(ApiFields):
     details: bool = False
     encoded: str | None = None
 
-    def check(self) -> None:
+    def faults(self) -> Iterator[tuple[str, str]]:
         for name in ("image", "instruction"):
             if self.encoded is None and getattr(self, name) is None:
-                raise BadRequestError(name, f"{name} is missing; send image and instruction")
+                yield name, f"{name} is missing; send image and instruction"
 
     @staticmethod
     def read(data: bytes) -> tuple[ActRequest, Observation, Form]:

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -131,12 +131,13 @@ class ApiFields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    def check(self) -> None:
-        """Refuse fields that go against each other.
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yields fields that are wrong beside the others, and what is wrong with each.
 
         Raises:
-            BadRequestError: names the field.
+            BadRequestError: as for such a field.
         """
+        yield from ()
 
 
 def parse(kind: type[Fields], body: bytes) -> Fields:
@@ -151,7 +152,8 @@ def parse(kind: type[Fields], body: bytes) -> Fields:
         raise _refusal(error, body) from None
     except RecursionError:
         raise BadRequestError(None, "the body is nested too deeply") from None
-    request.check()
+    for field, text in request.faults():
+        raise BadRequestError(field, text)
     return request
 
 

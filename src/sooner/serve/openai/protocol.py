@@ -8,7 +8,7 @@ change the answer and can't be honoured are refused by name (`REFUSED`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -353,50 +353,34 @@ class GenerationRequest(ApiFields):
             return self.structured_outputs.structure if self.structured_outputs else None
         if form.type == "json_object":
             return Structure("response_format", "json", '{"type": "object"}')
-        assert form.json_schema is not None  # `check` has seen to it
+        assert form.json_schema is not None  # `faults` has seen to it
         path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
         return Structure(path, "json", json.dumps(schema))
 
-    def check(self) -> None:
-        """Require what no single field's type can say.
-
-        Raises:
-            BadRequestError: names the field.
-        """
+    def faults(self) -> Iterator[tuple[str, str]]:
         extras = self.model_extra or {}
         for name, reason in REFUSED.items():
             value = extras.get(name)
             if value is not None and value is not False and value not in ("", [], {}):
-                raise BadRequestError(name, f"{name} is not supported: {reason}")
+                yield name, f"{name} is not supported: {reason}"
         extras.clear()  # nobody reads them, and they may be large
         if self.stream_options is not None and not self.stream:
-            raise BadRequestError("stream_options", "stream_options goes with stream: true alone")
+            yield "stream_options", "stream_options goes with stream: true alone"
         if self.best_of is not None and self.best_of != self.choices:
-            raise BadRequestError("best_of", "best_of must be n; no choice is thrown away here")
+            yield "best_of", "best_of must be n; no choice is thrown away here"
         minimum, maximum = self.min_tokens or 0, self.limit
         if maximum is not None and minimum > maximum:
-            raise BadRequestError(
-                "min_tokens", f"min_tokens is {minimum}, and max_tokens {maximum}"
-            )
-        self._check_structure()
-
-    def _check_structure(self) -> None:
-        form = self.response_format
+            yield "min_tokens", f"min_tokens is {minimum}, and max_tokens {maximum}"
+        form, name = self.response_format, "response_format"
         has_schema = form and form.json_schema and form.json_schema.schema_ is not None
         if form is not None and form.type == "json_schema" and not has_schema:
-            raise BadRequestError(
-                "response_format.json_schema",
-                "response_format is of type json_schema and has no json_schema.schema",
-            )
+            text = f"{name} is of type json_schema and has no json_schema.schema"
+            yield f"{name}.json_schema", text
         if form is not None and form.type != "text" and self.structured_outputs:
-            name = "structured_outputs"
-            raise BadRequestError(name, f"{name} and response_format exclude each other")
+            yield "structured_outputs", f"structured_outputs and {name} exclude each other"
         if self.structure is not None and self.min_tokens:
-            raise BadRequestError(
-                "min_tokens",
-                "min_tokens goes without a grammar, which may leave no token; leave one of them "
-                "out",
-            )
+            text = "min_tokens goes without a grammar, which may leave no token"
+            yield "min_tokens", f"{text}; leave one of them out"
 
 
 class ChatRequest(GenerationRequest):
@@ -452,46 +436,40 @@ class ChatRequest(GenerationRequest):
             return None
         return [tool.model_dump(exclude_none=True) for tool in self.tools]
 
-    def check(self) -> None:
-        super().check()
+    def faults(self) -> Iterator[tuple[str, str]]:
+        yield from super().faults()
         if self.echo:
-            raise BadRequestError("echo", "echo is not supported in chats: the client has it")
+            yield "echo", "echo is not supported in chats: the client has it"
         if self.continue_final_message and self.add_generation_prompt:
-            raise BadRequestError(
-                "continue_final_message",
-                "continue_final_message and add_generation_prompt exclude each other",
-            )
+            name = "continue_final_message"
+            yield name, f"{name} and add_generation_prompt exclude each other"
         if self.top_logprobs and not self.logprobs:
-            raise BadRequestError("top_logprobs", "top_logprobs goes with logprobs: true alone")
-        self._check_tools()
+            yield "top_logprobs", "top_logprobs goes with logprobs: true alone"
+        yield from self._tool_faults()
         for index, message in enumerate(self.messages):
-            self._check_message(f"messages[{index}]", message)
+            if message.content is not None or (message.role == "assistant" and message.tool_calls):
+                continue
+            path = f"messages[{index}]"
+            text = f"{path}.content is missing; send a string or a list of parts"
+            if message.role == "assistant":
+                text = f"{path} is an assistant's with neither content nor tool_calls"
+            yield f"{path}.content", text
 
-    def _check_tools(self) -> None:
+    def _tool_faults(self) -> Iterator[tuple[str, str]]:
         names = [tool.function.name for tool in self.tools or ()]
         if len(set(names)) < len(names):
-            raise BadRequestError("tools", "two tools have the same name; give each its own")
+            yield "tools", "two tools have the same name; give each its own"
         choice = self.tool_choice
         if choice is None or choice in ("none", "auto"):
             return
         if not names:
-            raise BadRequestError("tool_choice", "tool_choice asks for a call, and tools are none")
+            yield "tool_choice", "tool_choice asks for a call, and tools are none"
         if isinstance(choice, NamedTool) and choice.function.name not in names:
-            raise BadRequestError(
-                "tool_choice.function.name",
-                f"tool_choice names '{choice.function.name[:64]}', which is none of the tools",
-            )
+            text = f"tool_choice names '{choice.function.name[:64]}', which is none of the tools"
+            yield "tool_choice.function.name", text
         if (structure := super().structure) is not None:
             field = structure.field.partition(".")[0]
-            raise BadRequestError(field, f"{field} and a forced tool_choice exclude each other")
-
-    def _check_message(self, path: str, message: Message) -> None:
-        if message.content is not None or (message.role == "assistant" and message.tool_calls):
-            return
-        text = f"{path}.content is missing; send a string or a list of parts"
-        if message.role == "assistant":
-            text = f"{path} is an assistant's with neither content nor tool_calls"
-        raise BadRequestError(f"{path}.content", text)
+            yield field, f"{field} and a forced tool_choice exclude each other"
 
 
 def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
@@ -530,15 +508,10 @@ class CompletionRequest(GenerationRequest):
             return [prompt]
         return list(prompt)
 
-    def check(self) -> None:
-        super().check()
+    def faults(self) -> Iterator[tuple[str, str]]:
+        yield from super().faults()
         if self.echo and self.logprobs is not None:
-            raise BadRequestError(
-                "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
-            )
-        if len(self.prompts) * self.choices > MAX_PROMPTS:
-            raise BadRequestError(
-                "prompt",
-                f"{len(self.prompts)} prompts of {self.choices} choices are more than "
-                f"{MAX_PROMPTS}; send several requests",
-            )
+            yield "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
+        if (count := len(self.prompts)) * self.choices > MAX_PROMPTS:
+            text = f"{count} prompts of {self.choices} choices are more than {MAX_PROMPTS}"
+            yield "prompt", f"{text}; send several requests"
