@@ -19,7 +19,7 @@ import torch
 from .. import __version__
 from ..engine.memory import ON_CPUS, free_bytes, gpus_of, manager
 from ..engine.scheduler import Engine, TokenPace
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
@@ -99,8 +99,7 @@ def merged_pair(pair: ModelPair, adapter: str | None) -> ModelPair:
         ) from None
     except Exception as error:
         # PEFT meets other weights with errors of many kinds, and NaN with a ValueError.
-        text = " ".join(str(error).split())[:200]
-        raise SoonerError(f"adapter '{adapter}' can't be merged: {text}") from error
+        raise SoonerError(f"adapter '{adapter}' can't be merged: {reason_of(error)}") from error
     return replace(pair, target=replace(target, model=model))
 
 
@@ -130,11 +129,6 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
     if isinstance(method, ParallelVLM):
         method = replace(method, draws_as_target=True)
     return method
-
-
-def limit_to_row(settings: ChatSettings, method: Method) -> ChatSettings:
-    """The settings, with one row where the method decodes only rows that were admitted together."""
-    return settings if method.joins(method) else replace(settings, max_rows=1)
 
 
 def draft_placement(device: torch.device) -> str:
@@ -296,7 +290,9 @@ class ChatServer:
         page: Page | None = None,
     ) -> None:
         method = serving_method(pair, settings)
-        self.settings = settings = limit_to_row(settings, method)
+        if not method.joins(method):  # it decodes only rows that were admitted together
+            settings = replace(settings, max_rows=1)
+        self.settings = settings
         self._standing = getattr(method, "standing", None)
         memory = kv_memory(pair, method, settings)
         served = served_model(pair, model_name, settings, method, memory)

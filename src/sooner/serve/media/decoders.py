@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ...documents.page import Resolution
 from ...documents.pages import as_rgb
 from ...documents.pdf import PASSWORD, draw_page, init_forms
-from ...errors import SoonerError
+from ...errors import SoonerError, reason_of
 from ...tasks.frames import read
 from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
 from .processes import DecodeTask
@@ -57,7 +57,7 @@ def picture(task: DecodeTask) -> dict[str, Any]:
         raise
     except Exception as error:
         # Decoders meet broken files with errors of many kinds (struct.error, EOFError, KeyError).
-        raise MediaError(f"it is damaged ({error_line(error)}); send it again") from error
+        raise MediaError(f"it is damaged ({reason_of(error)}); send it again") from error
     return {}
 
 
@@ -164,12 +164,7 @@ def _page(
     except MediaError:
         raise
     except (pdfium.PdfiumError, ValueError, OSError) as error:
-        raise MediaError(f"page {number + 1} is damaged ({error_line(error)})") from error
+        raise MediaError(f"page {number + 1} is damaged ({reason_of(error)})") from error
     if isinstance(drawn, str):
         raise MediaError(f"page {number + 1} {drawn}")
     return drawn[0]
-
-
-def error_line(error: BaseException) -> str:
-    """Returns what a library said, short."""
-    return " ".join(str(error).split())[:100] or type(error).__name__

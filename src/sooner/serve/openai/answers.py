@@ -58,11 +58,10 @@ class AnswerForm:
 
     def opening(self, choices: Sequence[Choice]) -> list[Answer]:
         """Returns the chunks before any token."""
-        contents = [(choice, self._first(choice)) for choice in choices]
         return [
             self._chunk(self._choice(choice, content, [], None))
-            for choice, content in contents
-            if content is not None
+            for choice in choices
+            if (content := self._first(choice)) is not None
         ]
 
     def chunk(self, choice: Choice, update: Update) -> Answer | None:
@@ -74,18 +73,20 @@ class AnswerForm:
             self._choice(choice, self._content(choice, pieces), update.tokens, reason)
         )
 
-    def closing(self, totals: Answer) -> Answer:
+    def closing(self, choices: Sequence[Choice]) -> Answer:
         """Returns the chunk with usage and metrics, behind all others."""
-        return {**self.head, **totals, "object": self.kinds[1], "choices": []}
+        figures = totals(choices, self.request.choices)
+        return {**self.head, **figures, "object": self.kinds[1], "choices": []}
 
-    def whole(self, choices: Sequence[tuple[Choice, Update]], totals: Answer) -> Answer:
-        """Returns the answer to a request that wants no stream."""
+    def whole(self, choices: Sequence[Choice], updates: Sequence[Update]) -> Answer:
+        """Returns the answer to a request that wants no stream; an update is all of its choice."""
         answers = []
-        for choice, update in choices:
+        for choice, update in zip(choices, updates, strict=True):
             content = self._content(choice, joined(self._visible(update.pieces)), is_whole=True)
             reason = choice.finish_reason
             answers.append(self._choice(choice, content, update.tokens, reason, is_whole=True))
-        return {**self.head, **totals, "object": self.kinds[0], "choices": answers}
+        figures = totals(choices, self.request.choices)
+        return {**self.head, **figures, "object": self.kinds[0], "choices": answers}
 
     def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
         """Returns the pieces that the client wants."""
@@ -208,25 +209,25 @@ def _call(name: str, arguments: str) -> Answer:
     return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def totals(choices: Sequence[Choice], prompts: Sequence[int]) -> Answer:
+def totals(choices: Sequence[Choice], each: int) -> Answer:
     """Returns `usage` and `metrics` of an answer, over its choices.
 
     Tokens behind a stop string are not counted; the prompt is counted once for all its choices.
 
     Args:
-        prompts: tokens of each prompt, however many choices it has.
+        each: choices of a prompt, which stand behind one another.
     """
     requests = [choice.request for choice in choices]
+    prompts = sum(request.prompt_tokens for request in requests[::each])
     accepted = sum(
         min(choice.request.accepted_predictions, choice.num_drafted) for choice in choices
     )
     predicted = sum(request.predicted_tokens for request in requests)
     tokens = sum(choice.num_tokens for choice in choices)
-    each = max(len(choices) // max(len(prompts), 1), 1)
     usage = {
-        "prompt_tokens": sum(prompts),
+        "prompt_tokens": prompts,
         "completion_tokens": tokens,
-        "total_tokens": sum(prompts) + tokens,
+        "total_tokens": prompts + tokens,
         # Later choices of a prompt share the pages of the first, whatever came before the request.
         "prompt_tokens_details": {
             "cached_tokens": sum(request.cached_tokens for request in requests[::each])

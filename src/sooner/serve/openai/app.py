@@ -34,7 +34,7 @@ from ..refusal import (
     unknown_model,
 )
 from ..settings import ChatSettings
-from .answers import Answer, AnswerForm, ChatForm, TextForm, TokenTexts, totals
+from .answers import Answer, AnswerForm, ChatForm, TextForm, TokenTexts
 from .choice import Choice, Update
 from .grammar import GuidanceGrammars
 from .planning import Planner, Prepared, ServedModel, prepare_text
@@ -215,14 +215,12 @@ async def frames(
     first: Step,
     steps: AsyncIterator[Step],
     form: AnswerForm,
-    totals: Callable[[], Answer] | None,
     name: str,
 ) -> AsyncIterator[bytes]:
     """Yields the body of a stream.
 
     Args:
         first, steps: of the answering's `updates`.
-        totals: of usage and metrics, if a last chunk has them.
         name: the request's id, for the log.
     """
     step: Any = first
@@ -235,8 +233,8 @@ async def frames(
             elif (chunk := form.chunk(*step)) is not None:
                 yield _data(chunk)
             step = await anext(steps, False)
-        if totals is not None:
-            yield _data(form.closing(totals()))
+        if form.request.wants_usage:
+            yield _data(form.closing(answering.choices))
     except Exception as error:
         refusal = refusal_of(error, name)
         logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
@@ -371,12 +369,11 @@ class OpenAIHandler(Handler):
         }
         writer = form(generation, head, self._texts)
         if not generation.stream:
-            return await self.wait_for(request, self._whole(answering, writer, generation))
+            return await self.wait_for(request, self._whole(answering, writer))
         steps = answering.updates(self.settings.ping_seconds)
         # A failure that comes soon has a status of its own; a later one is told in the stream.
         first = await self.wait_for(request, anext(steps))
-        last = partial(self._totals, answering, generation) if generation.wants_usage else None
-        return EventStream(frames(answering, first, steps, writer, last, name))
+        return EventStream(frames(answering, first, steps, writer, name))
 
     async def _begin(
         self, request: Request, generation: GenerationRequest, deadline: float | None
@@ -410,20 +407,13 @@ class OpenAIHandler(Handler):
             lambda: [prepare_text(self.served, prompt) for prompt in generation.prompts]
         )
 
-    async def _whole(
-        self, answering: Answering, writer: AnswerForm, generation: GenerationRequest
-    ) -> Response:
-        answers = [(choice, Update()) for choice in answering.choices]
+    async def _whole(self, answering: Answering, writer: AnswerForm) -> Response:
+        updates = [Update() for _ in answering.choices]
         async for step in answering.updates():
             if step is not None:
                 choice, update = step
-                answers[choice.index][1].extend(update)
-        return JSONResponse(writer.whole(answers, self._totals(answering, generation)))
-
-    def _totals(self, answering: Answering, generation: GenerationRequest) -> Answer:
-        choices = answering.choices
-        prompts = [choice.request.prompt_tokens for choice in choices[:: generation.choices]]
-        return totals(choices, prompts)
+                updates[choice.index].extend(update)
+        return JSONResponse(writer.whole(answering.choices, updates))
 
 
 def _with_schemas(document: dict[str, Any]) -> dict[str, Any]:

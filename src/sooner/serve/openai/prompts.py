@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from PIL import Image
 
+from ...errors import reason_of
 from ...tasks.frames import Frames, Sampler, metadata
 from ...tasks.loading import Loaded
 from ...tasks.prompting import video_tokens
@@ -146,10 +147,9 @@ class ChatPrompts:
         except Exception as error:
             # Templates and processors refuse messages and pictures with errors of many kinds.
             logger.info("a prompt can't be written", exc_info=error)
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise BadRequestError(
                 "messages",
-                f"the model's own template and processor refuse these messages: {reason}",
+                f"the model's own template and processor refuse these messages: {reason_of(error)}",
             ) from error
         inputs = dict(batch.items())
         for name, value in inputs.items():  # times in bfloat16 would be off by frames
