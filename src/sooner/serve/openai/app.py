@@ -107,22 +107,14 @@ class Answering:
     Args:
         service: that decodes.
         choices: whose requests are submitted; their sinks are set here.
-        clock: the service's seconds.
         mail: of the event loop that this runs in, shared by all that run there; a choice's first
             tokens and its end are urgent, and all of one that a stop string may end.
     """
 
-    def __init__(
-        self,
-        service: EngineThread,
-        choices: Sequence[Choice],
-        clock: Callable[[], float],
-        mail: EventMail,
-    ) -> None:
-        self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
+    def __init__(self, service: EngineThread, choices: Sequence[Choice], mail: EventMail) -> None:
+        self.service, self.choices, self.mail = service, choices, mail
         self._events: list[tuple[Choice, Tokens | None]] = []
         self._news = asyncio.Event()
-        self._submitted: list[Choice] = []
 
     def start(self) -> None:
         """Submit every request, or none.
@@ -133,19 +125,16 @@ class Answering:
         loop = asyncio.get_running_loop()
         for choice in self.choices:
             choice.request.sink = partial(self._tell, loop, choice)
-        try:
-            for choice in self.choices:
+            try:
                 self.service.submit(choice.request)
-                self._submitted.append(choice)
-        except Exception:
-            self.cancel()
-            for choice in self.choices[len(self._submitted) :]:
+            except Exception:
                 choice.request.sink = nobody  # it never ends, and would hold itself
-            raise
+                self.cancel()
+                raise
 
     def cancel(self) -> None:
         """Cancels the choices: the client left, or one choice failed: free every row."""
-        for choice in self._submitted:
+        for choice in self.choices:
             self._cancel(choice)
 
     async def updates(self, ping: float | None = None) -> AsyncIterator[Step]:
@@ -195,8 +184,7 @@ class Answering:
         return choice.end()
 
     def _cancel(self, choice: Choice) -> None:
-        if not (choice.has_ended or choice.is_cancelled):
-            choice.is_cancelled = True
+        if not choice.has_ended:
             self.service.cancel(choice.request)
 
     def _raise_if_failed(self, choice: Choice) -> None:
@@ -204,7 +192,7 @@ class Answering:
         if choice.is_over or request.finish_reason in ("stop", "length"):
             return
         if request.finish_reason == "deadline":
-            raise past_deadline(self.clock() - request.arrived)
+            raise past_deadline(self.service.clock() - request.arrived)
         if request.finish_reason == "cancelled":
             raise stopping()
         raise engine_failed(request.error)
@@ -395,7 +383,7 @@ class OpenAIHandler(Handler):
                 "n", f"{len(choices)} choices are more than this server holds, {self.maximum}; ask "
                 "for fewer at a time",
             )  # fmt: skip
-        answering = Answering(self.service, choices, self.clock, self._mail)
+        answering = Answering(self.service, choices, self._mail)
         request.state.exits.callback(answering.cancel)
         answering.start()
         return answering

@@ -80,7 +80,6 @@ class Choice:
         is_over: nothing more will be told, though its request may still run.
         finish_reason: once it is over.
         has_ended: its request has.
-        is_cancelled: the end of its request was asked for.
         num_tokens: tokens that count: up to the one that completed a stop string, an end token
             included.
         num_drafted: those of them that were drafted.
@@ -97,7 +96,7 @@ class Choice:
         includes_stop: bool = False,
     ) -> None:
         self.index, self.request = index, request
-        self.has_ended = self.is_cancelled = False
+        self.has_ended = False
         self._min_tokens, self._includes_stop = min_tokens, includes_stop
         self.finish_reason: FinishReason | None = None
         self._text, self._stops, self._parser = text, StopStrings(stops, includes_stop), parser
