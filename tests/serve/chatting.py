@@ -219,7 +219,7 @@ def listening(service: Any, *args: Any, **options: Any) -> Iterator[str]:
     settings = {"port": 0, **options.pop("settings", {})}
     handler = handler_of(service, *args, settings=settings, **options)
     with bind(handler.settings) as socket:
-        server = DrainingServer(create_app(handler), handler.settings, "warning", handler)
+        server = DrainingServer(create_app(handler), handler.settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
         thread.start()
         try:

@@ -387,8 +387,8 @@ def build_server(
     log_level: str = "warning",
 ) -> DrainingServer:
     """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
-    handler = ActHandler(policy, settings, on_ready)
-    return DrainingServer(create_app(handler), settings, log_level, handler)
+    app = create_app(ActHandler(policy, settings, on_ready))
+    return DrainingServer(app, settings, log_level)
 
 
 def serve(

@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive
+from starlette.types import Receive
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -282,18 +282,11 @@ class DrainingServer(uvicorn.Server):
     is under way is answered or refused within `grace_seconds`, and then listening ends. A second
     Ctrl-C ends the grace, so that clients are refused at once.
 
-    Args:
-        handler: of the application; without one nothing is waited for.
+    An application without a handler has nothing under way.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        log_level: str = "warning",
-        handler: Handler | None = None,
-    ) -> None:
-        self.handler = handler
+    def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str = "warning") -> None:
+        self.handler: Handler | None = getattr(app.state, "handler", None)
         log_config = copy.deepcopy(LOGGING_CONFIG)  # with our lines beside its own
         log_config["loggers"]["sooner.serve"] = {
             "handlers": ["default"],

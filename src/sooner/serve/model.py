@@ -309,7 +309,7 @@ class ChatServer:
         self.app = create_app(
             self.handler, page=None if page is None else partial(page, service=self.thread)
         )
-        self.server = DrainingServer(self.app, settings, log_level, self.handler)
+        self.server = DrainingServer(self.app, settings, log_level)
 
     def run(self, sockets: list[Any]) -> None:
         """Serve until the process is told to stop (SIGINT, SIGTERM), or the engine is lost.

@@ -271,6 +271,8 @@ class PredictedContent(ApiFields):
 
 
 TokenId = Annotated[int, Field(ge=0, lt=INT64)]
+BiasedToken = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100), Finite]
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_BIASES, fail_fast=True)]
 Item = TypeVar("Item")
 PromptList = Annotated[list[Item], Field(min_length=1, max_length=1 << 20, fail_fast=True)]
@@ -293,16 +295,7 @@ class GenerationRequest(ApiFields):
     repetition_penalty: Annotated[float, Field(gt=0, le=10), Finite] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2), Finite] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2), Finite] | None = None
-    logit_bias: (
-        Annotated[
-            dict[
-                Annotated[str, Field(pattern=r"^[0-9]{1,9}$")],
-                Annotated[float, Field(ge=-100, le=100), Finite],
-            ],
-            Field(max_length=MAX_BIASES),
-        ]
-        | None
-    ) = None
+    logit_bias: Annotated[dict[BiasedToken, Bias], Field(max_length=MAX_BIASES)] | None = None
     stop_token_ids: TokenIds | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
