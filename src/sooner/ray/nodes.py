@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +83,14 @@ def check_nodes(paths: Sequence[str], model: str | None, store: Store | None = N
     paths = [path for path in paths if "://" not in path]
     if model not in (None, DEMO) and os.path.isdir(str(model)):  # the demo comes with a package
         paths.append(str(model))
-    if store is None:
+    with ExitStack() as left:
+        if store is not None:
+            name = f".sooner/probe/{uuid.uuid4().hex}"
+            if (folder := store.local_path()) is not None:
+                paths.append(str(Path(folder).resolve() / name))
+            store.write(name, b"probe")
+            left.callback(store.remove, name)
         compare(asker()(paths), _ask_nodes(paths))
-        return
-    name = f".sooner/probe/{uuid.uuid4().hex}"
-    if (folder := store.local_path()) is not None:
-        paths.append(str(Path(folder).resolve() / name))
-    store.write(name, b"probe")
-    try:
-        compare(asker()(paths), _ask_nodes(paths))
-    finally:
-        store.remove(name)
 
 
 def compare(here: Facts, there: Mapping[str, Facts]) -> None:

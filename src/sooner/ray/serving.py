@@ -26,7 +26,7 @@ from .nodes import CPUS, check_nodes, connected_nodes, gpus_of_actors
 logger = logging.getLogger("sooner.serve")
 
 DEPLOYMENT = "replica"
-HEADER = b"x-sooner-replica"
+HEADER = "x-sooner-replica"
 """Header of an answer: who answered."""
 METRICS_SECONDS = 10.0
 """What replicas may take to tell their metrics."""
@@ -254,6 +254,7 @@ class ChatReplica:
     def __serve_build_asgi_app__(self) -> Any:
         """Returns the application; its answers name the replica, its metrics are of all."""
         from fastapi.routing import APIRoute
+        from starlette.datastructures import MutableHeaders
 
         chat = self._chat.app
         chat.router.routes.insert(0, APIRoute("/metrics", self._all_metrics))
@@ -261,8 +262,7 @@ class ChatReplica:
         async def app(scope: Any, receive: Any, send: Any) -> None:
             async def named(message: Any) -> None:
                 if message["type"] == "http.response.start":
-                    headers = [*message.get("headers", ()), (HEADER, self.name.encode())]
-                    message = {**message, "headers": headers}
+                    MutableHeaders(scope=message)[HEADER] = self.name
                 await send(message)
 
             await chat(scope, receive, named)
