@@ -11,6 +11,8 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 from ...engine.request import TokenLogprobs
@@ -22,8 +24,14 @@ logger = logging.getLogger("sooner.serve")
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
+Kind = Literal["content", "reasoning", "call"]
+
 CALLS = "tool_calls"
-REASONING = ("reasoning_content", "thinking", "reasoning")
+KINDS: dict[str, Kind] = {
+    "content": "content", CALLS: "call", "reasoning_content": "reasoning",
+    "thinking": "reasoning", "reasoning": "reasoning",
+}  # fmt: skip
+"""What a field of a response template is, by its name."""
 ARGUMENTS = "parameters"
 PREFIX = 512
 """Last tokens of a prompt among which an assistant's turn begins."""
@@ -228,7 +236,7 @@ class AnswerPiece:
         name: of the function, with the first piece of a call.
     """
 
-    kind: Literal["content", "reasoning", "call"]
+    kind: Kind
     text: str
     call: int = 0
     name: str | None = None
@@ -248,7 +256,7 @@ class AnswerParser:
     keeps_special = False
 
     def __init__(self, function: str | None = None) -> None:
-        self.kind: Literal["content", "call"] = "content" if function is None else "call"
+        self.kind: Kind = "content" if function is None else "call"
         self.name = function
 
     def add(self, text: str) -> list[AnswerPiece]:
@@ -312,7 +320,7 @@ class TemplateAnswer(AnswerParser):
         pieces: list[AnswerPiece] = []
         for place, letter in enumerate(text):
             self._untold += letter
-            if not self._read(pieces, lambda piece=letter: self._parser.feed(piece)):  # type: ignore[misc]
+            if not self._read(pieces, partial(self._parser.feed, letter)):
                 return joined(pieces + super().add(text[place + 1 :]))
         return joined(pieces)
 
@@ -335,7 +343,7 @@ class TemplateAnswer(AnswerParser):
         return True
 
     def _pieces(self, event: dict[str, Any]) -> list[AnswerPiece]:
-        kind = _kind_of(event["field"])
+        kind = KINDS.get(event["field"])
         if event["type"] == "region_open" and kind != "call":
             self._untold = ""
         elif event["type"] == "region_chunk" and kind != "call":
@@ -348,7 +356,7 @@ class TemplateAnswer(AnswerParser):
             return calls
         return []
 
-    def _stripped(self, kind: Any, text: str) -> list[AnswerPiece]:
+    def _stripped(self, kind: Kind, text: str) -> list[AnswerPiece]:
         """Without the space around it, as `parse_response` has it."""
         space = self._spaces.get(kind)
         text = text.lstrip() if space is None else space + text
@@ -370,23 +378,12 @@ class TemplateAnswer(AnswerParser):
         return AnswerPiece("call", arguments, self._calls - 1, name)
 
 
-def _kind_of(field: str) -> Literal["content", "reasoning", "call"] | None:
-    if field == "content":
-        return "content"
-    if field == CALLS:
-        return "call"
-    return "reasoning" if field in REASONING else None
-
-
 def joined(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
     """Returns neighbours of the same text, or of the same call, as one."""
     result: list[AnswerPiece] = []
-    for piece in pieces:
-        last = result[-1] if result else None
-        if last is not None and (piece.kind, piece.call) == (last.kind, last.call):
-            result[-1] = replace(last, text=last.text + piece.text)
-        else:
-            result.append(piece)
+    for _, group in groupby(pieces, lambda piece: (piece.kind, piece.call)):
+        first, *rest = group
+        result.append(replace(first, text=first.text + "".join(piece.text for piece in rest)))
     return result
 
 
