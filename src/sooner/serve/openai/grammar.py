@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,7 @@ class GuidanceGrammars:
         ends = sorted(stop_token_ids)
         self.vocab_size, self.stop_token_ids, self.missing = vocab_size, frozenset(ends), ""
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-grammar")
-        compiling = partial(self._compiler.submit, self._compile)
-        self._compiling = lru_cache(MAX_GRAMMARS)(compiling)
+        self._compiling = lru_cache(MAX_GRAMMARS)(self._start_compiling)
         try:
             import llguidance
 
@@ -192,7 +191,10 @@ class GuidanceGrammars:
         """End the thread that compiles."""
         self._compiler.shutdown(wait=False, cancel_futures=True)
 
-    def _compile(self, kind: Any, text: str) -> Any:
+    def _start_compiling(self, kind: str, text: str) -> Future[Any]:
+        return self._compiler.submit(self._compile, kind, text)
+
+    def _compile(self, kind: str, text: str) -> Any:
         """Returns the matcher of a grammar, or what is wrong with it."""
         try:
             grammar = self._guidance.grammar_from(kind, text)
