@@ -7,6 +7,7 @@ import base64
 import http.client
 import io
 import json
+import queue
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -23,7 +24,6 @@ from sooner.errors import SoonerError
 from sooner.methods.controller import Quickest
 from sooner.serve.act import ActHandler, build_server
 from sooner.serve.app import create_app
-from sooner.serve.run import bind, url
 from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
 from tiny_policy import INSTRUCTIONS, image
@@ -146,20 +146,17 @@ def body_of(body: Any) -> bytes:
 @contextmanager
 def served(policy: Any, **options: Any) -> Iterator[str]:
     """Address of a server that runs in a thread."""
-    settings = ServeSettings(port=0, **options)
-    ready = threading.Event()
-    with bind(settings) as listening:
-        server = build_server(policy, settings, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            assert ready.wait(WAIT)
-            yield url(listening)
-        finally:
-            if isinstance(policy, SlowPolicy):
-                policy.go.set()
-            server.should_exit = True
-            thread.join(WAIT)
+    server = build_server(policy, ServeSettings(port=0, **options))
+    addresses: queue.SimpleQueue[str] = queue.SimpleQueue()
+    thread = threading.Thread(target=server.listen, args=[addresses.put])
+    thread.start()
+    try:
+        yield addresses.get(timeout=WAIT)
+    finally:
+        if isinstance(policy, SlowPolicy):
+            policy.go.set()
+        server.should_exit = True
+        thread.join(WAIT)
     assert not thread.is_alive()
 
 

@@ -20,7 +20,6 @@ from serve.spoken import byte_level
 from sooner.engine.scheduler import Engine
 from sooner.errors import SoonerError
 from sooner.serve.model import ChatServer
-from sooner.serve.run import bind, url
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 
@@ -60,25 +59,25 @@ def pair(draft: bool = False, template: str | None = TEMPLATE) -> ModelPair:
 @contextmanager
 def running(models: ModelPair | None = None, **settings: Any) -> Iterator[Running]:
     chat_settings = ChatSettings(port=0, served_model_name="tiny", media_workers=1, **settings)
-    ready, errors = threading.Event(), []
-    with bind(chat_settings) as listening:
-        server = ChatServer(models or pair(), "org/tiny", chat_settings, ready.set)
+    server = ChatServer(models or pair(), "org/tiny", chat_settings)
+    addresses: list[str] = []
+    errors: list[Exception] = []
 
-        def run() -> None:
-            try:
-                server.run([listening])
-            except Exception as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
+    def run() -> None:
         try:
-            wait_for(lambda: ready.is_set() or not thread.is_alive())
-            yield Running(server, url(listening), errors)
-        finally:
-            server.server.should_exit = True
-            thread.join(WAIT)
-            assert not thread.is_alive()
+            server.run(addresses.append)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_for(lambda: addresses or not thread.is_alive())
+        yield Running(server, addresses[0], errors)
+    finally:
+        server.server.should_exit = True
+        thread.join(WAIT)
+        assert not thread.is_alive()
 
 
 def wait_for(is_so: Any, seconds: float = WAIT) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 from contextlib import suppress
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 from serve.robots import WAIT, SlowPolicy, body_of, post, request, running, until
 from sooner.serve.act import build_server
-from sooner.serve.run import bind, url
 from sooner.serve.settings import ServeSettings
 
 SOON = 30
@@ -77,30 +77,29 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
 @pytest.mark.slow
 def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
     slow = SlowPolicy()
-    settings, ready = ServeSettings(port=0, grace_seconds=0.2), threading.Event()
-    with bind(settings) as listening:
-        server = build_server(slow, settings, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(WAIT)
-        slow.began.clear()
-        slow.go.clear()
-        body = body_of(request(instruction="5"))
+    server = build_server(slow, ServeSettings(port=0, grace_seconds=0.2))
+    addresses: queue.SimpleQueue[str] = queue.SimpleQueue()
+    thread = threading.Thread(target=server.listen, args=[addresses.put])
+    thread.start()
+    address = addresses.get(timeout=WAIT)
+    slow.began.clear()
+    slow.go.clear()
+    body = body_of(request(instruction="5"))
 
-        def ask() -> None:
-            with suppress(OSError, ValueError):  # it is cut off
-                post(url(listening), body)
+    def ask() -> None:
+        with suppress(OSError, ValueError):  # it is cut off
+            post(address, body)
 
-        client = threading.Thread(target=ask)
-        client.start()
-        assert slow.began.wait(WAIT)
-        server.should_exit = True
-        # `go` is not set: the policy's call never ends.
-        thread.join(15)
-        is_stuck = thread.is_alive()
-        slow.go.set()
-        thread.join(WAIT)
-        client.join(WAIT)
+    client = threading.Thread(target=ask)
+    client.start()
+    assert slow.began.wait(WAIT)
+    server.should_exit = True
+    # `go` is not set: the policy's call never ends.
+    thread.join(15)
+    is_stuck = thread.is_alive()
+    slow.go.set()
+    thread.join(WAIT)
+    client.join(WAIT)
     assert not is_stuck
 
 

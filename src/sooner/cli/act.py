@@ -103,7 +103,7 @@ def serve(
 
     require()
     check_address(settings)
-    from ..serve.act import serve as run
+    from ..serve.act import build_server
 
     policy = policy_options.load(display)
 
@@ -111,7 +111,8 @@ def serve(
         display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
         display.notes(policy_options.foreign("whatever robots will send"))
 
-    run(policy, settings, report, "info" if display.debug else "warning")
+    level = "info" if display.debug else "warning"
+    build_server(policy, settings, level).listen(report)
 
 
 @commands.command()

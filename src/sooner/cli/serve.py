@@ -155,7 +155,7 @@ def serve(*, request: Served, display: Display) -> None:
     if served.ray:
         _serve_on_ray(served, display)
         return
-    from ..serve.model import run_chat
+    from ..serve.model import ChatServer
 
     def stopping(count: int) -> None:
         seconds = f"at most {settings.grace_seconds:g} s (Ctrl-C: at once)"
@@ -168,15 +168,10 @@ def serve(*, request: Served, display: Display) -> None:
         from ..demo.site import mount_served
 
         page = partial(mount_served, pair=pair)
-    run_chat(
-        pair,
-        served.model or "",
-        settings,
-        partial(served.report, display),
-        stopping,
-        "info" if display.debug else "warning",
-        page,
-    )
+    level = "info" if display.debug else "warning"
+    chat = ChatServer(pair, served.model or "", settings, level, page)
+    chat.handler.on_stop = stopping
+    chat.run(partial(served.report, display))
 
 
 def _serve_on_ray(served: Served, display: Display) -> None:

@@ -36,7 +36,6 @@ from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
 from .http import ApiFields, name_of, parse
 from .refusal import past_deadline, stopping
-from .run import bind, url
 from .settings import ServeSettings
 
 PATIENCE = 10.0
@@ -274,7 +273,6 @@ class ActHandler(Handler):
     Args:
         policy: that acts; it belongs to the handler from then on.
         settings: limits and method.
-        on_ready: called once the policy is warm.
 
     Raises:
         SoonerError: a method that the policy can't run.
@@ -282,18 +280,15 @@ class ActHandler(Handler):
 
     settings: ServeSettings
 
-    def __init__(
-        self, policy: Policy, settings: ServeSettings, on_ready: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, policy: Policy, settings: ServeSettings) -> None:
         self.policy = policy
         self.method = policy.check_method(settings.method or policy.default_method)
         key = policy.unnorm_key or next(iter(policy.statistics))
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         self.sample = Observation(grey, "wait", key)
         thread = EngineThread(
-            self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
-            on_ready=on_ready, patience=PATIENCE,
-        )  # fmt: skip
+            self._engine, max_requests=settings.max_queue, warm_up=self._warm_up, patience=PATIENCE
+        )
         super().__init__(thread, settings, policy.name, settings.max_queue)
 
     def add_routes(self, app: FastAPI) -> None:
@@ -381,30 +376,12 @@ class ActHandler(Handler):
 
 
 def build_server(
-    policy: Policy,
-    settings: ServeSettings,
-    on_ready: Callable[[], None] = lambda: None,
-    log_level: str = "warning",
+    policy: Policy, settings: ServeSettings, log_level: str = "warning"
 ) -> DrainingServer:
-    """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
-    app = create_app(ActHandler(policy, settings, on_ready))
-    return DrainingServer(app, settings, log_level)
-
-
-def serve(
-    policy: Policy,
-    settings: ServeSettings,
-    on_ready: Callable[[str], None] = lambda url: None,
-    log_level: str = "warning",
-) -> None:
-    """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way.
-
-    Args:
-        on_ready: told the address once requests are taken.
-        log_level: uvicorn's.
+    """Returns a server whose `listen` serves until the process is told to stop (SIGINT, SIGTERM);
+    then it answers what is under way.
 
     Raises:
-        SoonerError: the address is taken, a method can't be run, or the policy was lost.
+        SoonerError: a method that the policy can't run.
     """
-    with bind(settings) as listening:
-        build_server(policy, settings, lambda: on_ready(url(listening)), log_level).run([listening])
+    return DrainingServer(create_app(ActHandler(policy, settings)), settings, log_level)

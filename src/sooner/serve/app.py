@@ -29,6 +29,7 @@ from ..errors import SoonerError
 from .http import Bodies, Guard, name_of
 from .metrics import ServerMetrics
 from .refusal import RefusedError, past_deadline, refusal_of, refused, too_many
+from .run import bind, url
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ REFUSAL = {
 """Describes the refusals of every path for `/docs`; docs/serve.md lists them."""
 
 Result = TypeVar("Result")
+Page = Callable[[FastAPI, "EngineThread"], Any]
 
 
 class Handler:
@@ -65,24 +67,20 @@ class Handler:
         settings: limits.
         name: of what is served, for the metrics.
         maximum: requests that are under way at once.
-        on_stop: called with the number of requests under way, if there are any, when the server is
-            told to stop.
 
     Attributes:
+        on_stop: called with the number of requests under way, if there are any, when the server is
+            told to stop.
         metrics: of the whole server.
         under_way: requests that are read, prepared or answered.
     """
 
     def __init__(
-        self,
-        service: EngineThread,
-        settings: ServerSettings,
-        name: str,
-        maximum: int,
-        on_stop: Callable[[int], None] = lambda count: None,
+        self, service: EngineThread, settings: ServerSettings, name: str, maximum: int
     ) -> None:
         self.service, self.settings, self.clock = service, settings, service.clock
-        self.maximum, self.on_stop = maximum, on_stop
+        self.maximum = maximum
+        self.on_stop: Callable[[int], Any] = lambda count: None
         self.metrics = service.listener = ServerMetrics(name, service)
         self.bodies = Bodies(settings)
         self.under_way = 0
@@ -230,12 +228,13 @@ class Route(APIRoute):
         return answer_or_refuse
 
 
-def create_app(handler: Handler, page: Callable[[FastAPI], Any] | None = None) -> FastAPI:
+def create_app(handler: Handler, page: Page | None = None) -> FastAPI:
     """Returns the server of one model.
 
     Args:
         handler: answers; started and closed with the application.
-        page: puts a page on the application, for browsers; these ask for the token then.
+        page: puts a page for browsers on the application, by the engine's thread; they ask for the
+            token then.
     """
 
     @asynccontextmanager
@@ -258,7 +257,7 @@ def create_app(handler: Handler, page: Callable[[FastAPI], Any] | None = None) -
     app.get("/ready")(handler.ready)
     app.get("/metrics", response_class=PlainTextResponse)(handler.metrics_text)
     if page is not None:
-        page(app)
+        page(app, handler.service)
     return app
 
 
@@ -287,6 +286,7 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str = "warning") -> None:
         self.handler: Handler | None = getattr(app.state, "handler", None)
+        self.settings = settings
         log_config = copy.deepcopy(LOGGING_CONFIG)  # with our lines beside its own
         log_config["loggers"]["sooner.serve"] = {
             "handlers": ["default"],
@@ -303,6 +303,20 @@ class DrainingServer(uvicorn.Server):
             server_header=False,
         )
         super().__init__(config)
+
+    def listen(self, on_ready: Callable[[str], Any] = lambda url: None) -> None:
+        """Serve at the address of the settings, as `run`.
+
+        Args:
+            on_ready: told the address once the handler takes requests.
+
+        Raises:
+            SoonerError: the address is taken, or the engine was lost.
+        """
+        assert self.handler is not None
+        with bind(self.settings) as listening:
+            self.handler.service.on_ready = partial(on_ready, url(listening))
+            self.run([listening])
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until the process is told to stop (SIGINT, SIGTERM), or the engine is lost.

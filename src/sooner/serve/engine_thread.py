@@ -189,7 +189,6 @@ class EngineThread:
         build: makes the engine and tries it, in that thread; called again when a step failed.
         max_requests: that may be held, with a row or without; more are refused.
         warm_up: run on the first engine before a request is taken.
-        on_ready: called in that thread once requests are taken.
         clock: seconds; the one of `Request.arrived` and `deadline`.
         patience: seconds after which a request without a deadline counts as due.
         end_process: called with an exit status when the accelerator failed.
@@ -197,6 +196,7 @@ class EngineThread:
     Attributes:
         state: `warming` until the engine is there, `ready`, `draining` once it is told to stop,
             `failed` if there is no engine any more.
+        on_ready: called in that thread once requests are taken.
         listener: a `ServerMetrics`, or none.
         last_tick: when the thread last went round, in the clock's seconds.
         fault: name of the error that it failed with.
@@ -211,14 +211,14 @@ class EngineThread:
         *,
         max_requests: int = 72,
         warm_up: Callable[[Any], None] = lambda engine: None,
-        on_ready: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
         patience: float = PATIENCE,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
         self.build, self.max_requests = build, max_requests
         self.clock, self.patience = clock, patience
-        self.warm_up, self.on_ready, self.end_process = warm_up, on_ready, end_process
+        self.warm_up, self.end_process = warm_up, end_process
+        self.on_ready: Callable[[], Any] = lambda: None
         self.listener: Any = None
         self.engine: ServedEngine | None = None
         self.requests: list[ServedRequest] = []

@@ -29,13 +29,12 @@ from ..tasks.parse.families import family_in_folder
 from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
-from .app import DrainingServer, create_app
+from .app import DrainingServer, Page, create_app
 from .engine_thread import EngineThread
 from .media.reader import MediaReader
 from .openai.app import OpenAIHandler
 from .openai.planning import ServedModel
 from .openai.prompts import ChatPrompts
-from .run import bind, url
 from .settings import ChatSettings
 
 logger = logging.getLogger("sooner.serve")
@@ -44,8 +43,6 @@ UNLIMITED = 1 << 20
 """Tokens that a model without a limit to its positions is given."""
 CACHE_FACTOR = 4
 """Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
-Page = Callable[..., Any]
-"""Puts a page on an application: `page(app, service=engine_thread)`."""
 TRIAL_TOKENS = 8
 """New tokens of the request that each new engine is tried with."""
 
@@ -267,8 +264,6 @@ class ChatServer:
         pair: the models, loaded.
         model_name: the model as it was named, one of the names that clients may use.
         settings: how.
-        on_ready: called once the engine has answered a request of its own; requests are taken.
-        on_stop: told how many requests are under way, if any are, when the server is told to stop.
         log_level: uvicorn's.
         page: puts a page for browsers on the application; handed that and the engine's thread.
 
@@ -284,8 +279,6 @@ class ChatServer:
         pair: ModelPair,
         model_name: str,
         settings: ChatSettings,
-        on_ready: Callable[[], None] = lambda: None,
-        on_stop: Callable[[int], None] = lambda count: None,
         log_level: str = "warning",
         page: Page | None = None,
     ) -> None:
@@ -303,22 +296,22 @@ class ChatServer:
             lambda: try_engine(build(), self._trial),
             max_requests=settings.max_rows + settings.max_queue,
             warm_up=self._warm_up,
-            on_ready=on_ready,
         )
-        self.handler = OpenAIHandler(served, self.thread, settings, on_stop=on_stop)
-        self.app = create_app(
-            self.handler, page=None if page is None else partial(page, service=self.thread)
-        )
+        self.handler = OpenAIHandler(served, self.thread, settings)
+        self.app = create_app(self.handler, page)
         self.server = DrainingServer(self.app, settings, log_level)
 
-    def run(self, sockets: list[Any]) -> None:
-        """Serve until the process is told to stop (SIGINT, SIGTERM), or the engine is lost.
+    def run(self, on_ready: Callable[[str], Any] = lambda url: None) -> None:
+        """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way.
+
+        Args:
+            on_ready: told the address once requests are taken.
 
         Raises:
-            SoonerError: the engine was lost.
+            SoonerError: the address is taken, or the engine was lost.
         """
         try:
-            self.server.run(sockets)
+            self.server.listen(on_ready)
         finally:
             self.close()
 
@@ -341,29 +334,6 @@ class ChatServer:
         gc.collect()
         gc.freeze()
         gc.collect()
-
-
-def run_chat(
-    pair: ModelPair,
-    model_name: str,
-    settings: ChatSettings,
-    on_ready: Callable[[str], None] = lambda url: None,
-    on_stop: Callable[[int], None] = lambda count: None,
-    log_level: str = "warning",
-    page: Page | None = None,
-) -> None:
-    """Serve until the process is told to stop; then answer what is under way.
-
-    Args:
-        on_ready: told the address once requests are taken.
-        on_stop, page: as `ChatServer`'s.
-
-    Raises:
-        SoonerError: the address is taken, the method can't be run, or the engine was lost.
-    """
-    with bind(settings) as listening:
-        tell = partial(on_ready, url(listening))
-        ChatServer(pair, model_name, settings, tell, on_stop, log_level, page).run([listening])
 
 
 def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:

@@ -263,7 +263,6 @@ class OpenAIHandler(Handler):
     Args:
         served: the model.
         grammars: compiles what `response_format` and forced tools ask for.
-        options: of `Handler`.
     """
 
     settings: ChatSettings
@@ -274,10 +273,9 @@ class OpenAIHandler(Handler):
         service: EngineThread,
         settings: ChatSettings,
         grammars: GuidanceGrammars | None = None,
-        **options: Any,
     ) -> None:
         maximum = settings.max_rows + settings.max_queue
-        super().__init__(service, settings, served.name, maximum, **options)
+        super().__init__(service, settings, served.name, maximum)
         self.served = served
         self.grammars = grammars or GuidanceGrammars(
             served.tokenizer, served.vocab_size, served.stop_token_ids
