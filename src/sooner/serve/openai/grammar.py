@@ -194,7 +194,7 @@ class GuidanceGrammars:
     def _start_compiling(self, kind: str, text: str) -> Future[Any]:
         return self._compiler.submit(self._compile, kind, text)
 
-    def _compile(self, kind: str, text: str) -> Any:
+    def _compile(self, kind: Any, text: str) -> Any:
         """Returns the matcher of a grammar, or what is wrong with it."""
         try:
             grammar = self._guidance.grammar_from(kind, text)
