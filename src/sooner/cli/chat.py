@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from ..checks import option
 from ..errors import SoonerError
 from ..tasks.settings import CaptionSettings
-from . import INTERRUPTED, options
+from . import options
 from .caption import summary
 from .display import Display
 from .from_settings import Fields, from_settings
@@ -89,16 +89,12 @@ def chat(*, request: ChatJob, display: Display) -> None:
     callbacks = CaptionCallbacks(
         on_stage=display.stage, on_text=display.text, on_count=display.generated
     )
-    try:
-        for question in request.asked():
-            if not question.strip():
-                raise SoonerError("the question is empty; write one")
-            messages.append({"role": "user", "content": question})
-            with display.job():
-                record = answer(messages, pair, request.settings, callbacks)
-            messages.append({"role": "assistant", "content": record["text"]})
-            display.notes(record["notes"])
-            display.lines(summary(record))
-    except KeyboardInterrupt:
-        display.error("interrupted")
-        raise SystemExit(INTERRUPTED) from None
+    for question in request.asked():
+        if not question.strip():
+            raise SoonerError("the question is empty; write one")
+        messages.append({"role": "user", "content": question})
+        with display.job():
+            record = answer(messages, pair, request.settings, callbacks)
+        messages.append({"role": "assistant", "content": record["text"]})
+        display.notes(record["notes"])
+        display.lines(summary(record))
