@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any
 
 from ..checks import option
@@ -45,8 +47,8 @@ class ChatJob:
         elif not sys.stdin.isatty():
             yield sys.stdin.read()
         else:
-            while line := _typed():
-                yield line
+            with suppress(EOFError):
+                yield from iter(partial(input, "> "), "")
 
     def load(self, display: Display) -> Any:
         """Returns the models; without `--model`, the real one that is installed.
@@ -64,13 +66,6 @@ class ChatJob:
         with display.loading():
             models = replace(self.models, model=model)
             return models.load(method=self.settings.method, sees=False)
-
-
-def _typed() -> str:
-    try:
-        return input("> ").strip()
-    except EOFError:
-        return ""
 
 
 @from_settings

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Deviation:
-    """Signed distances, in bins, of accepted draft tokens from what the target chose there.
+    """Holds signed distances, in bins, of accepted draft tokens from what the target chose there.
 
     It is the *local* deviation: the target's choice behind the tokens that were accepted before,
     which under relaxed acceptance need not be the choice of a whole exact run. Every figure is
