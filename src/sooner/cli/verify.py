@@ -62,7 +62,7 @@ def verify(
     if not texts:
         probe(paths[0])
     with display.loading():
-        pair = models.load(sees=not texts)
+        pair = models.load(sees=len(texts) < len(paths))
     reports: list[dict[str, Any]] = []
     for path in paths:
         with tally.attempt(f"'{path}'"):

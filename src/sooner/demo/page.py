@@ -117,8 +117,8 @@ def _tab(tab: gr.Tab, task: Task, recorder: Recorder, first: Record | None) -> N
 
     def run(request: gr.Request, *values: Any) -> Generator[Any, None, Any]:
         visitor, stopped = request.session_hash, threading.Event()
-        stops.get(visitor, stopped).set()  # a run that still goes on; another one comes
-        stopped.clear()
+        if visitor in stops:
+            stops[visitor].set()  # this run takes the place of one that still goes on
         stops[visitor] = stopped
         update = None
         try:

@@ -81,7 +81,7 @@ def chat(
     Args:
         messages: the chat so far, the question last.
         pair: the models, see `load_pair(sees=False)`.
-        settings: how it is decoded; what is about videos in them counts for nothing.
+        settings: how it is decoded; their fields about videos are ignored.
         callbacks: told what happens.
 
     Raises:

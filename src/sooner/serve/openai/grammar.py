@@ -181,7 +181,11 @@ class GuidanceGrammars:
             )
         # Others may wait for the same grammar, so a client that leaves does not end it.
         compiling = self._compiling(structure.kind, structure.text)
-        matcher = await asyncio.shield(asyncio.wrap_future(compiling))
+        try:
+            matcher = await asyncio.shield(asyncio.wrap_future(compiling))
+        except Exception:
+            self._compiling.cache_clear()  # it may not be the grammar that failed: try anew
+            raise
         if isinstance(matcher, str):
             raise BadRequestError(field, f"{field} can't be made a grammar: {matcher[:300]}")
         ends = self.stop_token_ids
