@@ -9,8 +9,7 @@ Importing this is cheap: no torch until a miniature's own modules are imported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -35,7 +34,6 @@ class Miniature:
         head: folder of an EAGLE draft head that was trained for the target, if it has one.
         tokenizer: folder of what turns frames into codes, if that is a model of its own.
         places: simulated environments that it learnt to act in, if it acts.
-        environments: `module:class` of worlds that it brings, by name.
         layers: `module:function` of `(model, folder)` that puts layers into a loaded model which
             its files leave out.
         tokenizer_type: `module:class` of the tokenizer.
@@ -49,7 +47,6 @@ class Miniature:
     head: Path | None = None
     tokenizer: Path | None = None
     places: tuple[str, ...] = ()
-    environments: Mapping[str, str] = field(default_factory=dict)
     layers: str = ""
     tokenizer_type: str = ""
 

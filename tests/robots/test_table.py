@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.robots import make
-
-table = pytest.importorskip("sooner_miniatures.table")
-HALF, WIDTH, LOW, HIGH, NEAR = table.HALF, table.WIDTH, table.LOW, table.HIGH, table.NEAR
+from sooner.robots import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment, make, project
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_expert_reaches_the_ball(seed: int) -> None:
-    world = table.TableEnvironment()
+    world = TableEnvironment()
     world.reset(seed)
     while not (step := world.step(world.expert_action())).over:
         pass
@@ -23,7 +20,7 @@ def test_the_expert_reaches_the_ball(seed: int) -> None:
 
 
 def test_a_seed_is_an_episode() -> None:
-    worlds = [table.TableEnvironment(), table.TableEnvironment()]
+    worlds = [TableEnvironment(), TableEnvironment()]
     for world, seed in zip(worlds, (4, 4), strict=True):
         world.reset(seed)
     assert np.array_equal(worlds[0].picture(), worlds[1].picture())
@@ -32,7 +29,7 @@ def test_a_seed_is_an_episode() -> None:
 
 
 def test_actions_are_clipped_and_the_hand_stays_in_its_box() -> None:
-    world = table.TableEnvironment()
+    world = TableEnvironment()
     world.reset(0)
     before = world.hand
     world.step(np.array([9.0, -9.0, 0.0, 0.0]))
@@ -45,7 +42,7 @@ def test_actions_are_clipped_and_the_hand_stays_in_its_box() -> None:
 
 def test_the_picture_shows_the_hand_where_it_is() -> None:
     """Cyan pixels of each half lie around the place that `project` names."""
-    world = table.TableEnvironment()
+    world = TableEnvironment()
     world.reset(3)
     world.goal = np.array([0.2, 0.9, 0.3])  # out of the way
     picture = world.picture().astype(int)
@@ -54,7 +51,7 @@ def test_the_picture_shows_the_hand_where_it_is() -> None:
         part = picture[half * HALF : (half + 1) * HALF]
         cyan = (part[..., 1] > 180) & (part[..., 2] > 200) & (part[..., 0] < 80)
         rows, columns = np.nonzero(cyan)
-        [place] = table.project(world.hand[None], half)
+        [place] = project(world.hand[None], half)
         assert np.abs([rows.mean(), columns.mean()] - place).max() < 1
 
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sooner.robots import HALF, PIXELS
 from sooner.tasks.act.observation import Observation
 from sooner.tasks.act.rollout import run_rollouts
-
-table = pytest.importorskip("sooner_miniatures.table")
-HALF, PIXELS = table.HALF, table.PIXELS
 
 
 @dataclass

@@ -47,7 +47,6 @@ def check(dist: Path, scratch: Path) -> None:
         "__init__.py",
         "clip_tokenizer.py",
         "silent.py",
-        "table.py",
     ]
     assert not [name for name in _files(lab) if name.endswith((".safetensors", ".mp4"))]
     home = _environment(scratch / "environment")

@@ -1,7 +1,7 @@
 """The files of five tiny trained models: weights, cards and samples.
 
-What no other model needs is code here: layers that add nothing (`silent`), the tokenizer of the
-clips (`clip_tokenizer`), and a world of the robot that needs no simulator (`table`).
+What no other model needs is code here: layers that add nothing (`silent`), and the tokenizer of the
+clips (`clip_tokenizer`).
 
 `sooner.miniatures` finds them for the library by the entry point `MINIATURES`. The worlds that they
 were trained on are in `sooner_lab.worlds`.
@@ -9,9 +9,7 @@ were trained on are in `sooner_lab.worlds`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from sooner.miniatures import Miniature
 
@@ -23,7 +21,6 @@ def _miniature(
     sample: str | None,
     prompt: str = "",
     places: tuple[str, ...] = (),
-    environments: Mapping[str, str] = MappingProxyType({}),
     tokenizer_type: str = "",
     **folders: str,
 ) -> Miniature:
@@ -34,7 +31,6 @@ def _miniature(
         sample=None if sample is None else home / sample,
         prompt=prompt,
         places=places,
-        environments=environments,
         layers="sooner_miniatures.silent:as_run",
         tokenizer_type=tokenizer_type,
         **{part: home / "weights" / folder for part, folder in folders.items()},
@@ -57,7 +53,6 @@ MINIATURES = {
             "sample.png",
             "reach the red ball",
             ("reach", "push", "drawer-open", "table"),
-            environments={"table": "sooner_miniatures.table:TableEnvironment"},
             head="head",
         ),
         _miniature("video", "sample.mp4", "describe the scenes in order .", draft="draft"),

@@ -174,8 +174,7 @@ class RolloutOptions:
 def rollout(*, request: RolloutOptions, policy_options: PolicyOptions, display: Display) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
 
-    Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` comes with
-    sooner-miniatures.
+    Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
     """
     from ..provenance import versions
     from ..tasks.act.rollout import run_rollouts

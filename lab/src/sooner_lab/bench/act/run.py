@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from sooner.errors import unknown
-from sooner.robots import names
-from sooner_miniatures.table import TABLE
+from sooner.robots import TABLE, names
 
 from ...robots import LIBERO, METAWORLD
 from ...robots.metaworld import require_installed

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sooner.robots import make
-from sooner_miniatures.table import TABLE
+from sooner.robots import TABLE, make
 
 from ...robots import METAWORLD
 
