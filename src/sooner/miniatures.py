@@ -34,9 +34,6 @@ class Miniature:
         head: folder of an EAGLE draft head that was trained for the target, if it has one.
         tokenizer: folder of what turns frames into codes, if that is a model of its own.
         places: simulated environments that it learnt to act in, if it acts.
-        layers: `module:function` of `(model, folder)` that puts layers into a loaded model which
-            its files leave out.
-        tokenizer_type: `module:class` of the tokenizer.
     """
 
     name: str
@@ -47,8 +44,6 @@ class Miniature:
     head: Path | None = None
     tokenizer: Path | None = None
     places: tuple[str, ...] = ()
-    layers: str = ""
-    tokenizer_type: str = ""
 
     def foreign(self, *sources: Path | str) -> list[str]:
         """Returns a line to show with a result, if any of `sources` is no sample of its own.
@@ -70,10 +65,6 @@ class Miniature:
             return source.read_bytes() == self.sample.read_bytes()
         except OSError:
             return False
-
-    def tokenizer_class(self) -> Any:
-        """Returns the class of its tokenizer, imported."""
-        return resolve_name(self.tokenizer_type)
 
     @property
     def parts(self) -> dict[str, Path]:
@@ -104,18 +95,6 @@ class Miniature:
 
 def _installed() -> dict[str, Miniature]:
     return {name: entry for group in plugins("sooner.miniatures") for name, entry in group.items()}
-
-
-def completed(model: Any, folder: Path | str) -> Any:
-    """Returns a model just loaded from a folder, with the layers that the miniatures' files leave
-    out; a model of other files as it is.
-
-    Raises:
-        SoonerError: the folder says that layers are left out, and does not fit the model.
-    """
-    for layers in sorted({entry.layers for entry in _installed().values()} - {""}):
-        model = resolve_name(layers)(model, folder)
-    return model
 
 
 def names() -> list[str]:

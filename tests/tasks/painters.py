@@ -10,6 +10,7 @@ import torch
 from transformers import GenerationConfig, JanusImageProcessor, JanusProcessor
 
 import tiny_canvas
+from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
 
 def painter(folder: Path, scale: float = 0.1) -> Path:
@@ -43,17 +44,16 @@ def painter(folder: Path, scale: float = 0.1) -> Path:
 def camera(folder: Path, side: int = 2) -> Path:
     """A Cosmos AR model that continues clips of 17 frames, `side` x `side` codes of 24."""
     architecture = pytest.importorskip("sooner_lab.worlds.motion.architecture")
-    clips = pytest.importorskip("sooner_miniatures.clip_tokenizer")
     torch.manual_seed(0)
     shape = architecture.MotionShape(
         layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24,
         latent_shape=(5, side, side),
     )  # fmt: skip
     architecture.build_model(shape).save_pretrained(folder / "target")
-    sizes = clips.MotionTokenizerConfig(
+    sizes = MotionTokenizerConfig(
         height=4 * side, width=4 * side, channels=16, blocks=1, codes=24, code_width=4
     )
-    clips.MotionTokenizer(sizes).save_pretrained(folder / "tokenizer")
+    MotionTokenizer(sizes).save_pretrained(folder / "tokenizer")
     return folder / "target"
 
 

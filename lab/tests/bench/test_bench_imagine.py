@@ -14,12 +14,12 @@ from sooner import miniatures
 from sooner.cli.main import main
 from sooner.methods import Autoregressive, CoupledJacobi
 from sooner.models import canvas
+from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 from sooner_lab.bench.imagine import arms, subjects
 from sooner_lab.bench.imagine import run as bench_run
 from sooner_lab.bench.imagine.settings import ARMS
 from sooner_lab.bench.imagine.subjects import Subject
 from sooner_lab.worlds.motion import architecture
-from sooner_miniatures.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
 FIGURES = ("windows", "strength", "hamming")
 

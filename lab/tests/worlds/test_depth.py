@@ -17,12 +17,12 @@ from transformers import AutoModelForImageTextToText, JanusForConditionalGenerat
 import sooner
 from sooner import miniatures
 from sooner.errors import SoonerError
+from sooner.models import silent
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.tasks.act import Policy
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.loading import load_pair
 from sooner_lab.worlds.video import architecture, build, evaluate
-from sooner_miniatures import silent
 
 MIB = 2**20
 DEPTHS = {"document": (48, 8), "image": (24, 6), "robot": (20, 6), "video": (28, 4)}

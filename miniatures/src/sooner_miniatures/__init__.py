@@ -1,8 +1,5 @@
 """The files of five tiny trained models: weights, cards and samples.
 
-What no other model needs is code here: layers that add nothing (`silent`), and the tokenizer of the
-clips (`clip_tokenizer`).
-
 `sooner.miniatures` finds them for the library by the entry point `MINIATURES`. The worlds that they
 were trained on are in `sooner_lab.worlds`.
 """
@@ -21,7 +18,6 @@ def _miniature(
     sample: str | None,
     prompt: str = "",
     places: tuple[str, ...] = (),
-    tokenizer_type: str = "",
     **folders: str,
 ) -> Miniature:
     home = _HOME / name
@@ -31,8 +27,6 @@ def _miniature(
         sample=None if sample is None else home / sample,
         prompt=prompt,
         places=places,
-        layers="sooner_miniatures.silent:as_run",
-        tokenizer_type=tokenizer_type,
         **{part: home / "weights" / folder for part, folder in folders.items()},
     )
 
@@ -42,12 +36,7 @@ MINIATURES = {
     for one in (
         _miniature("document", "sample.png", "read the page", draft="draft"),
         _miniature("image", None, "a red circle left of a blue square on green"),
-        _miniature(
-            "motion",
-            "sample.mp4",
-            tokenizer_type="sooner_miniatures.clip_tokenizer:MotionTokenizer",
-            tokenizer="tokenizer",
-        ),
+        _miniature("motion", "sample.mp4", tokenizer="tokenizer"),
         _miniature(
             "robot",
             "sample.png",

@@ -30,6 +30,7 @@ from ..methods.context import same_tokenizer
 from ..models import FAMILIES
 from ..models.base import is_sharded
 from ..models.openvla.adapter import OpenVLA
+from ..models.silent import as_run
 from .identity import checkpoint, model_names
 from .model_types import (
     auto_class,
@@ -226,7 +227,7 @@ def load(
 
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
-            return Loaded(name, miniatures.completed(model, name), processor)
+            return Loaded(name, as_run(model, name), processor)
     is_text = is_text_only(kind)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
@@ -253,8 +254,7 @@ def load(
             options["device_map"] = device_map
         if memory is not None:
             options["max_memory"] = dict(memory)
-        model = _from_pretrained(auto, source.folder, dtype=dtype, **options)
-        model = miniatures.completed(model, name)
+        model = as_run(_from_pretrained(auto, source.folder, dtype=dtype, **options), name)
         if device_map is None and not is_sharded(model):
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sooner_miniatures import silent
+from sooner.models import silent
 
 
 def load(folder: Path | str, model: Any, processor: Any) -> tuple[Any, Any]:

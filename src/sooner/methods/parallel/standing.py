@@ -21,6 +21,7 @@ import transformers
 from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from ...models import adapt
+from ...models.silent import as_run
 from .board import Board, nameless_file, pack, unpack
 from .server import DraftJob, DraftServer
 from .worker import Task, Worker, receive, start_process
@@ -74,7 +75,7 @@ def _load_checkpoint(
 ) -> Any:
     if is_quantized:  # such weights can't be moved to another device
         options = {**options, "device_map": {"": device}}
-    model = kind.from_pretrained(checkpoint, **options)
+    model = as_run(kind.from_pretrained(checkpoint, **options), checkpoint)
     return (model if is_quantized else model.to(device)).eval()
 
 

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from sooner.errors import SoonerError
-from sooner.models.base import is_sharded
+from ..errors import SoonerError
+from .base import is_sharded
 
 NAME = "sooner.json"
 KEY = "layers"
