@@ -8,11 +8,7 @@ from typing import Any, get_args
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import (
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    AutoTokenizer,
-)
+from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 from ... import miniatures
 from ...checks import check_choice
@@ -30,16 +26,13 @@ from ..model_types import config_dict
 from .drawing_model import LUMINA, DrawingModel, Kind, VideoTokenizer
 
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-
 """What is fetched of a hub id."""
 
 SEPARATOR = "<reserved08706>"
-
 """Ends a turn of a conversation (`Conversation.sep_token` in Lumina-mGPT's code)."""
 
 DECODER_FOLDERS = ("tokenizer", "movqgan/270M", "ckpts/chameleon/tokenizer")
 """Where the published repositories have the decoder of codes."""
-
 
 PREFIX_FRAMES = 9
 """Frames that Cosmos continues by default; the miniature does as it does."""
@@ -250,7 +243,7 @@ def load_video_tokenizer(
             f"'{name or folder}' holds no video tokenizer; give a folder with {' and '.join(JIT)} "
             "with --tokenizer"
         )
-    prefix = PREFIX_FRAMES - 1
+    latents, rows, columns = model.config.latent_shape
     if is_published:
         if not trust_remote_code:
             raise SoonerError(
@@ -259,25 +252,20 @@ def load_video_tokenizer(
             )
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
         encoder, decoder = (place / file for file in JIT)
-        published = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
-        latents, height, width = model.config.latent_shape
-        return VideoTokenizer(
-            published, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
-            prefix=1 + prefix // TEMPORAL, fps=PUBLISHED_FPS,
-        )  # fmt: skip
-    from ...models.clip_tokenizer import MotionTokenizer
+        tokenizer: Any = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
+        side, group, fps = SPATIAL, TEMPORAL, PUBLISHED_FPS
+    else:
+        from ...models.clip_tokenizer import MotionTokenizer
 
-    tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
-    tokenizer = tokenizer.to(device).eval()
-    config, latents = tokenizer.config, model.config.latent_shape[0]
-    video_tokenizer = VideoTokenizer(
-        tokenizer, config.height, config.width, config.group, latents,
-        prefix=1 + prefix // config.group, fps=config.fps,
-    )  # fmt: skip
-    box = config.latent_shape(video_tokenizer.frames)
-    if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:
-        raise SoonerError(
-            f"tokenizer '{place}' makes {box} of {config.codes} codes, the model draws "
-            f"{tuple(model.config.latent_shape)} of {model.config.vocab_size}; give its own"
-        )
-    return video_tokenizer
+        tokenizer = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
+        tokenizer = tokenizer.to(device).eval()
+        config, codes = tokenizer.config, model.config.vocab_size
+        side, group, fps = config.spatial, config.group, config.fps
+        if (config.height, config.width, config.codes) != (rows * side, columns * side, codes):
+            raise SoonerError(
+                f"tokenizer '{place}' makes clips of {config.height}x{config.width} pixels with "
+                f"{config.codes} codes, the model those of {rows * side}x{columns * side} with "
+                f"{codes}; give its own"
+            )
+    prefix = 1 + (PREFIX_FRAMES - 1) // group
+    return VideoTokenizer(tokenizer, rows * side, columns * side, group, latents, prefix, fps)
