@@ -49,7 +49,7 @@ def measured(
     return ArmSamples(arm, [samples], [parity or Parity("identical")])
 
 
-def test_arms_take_turns_after_a_warm_up_each() -> None:
+def test_arms_take_turns_after_a_warm_up_each_and_take_turns_in_being_first() -> None:
     order: list[tuple[str, int]] = []
 
     def arm(name: str) -> Arm:
@@ -62,7 +62,7 @@ def test_arms_take_turns_after_a_warm_up_each() -> None:
     samples = measure([arm("a"), arm("b")], inputs=2, repeats=2)
     warm, timed = order[:2], order[2:]
     assert warm == [("a", 0), ("b", 0)]
-    assert timed == [(name, index) for index in (0, 1) for _ in range(2) for name in "ab"]
+    assert timed == [(name, index) for index in (0, 1) for turn in ("ab", "ba") for name in turn]
     assert [[len(runs) for runs in entry.samples] for entry in samples] == [[2, 2], [2, 2]]
 
 

@@ -172,7 +172,10 @@ def measure(
     progress: Progress = lambda _: None,
     journal: Journal | None = None,
 ) -> list[ArmSamples]:
-    """Run every arm on every input `repeats` times after one warm-up that is thrown away."""
+    """Run every arm on every input `repeats` times after one warm-up that is thrown away.
+
+    Each turn begins with another arm, so that none always runs behind the same one.
+    """
     journal = Journal() if journal is None else journal
     measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
     for arm in arms:
@@ -181,7 +184,8 @@ def measure(
             _ = arm.run(0) if arm.warm_up is None else arm.warm_up()
     for index in range(inputs):
         for repeat in range(repeats):
-            for each in measured:
+            first = (index * repeats + repeat) % len(measured)
+            for each in (*measured[first:], *measured[:first]):
                 progress(f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {each.arm.name}")
                 each.samples[index].append(journal.run(each.arm, index, repeat))
     return measured
