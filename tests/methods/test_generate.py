@@ -312,3 +312,16 @@ def test_every_public_name_is_there() -> None:
     assert set(method_types()) <= set(sooner.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Speculativ'"):
         _ = sooner.Speculativ
+
+
+def test_what_rows_are_expected_to_say_is_drafted_where_it_is_right() -> None:
+    model, inputs = tiny.model("llama"), tiny.inputs("llama", rows=2)
+    options: dict[str, Any] = {**GREEDY, "max_new_tokens": 24, "eos_token_id": None}
+    plain = sooner.generate(model, inputs, sooner.Autoregressive(), **options).tokens
+    lookup = sooner.PromptLookup(8, predictions=[[], plain[1]])
+    result = sooner.generate(model, inputs, lookup, **options)
+    alone = sooner.generate(model, inputs, sooner.PromptLookup(8), **options)
+    assert result.tokens == plain
+    assert result.stats.num_accepted_draft_tokens > alone.stats.num_accepted_draft_tokens
+    with pytest.raises(sooner.SoonerError, match="predictions are for 1 rows, the batch has 2"):
+        sooner.generate(model, inputs, sooner.PromptLookup(predictions=[[3]]), **options)

@@ -19,6 +19,7 @@ from ..engine.loop import Rule
 from ..engine.row_sampling import RowParams
 from ..engine.sampling import Processing
 from ..engine.tree import Tree
+from ..errors import SoonerError
 from .base import Method
 from .context import Context
 from .controller import RoundCost
@@ -36,15 +37,19 @@ class PromptLookup(Method):
         max_ngram: longest n-gram looked for; shorter ones are tried next, down to `min_ngram`. Of
             several places, the one that matches most tokens before it is taken.
         min_ngram: shortest n-gram that may match.
+        predictions: token ids that each row is expected to repeat in part, such as a text that is
+            to be edited; drafts are looked up there, too. Empty for none.
 
     Raises:
-        SoonerError: a value below 1, or `min_ngram` above `max_ngram`.
+        SoonerError: a value below 1, or `min_ngram` above `max_ngram`; in a run, predictions for
+            another number of prompts.
     """
 
     num_draft_tokens: int | Literal["auto"] = option("auto", 1)
     max_draft_tokens: int = option(32, 1)
     max_ngram: int = option(3, 1)
     min_ngram: int = option(1, 1)
+    predictions: Sequence[Sequence[int]] = field(default=(), repr=False, compare=False)
     name: ClassVar[str] = "prompt-lookup"
     drafts_chains: ClassVar[bool] = True
 
@@ -56,6 +61,11 @@ class PromptLookup(Method):
         longest, note = self.largest_block() - 1, context.stats.note
         is_auto = self.num_draft_tokens == "auto"
         draft_length = AdaptiveDraftLength(longest, note) if is_auto else DraftLength(longest)
+        if len(self.predictions) not in (0, context.prompts):
+            raise SoonerError(
+                f"PromptLookup: predictions are for {len(self.predictions)} rows, the batch has "
+                f"{context.prompts}; give each row its own, an empty one for none"
+            )
         return LookupDrafter(self, context, draft_length), follow_choices
 
 
@@ -67,12 +77,13 @@ class LookupDrafter(Drafter):
         self.method, self.context, self.draft_length = method, context, draft_length
         self.drafted: list[int] = []  # of each row, under verification
         self.round = RoundCost()  # that verifies them
-        self.predict(())
+        predictions = method.predictions or [()] * context.prompts
+        self.predict([each for each in predictions for _ in range(context.copies)])
 
-    def predict(self, answer: Sequence[int]) -> None:
-        """Look up drafts in what the rows are expected to say, too; before the first round."""
+    def predict(self, predictions: Sequence[Sequence[int]]) -> None:
+        """Look up drafts in what each row is expected to say, too; before the first round."""
         sizes = (self.method.min_ngram, self.method.max_ngram)
-        self.lookup = LookupDrafts(self.context.rows.prompts, answer, sizes)
+        self.lookup = LookupDrafts(self.context.rows.prompts, predictions, sizes)
 
     def select_rows(self, rows: list[int]) -> None:
         self.lookup.select_rows(rows)
@@ -105,15 +116,26 @@ class NgramIndex:
 
     Places are found by the n-grams of some sizes, in one dictionary access for each size, and
     those that the text goes on to match further back are preferred.
+
+    Args:
+        shortest, longest: sizes of the n-grams.
+        tokens: the text so far.
+        prediction: what is expected behind it. It is indexed behind the text, which then stands
+            once more, so that its end matches the place where the prediction begins.
     """
 
-    def __init__(self, shortest: int, longest: int, tokens: list[int]) -> None:
+    def __init__(
+        self, shortest: int, longest: int, tokens: Sequence[int], prediction: Sequence[int] = ()
+    ) -> None:
         self.sizes = range(longest, shortest - 1, -1)
+        self.seam = len(tokens) + len(prediction) if prediction else -1  # nothing goes on over it
         self.tokens: list[int] = []
         self._ends: dict[tuple[int, ...], list[int]] = {}  # of each n-gram, ascending
         self.extend(tokens)
+        if prediction:
+            self.extend([*prediction, *tokens[-MAX_MATCH:]])
 
-    def extend(self, tokens: list[int]) -> None:
+    def extend(self, tokens: Sequence[int]) -> None:
         """Append `tokens` and index the n-grams that they complete."""
         for token in tokens:
             self.tokens.append(token)
@@ -131,6 +153,8 @@ class NgramIndex:
         start, length = self._match()
         if not length or limit < 1:
             return [], 0
+        if start < self.seam:
+            return self.tokens[start : min(start + limit, self.seam)], length
         return list(islice(cycle(self.tokens[start : start + limit]), limit)), length
 
     def _match(self) -> tuple[int, int]:
@@ -139,7 +163,7 @@ class NgramIndex:
             gram = tuple(self.tokens[-size:]) if size <= len(self.tokens) else ()
             ends = self._ends.get(gram, [])  # the last of them is the text's own
             for place in ends[-2 : -2 - MAX_PLACES : -1]:
-                if (length := self._length(place, size)) > best[1]:
+                if place != self.seam and (length := self._length(place, size)) > best[1]:
                     best = place, length
             if best[1]:
                 break
@@ -240,7 +264,7 @@ class LookupDrafts:
 
     Args:
         prompts: of each row; `None` is a row that has other drafts.
-        prediction: what those rows are expected to generate.
+        predictions: what each row is expected to generate, empty where nothing is known.
         sizes: of the shortest and of the longest n-gram that may match.
 
     Attributes:
@@ -250,20 +274,13 @@ class LookupDrafts:
     def __init__(
         self,
         prompts: Sequence[list[int] | None],
-        prediction: Sequence[int] = (),
+        predictions: Sequence[Sequence[int]],
         sizes: tuple[int, int] = NGRAMS,
     ) -> None:
         self.acceptance = MatchAcceptance()
-        # Behind the prediction the prompt's end again, which matches where the prediction begins.
         self._rows = [
-            RowLookup(
-                NgramIndex(
-                    *sizes, [*prompt, *prediction, *prompt[-MAX_MATCH:]] if prediction else prompt
-                )
-            )
-            if prompt is not None
-            else None
-            for prompt in prompts
+            None if prompt is None else RowLookup(NgramIndex(*sizes, prompt, prediction))
+            for prompt, prediction in zip(prompts, predictions, strict=True)
         ]
 
     @property

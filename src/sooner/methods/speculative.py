@@ -201,7 +201,8 @@ class ChainDrafter(Drafter):
 
             prompts = self.context.rows.prompts
             self.lookup = LookupDrafts(
-                [None if has_prompt else prompts[row] for row in active], self.prediction
+                [None if has_prompt else prompts[row] for row in active],
+                [self.prediction] * len(active),
             )
         self._index = self._index_of_members()
         if has_prompt:

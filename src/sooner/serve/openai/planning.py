@@ -300,4 +300,4 @@ def follow_draws(session: Session, prediction: Sequence[int] = ()) -> None:
         drafter.purpose, drafter.looks_up = Purpose.TOKEN, is_exact
         drafter.prediction = prediction
     elif isinstance(drafter, LookupDrafter):
-        drafter.predict(prediction)
+        drafter.predict([prediction] * drafter.lookup.rows)

@@ -155,11 +155,10 @@ class RealBench:
         if name == "speculative":
             return sooner.Speculative(self.pair.draft.model)  # type: ignore[union-attr]
         if name == "prediction":
-            drafts = [
-                [self.tokenizer(prompt.prediction, add_special_tokens=False)["input_ids"]]
+            return sooner.PromptLookup(predictions=[
+                self.tokenizer(prompt.prediction, add_special_tokens=False)["input_ids"]
                 for prompt in self.batches[index]
-            ]
-            return sooner.HSD(drafts)
+            ])  # fmt: skip
         length = name.removeprefix("prompt-lookup").removeprefix("-")
         return sooner.PromptLookup(**({"num_draft_tokens": int(length)} if length else {}))
 
