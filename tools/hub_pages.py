@@ -10,16 +10,19 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sooner import __version__, drawing, methods
 from sooner.checks import described
-from sooner.hub import Drafts
 from sooner.registry import method_types
 from sooner.sparse.prefill import MMInference
 
 LAST = "0.2.0"
 """Oldest version of sooner that runs what is written here."""
+
+Drafts = Literal["none", "model", "head", "texts"]
+"""What a repository drafts with: nothing that is given, `assistant_model` (a loaded model), a head
+that was trained for the target (itself, a folder or a repository), or `drafts`, texts."""
 
 CODE = '''"""{title}.
 
@@ -27,7 +30,7 @@ CODE = '''"""{title}.
 the README says what the options mean.
 """
 
-from sooner.hub import {function}
+import sooner
 
 
 def generate(
@@ -35,10 +38,62 @@ def generate(
 {signature}    **arguments,
 ):
     """{summary}"""
-    options = {{
+{body}'''
+
+BODY = """{check}    method = sooner.{type_name}(
+{values}    )
+    return model.generate(**arguments{more}, custom_generate=method)
+"""
+
+CHECK = """    if {name} is None:
+        raise sooner.SoonerError("{type_name}: give {name}, {what}")
+"""
+
+GIVEN = {
+    "none": {},
+    "model": {"assistant_model": "a small model that is loaded"},
+    "head": {"assistant_model": "a trained head or its folder"},
+    "texts": {"drafts": "a list of texts for each prompt"},
+}
+"""Arguments without which nothing can be drafted, and what they are."""
+
+PREFILL = """    options = {{
 {options}    }}
-    return {call}
-'''
+    sparse = sooner.MMInference if table is None else partial(sooner.MMInference.load, table)
+    with sparse(**options)(model):
+        return model.generate(**arguments, custom_generate=sooner.Autoregressive())
+"""
+
+ACT = """{check}    statistics = ActionStatistics.choose(model.config.norm_stats, unnorm_key)
+    tolerance = sooner.Tolerance(ActionTokens.of(model.config), statistics.dims, bins)
+    eagle = sooner.Eagle(
+{values}    )
+    return model.generate(**arguments, custom_generate=sooner.Relaxed(eagle, tolerance))
+"""
+
+DRAW = """    method = sooner.CoupledJacobi(
+{values}    )
+    # As in `generate`: drawn if `do_sample` says so.
+    config = arguments.pop("generation_config", None) or model.generation_config
+    if (mode := config.get_generation_mode()) not in ("sample", "greedy_search"):
+        raise sooner.SoonerError(f"scd draws or takes the likeliest code, not {{mode.value}}")
+    options = {{"guidance": guidance}}
+    for name in ("do_sample", "temperature", "top_k", "top_p"):
+        value = arguments.pop(name, None)
+        options[name] = getattr(config, name, None) if value is None else value
+    options = {{name: value for name, value in options.items() if value is not None}}
+    ids = arguments.pop("inputs", None)
+    inputs = {{
+        "input_ids": arguments.pop("input_ids", ids),
+        "attention_mask": arguments.pop("attention_mask", None),
+    }}
+    arguments.pop("use_model_defaults", None)
+    if left := [name for name, value in arguments.items() if value is not None]:
+        raise sooner.SoonerError(f"scd knows no {{', '.join(left)}}; leave it out")
+    inputs = {{name: value for name, value in inputs.items() if value is not None}}
+    options = {{"do_sample": False, "count": count, "seed": seed, **options}}
+    return sooner.draw(sooner.canvas(model), inputs, method, **options).tokens
+"""
 
 PAGE = """---
 library_name: transformers
@@ -86,8 +141,9 @@ MODES = {
 }
 
 DESCRIPTIONS = {
-    "assistant_model": "the draft: a loaded model, a folder or a repository",
-    "head": "a folder or a repository of a head that was trained for the model",
+    "assistant_model": "the draft, a loaded model",
+    "head": "a head that was trained for the model, from `sooner.load_drafter`; its folder or "
+    "repository does as well, and is loaded in every call",
     "drafts": "for each prompt a list of texts, such as the regions that an OCR pipeline read",
     "tokenizer": "the model's own",
     "unnorm_key": "the data set whose statistics count, where the policy knows several",
@@ -111,7 +167,7 @@ class Repository:
         title: of its page.
         type_name: class of `sooner` that does the work.
         summary: what it does, in a sentence.
-        drafts: what the user gives it to draft with, as in `sooner.hub`.
+        drafts: what the user gives it to draft with.
         options: fields of the class, or of `sooner.draw`, that it takes.
         paper: title and authors, where it is of a paper.
         task: pipeline tag of its page.
@@ -268,26 +324,50 @@ def index() -> str:
     )
 
 
-FUNCTIONS = {"MMInference": "prefill", "Relaxed": "act", "CoupledJacobi": "draw"}
-"""Functions of `sooner.hub` for what is no plain decoding."""
+BODIES = {"MMInference": PREFILL, "Relaxed": ACT, "CoupledJacobi": DRAW}
+"""What is no plain decoding by a method's class."""
+IMPORTS = {
+    "MMInference": ("from functools import partial\n\nimport sooner", ""),
+    "Relaxed": (
+        "import sooner",
+        "from sooner.models.openvla.statistics import ActionStatistics, ActionTokens\n",
+    ),
+}
+ELSEWHERE = ("bins", "count", "seed", "guidance", "table")
+"""Options that are not fields of the class that drafts."""
 
 
 def code(repo: Repository) -> str:
     """Returns `custom_generate/generate.py`."""
-    values, function = defaults(repo), FUNCTIONS.get(repo.type_name, "decode")
-    call = f"{function}(model, options, arguments)"
-    if function == "decode":
-        drafts = "" if repo.drafts == "none" else f', drafts="{repo.drafts}"'
-        call = f'decode("{repo.type_name}", model, options, arguments{drafts})'
-    return CODE.format(
-        function=function,
-        call=call,
+    options, given = defaults(repo), GIVEN[repo.drafts]
+    first = "".join(f"        {name},\n" for name in given)
+    signature = "".join(f"    {name}=None,\n" for name in given)
+    if repo.drafts == "texts":
+        first += "        tokenizer=tokenizer,\n"
+        signature += "    tokenizer=None,\n"
+    if repo.name == "spec-vla":
+        signature += "    unnorm_key=None,\n"
+    fields = [name for name in options if name not in ELSEWHERE]
+    body = BODIES.get(repo.type_name, BODY).format(
+        type_name=repo.type_name,
+        check="".join(
+            CHECK.format(name=name, type_name=repo.type_name, what=what)
+            for name, what in given.items()
+        ),
+        values=first + "".join(f"        {name}={name},\n" for name in fields),
+        options="".join(f'        "{name}": {name},\n' for name in fields),
+        more=", tokenizer=tokenizer" if repo.drafts == "texts" else "",
+    )
+    text = CODE.format(
         title=repo.title,
         name=repo.name,
         summary="\n    ".join(textwrap.wrap(repo.summary, 88)),
-        signature="".join(f"    {name}={_literal(value)},\n" for name, value in values.items()),
-        options="".join(f'        "{name}": {name},\n' for name in values),
+        signature=signature
+        + "".join(f"    {name}={_literal(value)},\n" for name, value in options.items()),
+        body=body,
     )
+    start, end = IMPORTS.get(repo.type_name, ("import sooner", ""))
+    return text.replace("import sooner\n", f"{start}\n{end}", 1)
 
 
 def page(repo: Repository) -> str:
@@ -321,7 +401,7 @@ def _literal(value: Any) -> str:
 def _example(repo: Repository) -> str:
     values = {
         "model": ["assistant_model=draft_model"],
-        "head": ['assistant_model="ORG/HEAD"'],
+        "head": ['assistant_model=sooner.load_drafter("ORG/HEAD")'],
         "texts": ["drafts=[texts]", "tokenizer=processor.tokenizer"],
     }.get(repo.drafts, [])
     lines = ["**inputs", f'custom_generate="ORG/{repo.name}"', "trust_remote_code=True", *values]

@@ -102,25 +102,13 @@ def test_a_sparse_prefill_leaves_short_prompts_alone() -> None:
     )
 
 
-def test_a_head_of_a_folder_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sooner.methods import trained
-
-    loads, model = [], tiny.model(FAMILY)
-    original = trained.load_for
-    monkeypatch.setattr(trained, "load_for", lambda *args: loads.append(args) or original(*args))
-    head = tiny.head(FAMILY)
-    head.save_pretrained(tmp_path)
-    for _ in range(2):
-        call(model, "eagle", **tiny.inputs(FAMILY), assistant_model=str(tmp_path), max_new_tokens=4)
-    assert len(loads) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
         ("speculative", {}, "give assistant_model, a small model"),
-        ("eagle", {}, "give assistant_model, a head trained"),
-        ("prompt-lookup", {"assistant_model": "org/draft"}, "leave assistant_model out"),
+        ("speculative", {"assistant_model": "org/draft"}, "load the model and pass that"),
+        ("eagle", {}, "give assistant_model, a trained head"),
+        ("prompt-lookup", {"assistant_model": "org/draft"}, "assistant_model can't be honoured"),
         ("hsd", {}, "give drafts"),
         ("parallelvlm", {"assistant_model": "org/draft", "prune": 2.0}, "prune"),
     ],

@@ -50,7 +50,6 @@ MAY_USE: dict[str, set[str]] = {
     },
     "drawing": {"engine", "engine.stats", "methods", "models"},
     "robots": set(),
-    "hub": {"drawing", "methods", "models", "sparse", "tasks"},
     "storage": set(),
     "documents": {"storage"},
     "tasks": {

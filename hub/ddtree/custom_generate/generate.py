@@ -4,19 +4,23 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
     model,
+    assistant_model=None,
     nodes="auto",
     max_nodes=48,
     **arguments,
 ):
     """The most probable continuations under a DFlash drafter's marginals are verified as one
     tree."""
-    options = {
-        "nodes": nodes,
-        "max_nodes": max_nodes,
-    }
-    return decode("DDTree", model, options, arguments, drafts="head")
+    if assistant_model is None:
+        raise sooner.SoonerError("DDTree: give assistant_model, a trained head or its folder")
+    method = sooner.DDTree(
+        assistant_model,
+        nodes=nodes,
+        max_nodes=max_nodes,
+    )
+    return model.generate(**arguments, custom_generate=method)

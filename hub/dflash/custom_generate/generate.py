@@ -4,17 +4,21 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
     model,
+    assistant_model=None,
     num_draft_tokens="auto",
     **arguments,
 ):
     """A small block-diffusion model that was trained on the target's states drafts a whole
     block at once; published DFlash drafters are read as they are."""
-    options = {
-        "num_draft_tokens": num_draft_tokens,
-    }
-    return decode("DFlash", model, options, arguments, drafts="head")
+    if assistant_model is None:
+        raise sooner.SoonerError("DFlash: give assistant_model, a trained head or its folder")
+    method = sooner.DFlash(
+        assistant_model,
+        num_draft_tokens=num_draft_tokens,
+    )
+    return model.generate(**arguments, custom_generate=method)

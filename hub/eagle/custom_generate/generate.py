@@ -4,11 +4,12 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
     model,
+    assistant_model=None,
     nodes="auto",
     depth=5,
     top_k=None,
@@ -17,10 +18,13 @@ def generate(
 ):
     """A head that was trained on the target's states drafts a dynamic tree; published EAGLE-3
     heads are read as they are."""
-    options = {
-        "nodes": nodes,
-        "depth": depth,
-        "top_k": top_k,
-        "max_nodes": max_nodes,
-    }
-    return decode("Eagle", model, options, arguments, drafts="head")
+    if assistant_model is None:
+        raise sooner.SoonerError("Eagle: give assistant_model, a trained head or its folder")
+    method = sooner.Eagle(
+        assistant_model,
+        nodes=nodes,
+        depth=depth,
+        top_k=top_k,
+        max_nodes=max_nodes,
+    )
+    return model.generate(**arguments, custom_generate=method)

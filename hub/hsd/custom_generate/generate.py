@@ -4,11 +4,13 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
     model,
+    drafts=None,
+    tokenizer=None,
     reference_window=3,
     acceptance_threshold=1.0,
     nodes="auto",
@@ -19,12 +21,16 @@ def generate(
 ):
     """Texts that something quick and rough made beforehand, such as OCR, are aligned with what
     the target says and verified as a tree."""
-    options = {
-        "reference_window": reference_window,
-        "acceptance_threshold": acceptance_threshold,
-        "nodes": nodes,
-        "max_nodes": max_nodes,
-        "depth": depth,
-        "width": width,
-    }
-    return decode("HSD", model, options, arguments, drafts="texts")
+    if drafts is None:
+        raise sooner.SoonerError("HSD: give drafts, a list of texts for each prompt")
+    method = sooner.HSD(
+        drafts,
+        tokenizer=tokenizer,
+        reference_window=reference_window,
+        acceptance_threshold=acceptance_threshold,
+        nodes=nodes,
+        max_nodes=max_nodes,
+        depth=depth,
+        width=width,
+    )
+    return model.generate(**arguments, tokenizer=tokenizer, custom_generate=method)

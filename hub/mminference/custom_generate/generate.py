@@ -4,7 +4,9 @@
 the README says what the options mean.
 """
 
-from sooner.hub import prefill
+from functools import partial
+
+import sooner
 
 
 def generate(
@@ -18,9 +20,10 @@ def generate(
     """Prefills long prompts with sparse attention that knows modalities; decoding stays as it
     was. The result is approximate."""
     options = {
-        "table": table,
         "dense_below": dense_below,
         "mlp_chunk": mlp_chunk,
         "backend": backend,
     }
-    return prefill(model, options, arguments)
+    sparse = sooner.MMInference if table is None else partial(sooner.MMInference.load, table)
+    with sparse(**options)(model):
+        return model.generate(**arguments, custom_generate=sooner.Autoregressive())

@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
@@ -16,10 +16,10 @@ def generate(
     **arguments,
 ):
     """What followed the last few tokens earlier in the text is proposed; no model is needed."""
-    options = {
-        "num_draft_tokens": num_draft_tokens,
-        "max_draft_tokens": max_draft_tokens,
-        "max_ngram": max_ngram,
-        "min_ngram": min_ngram,
-    }
-    return decode("PromptLookup", model, options, arguments)
+    method = sooner.PromptLookup(
+        num_draft_tokens=num_draft_tokens,
+        max_draft_tokens=max_draft_tokens,
+        max_ngram=max_ngram,
+        min_ngram=min_ngram,
+    )
+    return model.generate(**arguments, custom_generate=method)

@@ -4,18 +4,22 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
     model,
+    assistant_model=None,
     branching="auto",
     siblings="drawn",
     **arguments,
 ):
     """A small model drafts a tree of fixed shape, and one forward verifies it."""
-    options = {
-        "branching": branching,
-        "siblings": siblings,
-    }
-    return decode("SDTree", model, options, arguments, drafts="model")
+    if assistant_model is None:
+        raise sooner.SoonerError("SDTree: give assistant_model, a small model that is loaded")
+    method = sooner.SDTree(
+        assistant_model,
+        branching=branching,
+        siblings=siblings,
+    )
+    return model.generate(**arguments, custom_generate=method)

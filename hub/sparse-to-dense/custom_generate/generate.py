@@ -4,7 +4,7 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
@@ -15,9 +15,9 @@ def generate(
     **arguments,
 ):
     """The target drafts for itself on the part of its cache that its attention looks at."""
-    options = {
-        "num_draft_tokens": num_draft_tokens,
-        "max_draft_tokens": max_draft_tokens,
-        "prune": prune,
-    }
-    return decode("SparseToDense", model, options, arguments)
+    method = sooner.SparseToDense(
+        num_draft_tokens=num_draft_tokens,
+        max_draft_tokens=max_draft_tokens,
+        prune=prune,
+    )
+    return model.generate(**arguments, custom_generate=method)

@@ -4,11 +4,12 @@
 the README says what the options mean.
 """
 
-from sooner.hub import decode
+import sooner
 
 
 def generate(
     model,
+    assistant_model=None,
     branching="auto",
     siblings="drawn",
     prune=0.9,
@@ -16,10 +17,13 @@ def generate(
     **arguments,
 ):
     """A static tree of a draft model whose visual tokens are pruned by the target's attention."""
-    options = {
-        "branching": branching,
-        "siblings": siblings,
-        "prune": prune,
-        "focus": focus,
-    }
-    return decode("SpecVLM", model, options, arguments, drafts="model")
+    if assistant_model is None:
+        raise sooner.SoonerError("SpecVLM: give assistant_model, a small model that is loaded")
+    method = sooner.SpecVLM(
+        assistant_model,
+        branching=branching,
+        siblings=siblings,
+        prune=prune,
+        focus=focus,
+    )
+    return model.generate(**arguments, custom_generate=method)
