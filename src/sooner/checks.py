@@ -9,9 +9,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from .errors import SoonerError, new_name, unknown
+from .errors import SoonerError, unknown
 
 
 def check_whole(
@@ -211,16 +211,6 @@ def check_fields(settings: Any, owner: str = "") -> None:
             )
         elif limits.minimum is not None:
             check_whole(name, value, int(limits.minimum), limits.maximum, limits.hint)
-
-
-class KnowsOldNames:
-    """Base of dataclasses whose options of 0.1 are refused with the new name."""
-
-    def __new__(cls, *values: Any, **options: Any) -> Self:
-        for name in options:
-            if (now := new_name(name, field_names(cls))) is not None:
-                raise SoonerError(f"{cls.__name__}: '{name}' is now '{now}'")
-        return super().__new__(cls)
 
 
 def field_names(kind: Any) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 
 class SoonerError(ValueError):
@@ -75,30 +74,6 @@ def _mentions(error: BaseException, signs: Iterable[str]) -> bool:
     return any(sign in text for sign in signs)
 
 
-RENAMED = {
-    "least": ("min_visual",),
-    "window": ("num_draft_tokens", "jacobi_window", "reference_window"),
-    "largest_window": ("max_draft_tokens",),
-    "max_window": ("max_draft_tokens",),
-    "tolerance": ("acceptance_threshold",),
-    "windows": ("jacobi_windows",),
-}
-"""Options of 0.1: what each is called now, which differs from owner to owner."""
-
-
-def new_name(old: str, known: Iterable[str]) -> str | None:
-    """Returns what `known` calls an option of 0.1; `None` where it is none, or keeps its name."""
-    names = set(known)
-    renamed = RENAMED.get(old, ()) if old not in names else ()
-    return next((name for name in renamed if name in names), None)
-
-
-def under_old_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `options` by the names that 0.1 hashed and wrote, so that its records stand."""
-    old = {name: before for before, now in RENAMED.items() for name in now}
-    return {old.get(name, name): value for name, value in options.items()}
-
-
 def did_you_mean(value: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the nearest known name, or an empty string."""
     nearest = difflib.get_close_matches(value, list(known), n=1)
@@ -108,8 +83,6 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
 def unknown(kind: str, value: str, known: Iterable[str]) -> SoonerError:
     """Build the error for a name that is not one of `known`."""
     names = sorted(known)
-    if (now := new_name(value, names)) is not None:
-        return SoonerError(f"{kind} '{value}' is now '{now}'")
     return SoonerError(
         f"unknown {kind} '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}"
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from ..errors import SoonerError, new_name
+from ..errors import SoonerError
 from ..plugins import plugins
 from . import BAD, DONE, INTERRUPTED
 
@@ -96,23 +96,13 @@ def _explain(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(usage() if usage else str(error))
     elif usage is not None:
-        _complain(f"{_renamed(error) or ' '.join(usage().split())} (see --help)")
+        _complain(f"{' '.join(usage().split())} (see --help)")
     elif isinstance(error, SoonerError):
         _complain(str(error))
     else:
         text = " ".join(str(error).split())
         _complain(f"{type(error).__name__}: {text} (unexpected; --debug shows where)")
     return BAD
-
-
-def _renamed(error: Any) -> str:
-    """Returns what an unknown option of 0.1 is called now; empty for other errors."""
-    flag, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
-    if not flag or context is None:
-        return ""
-    names = [parameter.name for parameter in context.command.params]
-    now = new_name(flag.lstrip("-").replace("-", "_"), names)
-    return f"{flag} is now --{now.replace('_', '-')}" if now else ""
 
 
 def _complain(line: str) -> None:

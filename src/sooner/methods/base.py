@@ -11,14 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..checks import (
-    KnowsOldNames,
-    check_choice,
-    check_fields,
-    check_model,
-    check_prompts,
-    field_names,
-)  # fmt: skip
+from ..checks import check_choice, check_fields, check_model, check_prompts, field_names
 from ..engine.acceptance import follow_choices, follow_shared_noise
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
@@ -111,7 +104,7 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
 
 
 @dataclass(frozen=True)
-class Method(KnowsOldNames):
+class Method:
     """Holds a way to decode. Subclasses are frozen dataclasses that say how a draft is made.
 
     `sooner.registry` lists those of this package; of one of another distribution, `draft_model`

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import KnowsOldNames, check_fields, option
-from ..errors import SoonerError, under_old_names, unknown
+from ..checks import check_fields, option
+from ..errors import SoonerError, unknown
 from ..registry import choices
 
 
@@ -26,7 +26,7 @@ PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
 
 
 @dataclass(frozen=True)
-class CaptionSettings(KnowsOldNames):
+class CaptionSettings:
     """How a video is captioned.
 
     Attributes:
@@ -121,10 +121,7 @@ class CaptionSettings(KnowsOldNames):
     def digest(self, *extras: Any) -> str:
         """Hashes these settings and `extras` (models, dtype), the same in all runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
-        data = under_old_names(dataclasses.asdict(self))
-        if not data["prefill_recall"]:
-            del data["prefill_recall"]  # 0.1 had no such field; its records stand
-        return short_hash(data, patterns, *extras)
+        return short_hash(dataclasses.asdict(self), patterns, *extras)
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import re
 import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import KnowsOldNames, check_fields, option
-from ...errors import SoonerError, under_old_names
+from ...checks import check_fields, option
+from ...errors import SoonerError
+from ..settings import short_hash
 
 METHODS = ("jacobi", "sjd", "plain")
 COUPLINGS = ("gumbel", "maximal", "independent")
@@ -38,7 +37,7 @@ def fresh_seed() -> int:
 
 
 @dataclass(frozen=True)
-class ImagineSettings(KnowsOldNames):
+class ImagineSettings:
     """How pictures are drawn, and clips continued.
 
     Attributes:
@@ -116,5 +115,4 @@ class ImagineSettings(KnowsOldNames):
 
     def digest(self, *extras: Any) -> str:
         """Returns a short hash of these settings and `extras`, the same in all runs."""
-        text = json.dumps([under_old_names(dataclasses.asdict(self)), *extras], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return short_hash(dataclasses.asdict(self), *extras)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ... import miniatures
-from ...checks import KnowsOldNames, check_choice, check_fields, option
+from ...checks import check_choice, check_fields, option
 from ...errors import SoonerError
 from ..identity import RECORDS, fingerprint
 from ..settings import parse_prefill, short_hash
@@ -24,7 +24,7 @@ RELAXED_NODES = 16
 
 
 @dataclass(frozen=True)
-class ParseSettings(KnowsOldNames):
+class ParseSettings:
     """How a page is parsed.
 
     Attributes:
