@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
+import inspect
 import json
 import os
 import sys
@@ -19,18 +19,18 @@ from typing import Any
 import torch
 from torch import distributed
 from transformers import StoppingCriteriaList
+from transformers.distributed import DistributedConfig
 
 import sooner
 import tiny
-from sooner.cli import main
 from sooner.engine.interface import Outcome
 from sooner.engine.tree import Tree
 from sooner.methods.parallel.drafter import ParallelDrafter
-from sooner.models.base import is_sharded
-from sooner.tasks.loading import load_pair
-from sooner.tasks.sharding import plan_options
 
 RANKS = 2
+PLAN: dict[str, Any] = {"tp_plan": "auto"}
+if "tp_plan" in inspect.signature(DistributedConfig).parameters:  # transformers' newer name
+    PLAN = {"distributed_config": DistributedConfig(tp_plan="auto")}
 FAMILIES = ("qwen2_5_vl", "llava_onevision")
 GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
     "plain": lambda draft: None,
@@ -85,11 +85,10 @@ class Rank:
         self.criterion()
         self.failures()
         self.refusals()
-        self.command()
 
     def load(self, family: str) -> Any:
         kind = type(tiny.model(family))
-        options = {"dtype": torch.float64, "attn_implementation": "sdpa", **plan_options("auto")}
+        options = {"dtype": torch.float64, "attn_implementation": "sdpa", **PLAN}
         return kind.from_pretrained(self.folder / family, **options).eval()
 
     def method(self, family: str, make: Callable[[Any], sooner.Method | None]) -> Any:
@@ -158,28 +157,6 @@ class Rank:
     def refusals(self) -> None:
         model = self.load(FAMILIES[0])
         self.report["prefill"] = self.say(model, FAMILIES[0], None, prefill=sooner.FastV())
-        for name in ("odd", "planless"):
-            try:
-                load_pair(str(self.folder / name), tp_plan="auto")
-            except sooner.SoonerError as error:
-                self.report[f"load {name}"] = str(error)
-
-    def command(self) -> None:
-        """A pair from folders, and the command line over it; the last, as it leaves the group."""
-        names = [str(self.folder / name) for name in ("target", "draft")]
-        pair = load_pair(*names, tp_plan="auto")
-        assert pair.draft is not None
-        self.report["pair"] = [is_sharded(pair.target.model), pair.draft.model is not None]
-        models = ["--model", names[0], "--draft", names[1]]
-        clip = [str(self.folder / "clip.mp4"), "--tp", "--max-new-tokens", "8"]
-        for method in ("parallel", None):
-            output = ["-o", str(self.folder / f"{method}.jsonl")]
-            chosen = ["--method", method] if method else []
-            stdout = io.StringIO()
-            with contextlib.redirect_stdout(stdout):
-                code = main._run(["caption", *clip, *models, *chosen, *output])
-            self.report[f"command {method}"] = [code, stdout.getvalue()]
-            join(self.folder / f"store-{method}", self.number)
 
 
 @contextlib.contextmanager

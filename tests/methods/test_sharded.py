@@ -17,11 +17,6 @@ import sharded_ranks
 import sooner
 import tiny
 from sharded_ranks import FAMILIES, GREEDY, LIMIT, RANKS, SAMPLING, SEEDED
-from sooner.tasks.caption import caption
-from sooner.tasks.loading import load_pair
-from sooner.tasks.settings import CaptionSettings
-from tasks import videos
-from tasks.fixtures import checkpoint
 
 SECONDS = 600
 """After which the ranks hang; they take some fifteen on a core of their own."""
@@ -37,15 +32,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints and a clip for the ranks."""
+    """Checkpoints for the ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     for family in FAMILIES:
         tiny.model(family).save_pretrained(folder / family)
-    tiny.model("qwen3_vl").save_pretrained(folder / "planless")
-    checkpoint(folder / "odd", 0)  # one key-value head
-    for name in ("target", "draft"):
-        checkpoint(folder / name, 0, kv_heads=RANKS)
-    videos.write(folder / "clip.mp4")
     return folder
 
 
@@ -147,23 +137,3 @@ def test_a_failure_of_the_first_rank_ends_the_run_on_all(
 def test_what_a_shard_cannot_do_is_refused_everywhere(report: list[dict[str, Any]]) -> None:
     for rank in report:
         assert "a sparse prefill looks at all heads" in rank["prefill"]
-        assert "1 key-value heads" in rank["load odd"]
-        assert "no tensor-parallel plan" in rank["load planless"]
-
-
-def test_the_draft_is_on_the_first_rank_alone(report: list[dict[str, Any]]) -> None:
-    assert [rank["pair"] for rank in report] == [[True, True], [True, False]]
-
-
-@pytest.mark.parametrize("method", ["parallel", None])
-def test_the_command_prints_and_writes_on_rank_zero(
-    report: list[dict[str, Any]], folder: Path, method: str | None
-) -> None:
-    settings = CaptionSettings(method="plain", max_new_tokens=8)
-    pair = load_pair(str(folder / "target"), device="cpu")
-    text = caption(folder / "clip.mp4", pair, settings)["text"]
-    assert report[0][f"command {method}"] == [0, text + "\n"]
-    assert report[1][f"command {method}"] == [0, ""]
-    (line,) = (folder / f"{method}.jsonl").read_text().splitlines()
-    record = json.loads(line)
-    assert (record["text"], record["method"]) == (text, method or "speculative")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +40,9 @@ def caption(*, request: CaptionJob, display: Display) -> None:
     Accepted draft tokens are tinted. With -o, a rerun skips videos whose content and settings
     are on record. An error in one video does not stop the others.
     """
-    models = request.models
-    ranks: AbstractContextManager[Any] = nullcontext()
-    is_rank_zero = not models.tp or os.environ.get("RANK", "0") == "0"
-    display.quiet = display.quiet or not is_rank_zero
-    job = _Job(request, display, is_rank_zero)
-    if models.tp:
-        from ..tasks.sharding import joined
-
-        ranks = joined(models.device)
+    job = _Job(request, display)
     try:
-        with ranks as job.ranks:
-            job.run(request.paths(models.model))
+        job.run(request.paths(request.models.model))
     except KeyboardInterrupt:
         where = f"; they are in '{request.output}'" if request.output and job.tally.done else ""
         display.error(f"interrupted: {job.tally}{where}")
@@ -63,21 +52,16 @@ def caption(*, request: CaptionJob, display: Display) -> None:
 
 
 class _Job:
-    """All files of one call: models are loaded when the first file needs them.
+    """All files of one call: models are loaded when the first file needs them."""
 
-    Attributes:
-        ranks: those that share the target; `None` where there is one process.
-    """
-
-    def __init__(self, request: CaptionJob, display: Display, is_rank_zero: bool) -> None:
+    def __init__(self, request: CaptionJob, display: Display) -> None:
         from ..tasks.identity import Records
 
         self.settings, self.models = request.settings, request.models
         self.display = display
-        self.ranks: Any = None
         self.tally = Tally(display, "videos captioned")
         self.records: Records | None = None
-        if request.output is not None and is_rank_zero:
+        if request.output is not None:
             self.records = Records(request.output, request.overwrite)
 
     @cached_property
@@ -104,23 +88,15 @@ class _Job:
         for number, path in enumerate(found, start=1):
             position = f"[{number}/{len(found)}] " if len(found) > 1 else ""
             self.display.line(f"{position}{path}", "bold")
-            if self._agreed(partial(self._attempt, self._is_needed, path)):
+            is_needed = False
+            with self.tally.attempt(f"'{path}'"):
+                is_needed = self._is_needed(path)
+            if is_needed:
                 _ = self.pair  # an error here is no file's
-                if not self._attempt(self._caption, path) and self.ranks is not None:
-                    raise typer.Exit(BAD)  # the others may have got elsewhere: end with them
+                with self.tally.attempt(f"'{path}'"):
+                    self._caption(path)
         if self.tally.total > 1:
             self.display.line(str(self.tally), "bold")
-
-    def _agreed(self, decide: Callable[[], bool]) -> bool:
-        """Returns rank 0's decision, on every rank; the others do not call `decide`."""
-        if self.ranks is None:
-            return decide()
-        return bool(self.ranks.broadcast_number(int(self.ranks.is_rank_zero and decide())))
-
-    def _attempt(self, action: Callable[[Path], bool], path: Path) -> bool:
-        with self.tally.attempt(f"'{path}'"):
-            return action(path)
-        return False
 
     def _is_needed(self, path: Path) -> bool:
         """Returns whether a file is a video, and the output lacks this content with these settings;
@@ -137,7 +113,7 @@ class _Job:
         probe(path)
         return True
 
-    def _caption(self, path: Path) -> bool:
+    def _caption(self, path: Path) -> None:
         from ..tasks.caption import CaptionCallbacks
         from ..tasks.caption import caption as make
 
@@ -153,7 +129,6 @@ class _Job:
             self.tally.done += 1
         display.notes(record["notes"])
         display.lines(summary(record))
-        return True
 
 
 def summary(record: dict[str, Any]) -> Iterator[Line]:

@@ -16,7 +16,6 @@ from .from_settings import Fields, from_settings
 from .serve import has_page
 
 SERVED = Fields(only=("host", "port", "token"), defaults={"port": 7860})
-MODELS = Fields(without=("tp",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,7 @@ class DemoJob:
     clip: Path | None = option(None, metavar="VIDEO")
     export: Path | None = option(None, metavar="FILE")
     settings: Annotated[ServerSettings, SERVED] = field(default_factory=ServerSettings)
-    models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
+    models: options.Models = field(default_factory=options.Models)
 
     def race(self, display: Display) -> tuple[Any, dict[str, Any]]:
         """Returns the pair, and a race on the clip or the bundled one."""

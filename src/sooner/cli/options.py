@@ -60,25 +60,15 @@ class Models(SingleModel):
     Attributes:
         draft: draft model of the same family.
         device_map: shard the target over devices, as transformers' device_map.
-        tp: shard the target over torchrun's processes; the first one drafts.
         draft_device: where the draft runs; by default `device`. `device_map` auto leaves a GPU free
             that is named here.
-
-    Raises:
-        SoonerError: two ways to shard the target at once.
     """
 
     draft: str | None = option(None, metavar="ID_OR_PATH")
     device_map: str | dict[str, Any] | None = option(
         None, metavar="auto|JSON", parse=parse_device_map
     )
-    tp: bool = False
     draft_device: str | None = option(None, metavar="NAME")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tp and self.device_map is not None:
-            raise SoonerError("--tp and --device-map both shard the target; give one of them")
 
     def load(
         self,
@@ -113,14 +103,13 @@ class Models(SingleModel):
             device=self.device,
             dtype=self.dtype,
             device_map=self.device_map,
-            tp_plan="auto" if self.tp else None,
             draft_device=self.draft_device,
             spawn_draft=spawn_draft,
             miniature=miniature,
             sees=sees,
         )
         plan_threads(pair, self.threads, placement).apply()
-        if spawn_draft and pair.draft is not None and pair.draft.model is not None:
+        if spawn_draft and pair.draft is not None:
             pair.draft.spawned.start()  # if that fails, runs say so and go on
         return pair
 

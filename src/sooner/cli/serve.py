@@ -15,7 +15,7 @@ from . import options
 from .display import Display, hush
 from .from_settings import Fields, from_settings
 
-MODELS = Fields(without=("model", "tp"))
+MODELS = Fields(without=("model",))
 SERVED = Fields(
     without=(
         "max_bytes", "max_connections", "body_seconds",

@@ -77,9 +77,7 @@ def prepare(
         inputs = build_inputs(target.processor, frames, prompt, target.model)
     room = check_inputs(target.model, inputs, len(frames.indices))
     draft, draft_inputs = pair.draft, None
-    if draft is not None and (draft.model is None or draft.is_text):
-        draft = None  # another rank drafts, or it looks at no pixels
-    if draft is not None and needs_draft(method_name(settings, pair)):
+    if draft is not None and not draft.is_text and needs_draft(method_name(settings, pair)):
         with timed(seconds, "draft_processor"):
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
         check_inputs(draft.model, draft_inputs, len(frames.indices))

@@ -28,7 +28,6 @@ from ..errors import SoonerError, reason_of, unknown
 from ..methods import StandingDraft
 from ..methods.context import same_tokenizer
 from ..models import FAMILIES
-from ..models.base import is_sharded
 from ..models.openvla.adapter import OpenVLA
 from ..models.silent import as_run
 from .identity import checkpoint, model_names
@@ -59,7 +58,7 @@ class Loaded:
 
     Attributes:
         name: hub id or folder, as asked for.
-        model: in eval mode, on its device; `None` for the draft of a rank that does not draft.
+        model: in eval mode, on its device.
         processor: its processor; its tokenizer if it reads text only.
         is_text: it reads text only.
         separate_device: that this draft has for itself; `None`: it has none.
@@ -74,7 +73,7 @@ class Loaded:
     @cached_property
     def standing(self) -> StandingDraft | None:
         """A process that drafts with this model for all files; `None` where none can be forked."""
-        if self.model is None or self.model.device.type != "cpu" or not hasattr(os, "fork"):
+        if self.model.device.type != "cpu" or not hasattr(os, "fork"):
             return None
         return StandingDraft(self.model)
 
@@ -126,7 +125,6 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     device_map: Any = None,
-    tp_plan: Any = None,
     draft_device: str | None = None,
     spawn_draft: bool = False,
     miniature: str = "video",
@@ -143,8 +141,6 @@ def load_pair(
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
         device_map: passed to transformers for the target, which it may shard; if it is `auto` or
             another such word, `draft_device` is left free.
-        tp_plan: `auto` or a plan of transformers: the target is sharded over the processes that
-            `torchrun` started, each of which makes this call. The draft is on the first alone.
         draft_device: where the draft runs; `None` is `device`.
         spawn_draft: a spawned process loads the draft's weights, and nobody needs them here, so
             that they are left out (see `Loaded.spawned`); what has no adapter of its own in
@@ -153,17 +149,9 @@ def load_pair(
         sees: the target is to look at pixels, so that one that reads text only is refused.
 
     Raises:
-        SoonerError: an unknown model, type, device or dtype, two different tokenizers, a `tp_plan`
-            without `torchrun` or beside a `device_map`.
+        SoonerError: an unknown model, type, device or dtype, or two different tokenizers.
     """
-    if tp_plan is not None and device_map is not None:
-        raise SoonerError("device_map and tp_plan both shard the target; give one of them")
-    ranks = None
-    if tp_plan is not None:
-        from .sharding import join  # for a target over several processes
-
-        ranks = join(device)
-    where = pick_device(device) if ranks is None else ranks.device
+    where = pick_device(device)
     small = miniatures.find(miniature) if model is None else None
     kind = pick_dtype(dtype, where, is_small=small is not None)
     name, draft = model_names(model, draft, miniature)
@@ -174,18 +162,15 @@ def load_pair(
     draft_where = where if draft_device is None else pick_device(draft_device)
     separate = None if draft is None else separate_device(draft_device, device, device_map)
     memory = max_memory(device_map, separate)
-    target = load(name, where, kind, device_map, trust_remote_code, tp_plan, memory)
+    target = load(name, where, kind, device_map, trust_remote_code, memory)
     loaded = None
     if draft is not None and draft_type is not None:
-        if ranks is not None and not ranks.is_rank_zero:
-            loaded = Loaded(draft, None, target.processor, is_text_only(draft_type))
-        else:
-            # Transformers holds the draft's class, and `sooner.models` its adapter.
-            is_ours = draft_type in FAMILIES and draft_type not in OpenVLA.model_types
-            if spawn_draft and is_ours and not brings_code(config_dict(draft)):
-                separate, draft_where = str(draft_where), torch.device("meta")
-            loaded = load(draft, draft_where, kind, None, trust_remote_code)
-            loaded = replace(loaded, separate_device=separate)
+        # Transformers holds the draft's class, and `sooner.models` its adapter.
+        is_ours = draft_type in FAMILIES and draft_type not in OpenVLA.model_types
+        if spawn_draft and is_ours and not brings_code(config_dict(draft)):
+            separate, draft_where = str(draft_where), torch.device("meta")
+        loaded = load(draft, draft_where, kind, None, trust_remote_code)
+        loaded = replace(loaded, separate_device=separate)
         same_tokenizer(target.tokenizer, loaded.tokenizer)
     if small is None:
         return ModelPair(target, loaded, dtype=dtype)
@@ -198,7 +183,6 @@ def load(
     dtype: Any,
     device_map: Any = None,
     trust_remote_code: bool = False,
-    tp_plan: Any = None,
     memory: Mapping[int | str, int] | None = None,
 ) -> Loaded:
     """Load one model with its processor, attention by SDPA.
@@ -208,20 +192,12 @@ def load(
         memory: bytes of each device that a `device_map` in a word may fill.
         trust_remote_code: run the Python files of a checkpoint that transformers has no class for;
             where it has one, they are left alone.
-        tp_plan: see `load_pair`; the process group is there.
 
     Raises:
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
     kind, config = model_type(name, trust_remote_code), config_dict(name)
     options: dict[str, Any] = {}
-    if tp_plan is not None:
-        if kind in OpenVLA.model_types or brings_code(config):
-            raise SoonerError(f"'{name}' is no model of transformers' own, so tp_plan can't be had")
-        from .sharding import check_plan, plan_options
-
-        check_plan(name, tp_plan)
-        options = plan_options(tp_plan)
     if kind in OpenVLA.model_types:  # no class of transformers
         from ..models.openvla.checkpoint import load_policy
 
@@ -255,7 +231,7 @@ def load(
         if memory is not None:
             options["max_memory"] = dict(memory)
         model = as_run(_from_pretrained(auto, source.folder, dtype=dtype, **options), name)
-        if device_map is None and not is_sharded(model):
+        if device_map is None:
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)
 

@@ -12,7 +12,6 @@ from ..methods.base import MethodSettings
 from ..methods.draft_length import Acceptance
 from ..methods.parallel.worker import place
 from ..methods.threads import Threads
-from ..models.base import is_sharded
 from ..registry import choices
 from .loading import Loaded, ModelPair
 from .settings import CaptionSettings
@@ -31,8 +30,7 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
         return method_of(settings.head)
     if (draft := pair.draft) is None:
         return "prompt-lookup"
-    is_open = settings.num_draft_tokens == "auto" and not is_sharded(pair.target.model)
-    if not is_open or draft.is_text or draft.model is None:
+    if settings.num_draft_tokens != "auto" or draft.is_text:
         return "speculative"
     where = place(settings.placement, draft.model.device, draft.separate_device)
     return "speculative" if where == "thread" else "parallel"
@@ -90,8 +88,6 @@ def build_method(
 
 def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
     """Returns the process that a draft beside the target has for all files, if it has one."""
-    if draft.model is None:  # only the first rank has it
-        return None
     placement = settings.placement
     if placement == "auto":
         placement = place("auto", draft.model.device, draft.separate_device)
@@ -113,7 +109,7 @@ def plan_threads(
     """
     is_parallel = False
     draft = pair.draft
-    if draft is not None and draft.model is not None and placement is not None:  # on the first rank
+    if draft is not None and placement is not None:
         device = draft.device
         is_parallel = device.type == "cpu" and place(placement, device) != "thread"
     return Threads.plan(
