@@ -1,4 +1,4 @@
-"""The server on a real socket, and the client that ships with it."""
+"""The server on a real socket, and the example of a client."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from serve.robots import WAIT, body_of, post, raw, request, served
 from sooner.errors import SoonerError
 from sooner.serve.run import bind
 from sooner.serve.settings import ServeSettings
-from sooner.tasks.act import Observation, RemotePolicy
+from sooner.tasks.act import Observation
 from tiny_policy import INSTRUCTIONS, image, policy
 
 pytestmark = pytest.mark.slow
@@ -27,10 +28,9 @@ def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
     expected = [action.values for action in local_policy.act(seen, method="plain")]
     barrier = threading.Barrier(9, timeout=WAIT)
 
-    def robot(address: str, seed: int) -> list[np.ndarray]:
-        client = RemotePolicy(address, timeout=WAIT)
+    def robot(address: str, seed: int) -> list[Any]:
         barrier.wait()
-        return [client.act(seen[seed].image, seen[seed].instruction) for _ in range(3)]
+        return [post(address, body_of(request(seed)))[1] for _ in range(3)]
 
     def nuisance(address: str) -> None:
         """Hangs up in the middle of a request, again and again, or sends what is none."""
@@ -62,33 +62,6 @@ def test_an_address_in_use_is_named() -> None:
             bind(ServeSettings(port=port))
     with pytest.raises(SoonerError, match="can't listen on 192\\.0\\.2\\.1"):
         bind(ServeSettings(host="192.0.2.1", port=0, token="secret"))
-
-
-def test_the_client_is_used_as_lerobots_policies_are() -> None:
-    local_policy = policy()
-    seen = Observation(image(4), INSTRUCTIONS[0])
-    expected = local_policy.act([seen], method="plain")[0].values
-    with served(local_policy, token="secret") as address:
-        client = RemotePolicy(address, token="secret", unnorm_key="table", deadline_ms=50_000)
-        batch = {
-            "observation.images.top": (seen.image.transpose(2, 0, 1)[None] / 255).astype("f4"),
-            "task": [seen.instruction],
-        }
-        np.testing.assert_array_equal(client.select_action(batch), expected[0])
-        np.testing.assert_array_equal(client.select_action({}), expected[1])  # said ahead
-        np.testing.assert_array_equal(client.select_action(batch), expected[0])
-        client.reset()
-        image_only = {"observation.image": seen.image, "task": seen.instruction}
-        np.testing.assert_array_equal(client.select_action(image_only), expected[0])
-        client.reset()
-        with pytest.raises(SoonerError, match="None as its task"):
-            client.select_action({"observation.image": seen.image})
-        with pytest.raises(SoonerError, match="has 2 pictures"):
-            client.select_action({**batch, **image_only})
-        with pytest.raises(SoonerError, match=r"refused \(401\): the token"):
-            RemotePolicy(address).act(seen.image, "reach")
-        with pytest.raises(SoonerError, match=r"refused \(400\): instruction is empty"):
-            client.act(seen.image, " ")
 
 
 def test_the_example_drives_a_robot(

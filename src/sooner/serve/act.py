@@ -29,8 +29,14 @@ from ..engine.request import RequestOptions
 from ..engine.rows import Reason
 from ..errors import SoonerError
 from ..methods import Autoregressive, Method
-from ..tasks.act.client import as_json_numpy
-from ..tasks.act.observation import FieldError, Observation, brief, decode_picture, from_buffer
+from ..tasks.act.observation import (
+    FieldError,
+    Observation,
+    as_json_numpy,
+    brief,
+    decode_picture,
+    from_buffer,
+)
 from ..tasks.act.policy import Policy
 from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens

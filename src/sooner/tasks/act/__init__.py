@@ -1,20 +1,19 @@
-"""Robot policies: observations, actions, rollouts, and a client of the server.
+"""Robot policies: observations, actions and rollouts.
 
-`policy` acts on a batch of `observation`s, `client` asks a server, `rollout` closes the loop with
-an environment. What needs torch is imported on first use.
+`policy` acts on a batch of `observation`s, `rollout` closes the loop with an environment. What
+needs torch is imported on first use.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .client import RemotePolicy
 from .observation import Observation
 
 if TYPE_CHECKING:
     from .policy import Action, Allowance, Policy
 
-__all__ = ["Action", "Allowance", "Observation", "Policy", "RemotePolicy"]
+__all__ = ["Action", "Allowance", "Observation", "Policy"]
 
 
 def __getattr__(name: str) -> Any:

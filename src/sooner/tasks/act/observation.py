@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import warnings
@@ -106,6 +107,12 @@ def from_buffer(data: bytes, dtype: Any, shape: Any) -> np.ndarray:
         text = f"image has {len(data)} bytes; shape {shape} of uint8 has {size}"
         raise FieldError("image", text)
     return np.frombuffer(data, np.uint8).reshape(shape)
+
+
+def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
+    """Returns what the `json_numpy` package writes for an array."""
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
 def check_image(image: np.ndarray) -> None:
