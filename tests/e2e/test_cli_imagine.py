@@ -16,7 +16,6 @@ from PIL import Image
 from commands import Run, Terminal, records
 from sooner import miniatures
 from sooner.cli.main import main
-from sooner.tasks.imagine.batch import DrawingProgress
 from tasks import videos
 
 PROMPT = "a red circle on blue"
@@ -166,26 +165,6 @@ def test_wrong_use_is_a_single_line(
     assert message in line
     assert done.out == ""
     assert not list(tmp_path.iterdir())
-
-
-def test_interrupted_batches_keep_what_is_finished(
-    imagine: Run, painter: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished: list[int] = []
-
-    def stop(progress: DrawingProgress) -> None:
-        finished.append(sum(progress.finished))
-        if finished[-1]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(DrawingProgress, "report", stop)
-    path = tmp_path / "a.png"
-    done = imagine(PROMPT, *painter, "-n", 6, "--jacobi-window", 2, "--seed", 0, "-o", path)
-    assert done.code == 130
-    assert f"interrupted: {finished[-1]} of 6 pictures finished" in done.err
-    files = list(tmp_path.iterdir())
-    assert len(files) == finished[-1]
-    assert {report(file)["finish"] for file in files} == {"interrupted"}
 
 
 def weights_of(name: str) -> bool:

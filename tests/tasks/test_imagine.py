@@ -18,8 +18,6 @@ from sooner.tasks.imagine import (
     continue_clip,
     imagine,
 )
-from sooner.tasks.imagine.batch import DrawingProgress
-from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
@@ -114,25 +112,6 @@ def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
     assert less.prefix_frames == 5
     assert less.record["frames"] == {"first": 6, "count": 5}
     assert less.record["tokens"] == 12
-
-
-def stop_when(condition: object) -> DrawCallbacks:
-    def watch(progress: DrawingProgress) -> None:
-        if condition(progress):  # type: ignore[operator]
-            raise KeyboardInterrupt
-
-    return DrawCallbacks(on_progress=watch)
-
-
-def test_interrupted_pictures_are_those_that_are_finished(painter: DrawingModel) -> None:
-    settings = ImagineSettings(count=6, seed=0, jacobi_window=2)
-    whole = imagine(PROMPT, painter, settings).pixels
-    with pytest.raises(Stopped) as stopped:
-        imagine(PROMPT, painter, settings, stop_when(lambda progress: any(progress.finished)))
-    made = stopped.value.made
-    assert 0 < sum(made.finished) < 6
-    assert made.record["finish"] == "interrupted"
-    assert np.array_equal(made.pixels, whole[made.finished])
 
 
 @pytest.mark.parametrize(

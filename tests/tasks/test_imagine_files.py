@@ -17,7 +17,7 @@ from tasks import videos
 
 RECORD = {
     "prompt": "ein Fuchs, größer", "seed": 3, "count": 1, "model": "m", "method": "jacobi",
-    "jacobi_window": 8, "coupling": "gumbel", "nfe": 5, "mode": "exact", "finish": "whole",
+    "jacobi_window": 8, "coupling": "gumbel", "nfe": 5, "mode": "exact",
     "sampling": {"top_k": None, "guidance": 3.0}, "file": "some/where/clip.mp4",
 }  # fmt: skip
 

@@ -123,7 +123,7 @@ def imagine(*, request: ImagineJob, display: Display) -> None:
     """Draw pictures, or continue a clip, in fewer steps.
 
     The file tells its prompt, seed, model, method, steps and mode; the same command with the same
-    --seed draws the same pixels. After Ctrl-C, finished pictures are saved.
+    --seed draws the same pixels.
     """
     from .. import miniatures
     from ..tasks.imagine.job import continue_clip
@@ -153,7 +153,12 @@ def imagine(*, request: ImagineJob, display: Display) -> None:
         if settings.given is not None or settings.start:
             raise SoonerError("--given and --start are about clips; use them with --continue")
         call = partial(draw, prompt)
-    if is_bug(studio.make(call, settings, path)[0]):
+    try:
+        record, _ = studio.make(call, settings, path)
+    except KeyboardInterrupt:
+        display.error("interrupted: nothing is saved before all of it is drawn")
+        raise typer.Exit(INTERRUPTED) from None
+    if is_bug(record):
         raise typer.Exit(BUG)
 
 
@@ -219,13 +224,8 @@ class Studio:
     def make(
         self, draw: Draw, settings: ImagineSettings, path: Path
     ) -> tuple[dict[str, Any], list[Path]]:
-        """Draw and save; returns the record and the files.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C came; what was finished is saved.
-        """
+        """Draw and save; returns the record and the files."""
         from ..tasks.imagine.batch import DrawCallbacks
-        from ..tasks.imagine.job import Stopped
 
         display, codes = self.display, [0]
         callbacks = DrawCallbacks(
@@ -234,17 +234,8 @@ class Studio:
             on_canvas=lambda canvas: codes.append(canvas.grid.left * settings.count),
             on_progress=lambda progress: display.advance(progress.tokens, progress.total),
         )
-        try:
-            with display.job():
-                made = draw(self.drawing_model, settings, callbacks)
-        except Stopped as stop:
-            with unbroken():
-                done = sum(stop.made.finished)
-                thing = "pictures" if self.kind == "image" else "clips"
-                if done:
-                    self.save(stop.made, path)
-                display.error(f"interrupted: {done} of {len(stop.made.finished)} {thing} finished")
-                raise
+        with display.job():
+            made = draw(self.drawing_model, settings, callbacks)
         with unbroken():
             return made.record, self.save(made, path)
 

@@ -58,15 +58,12 @@ class DrawingProgress:
         on_progress: called after every round.
 
     Attributes:
-        prefix: codes that the prompt holds already, `[grid.prefix]`.
         output: ids generated for each picture.
         steps: rounds so far, each of them one target forward.
     """
 
     def __init__(self, work: DrawJob, on_progress: OnProgress = lambda progress: None) -> None:
         self.grid, count = work.canvas.grid, work.settings.count
-        ids: list[int] = work.inputs["input_ids"][0].tolist()
-        self.prefix = ids[len(ids) - self.grid.prefix :]
         self.output: list[list[int]] = [[] for _ in range(count)]
         self.steps = 0
         self._on_progress = on_progress
@@ -95,21 +92,10 @@ class DrawingProgress:
         """Returns the new codes of all finished pictures."""
         return self.grid.left * len(self.output)
 
-    @property
-    def finished(self) -> list[bool]:
-        """Which pictures are whole."""
-        return [len(tokens) == self.grid.left for tokens in self.output]
-
     def codes(self, row: int) -> int:
         """Returns how many codes of a picture there are, those of the prompt among them."""
-        known = len(self.prefix) + len(self.output[row])
+        known = self.grid.prefix + len(self.output[row])
         return int((self.grid.kinds()[:known] == CODE).sum())
-
-    def whole(self) -> Tensor:
-        """Returns the ids of the finished pictures, `[finished, grid.length]`."""
-        rows = [row for row, done in zip(self.output, self.finished, strict=True) if done]
-        ids = torch.tensor([self.prefix + row for row in rows], dtype=torch.long)
-        return ids.view(-1, self.grid.length)
 
 
 @dataclass(frozen=True)
@@ -130,7 +116,7 @@ class DrawCallbacks:
 
 
 def draw_batch(work: DrawJob, method: Method, progress: DrawingProgress) -> Drawing:
-    """Returns the drawn batch; `progress` holds what is decoded by then when Ctrl-C ends it.
+    """Returns the drawn batch.
 
     Raises:
         SoonerError: as `sooner.draw`.

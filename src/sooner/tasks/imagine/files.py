@@ -25,7 +25,7 @@ from ..identity import find
 from ..video import film
 
 METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
-        "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
+        "coupling", "nfe", "mode", "sampling", "notes")  # fmt: skip
 """Entries of a record that go into a file's metadata."""
 
 SMALLEST = 160

@@ -51,25 +51,15 @@ class ImagineResult:
 
     Attributes:
         record: ready for JSON: what was asked, counts, speeds, times by phase, versions.
-        pixels: uint8 `[finished, frames, height, width, 3]`.
-        finished: which of the `count` are whole: all, unless Ctrl-C came.
+        pixels: uint8 `[count, frames, height, width, 3]`.
         fps: frames a second of a clip.
         prefix_frames: frames of a clip that the file gave, as the tokenizer sees them.
     """
 
     record: dict[str, Any]
     pixels: np.ndarray
-    finished: list[bool]
     fps: float | None = None
     prefix_frames: int = 0
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C while drawing; `made` holds what was finished by then."""
-
-    def __init__(self, made: ImagineResult) -> None:
-        super().__init__()
-        self.made = made
 
 
 def imagine(
@@ -83,7 +73,6 @@ def imagine(
     What picture `i` looks like follows from the seed, the count, `i` and the other settings.
 
     Raises:
-        Stopped: Ctrl-C came while drawing.
         SoonerError: the request can't be served; one line.
     """
     settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
@@ -109,7 +98,6 @@ def continue_clip(
     sees them, so that nothing jumps where drawing begins.
 
     Raises:
-        Stopped: Ctrl-C came while drawing.
         SoonerError: the file or the request can't be served; one line.
     """
     settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
@@ -164,7 +152,6 @@ def _make(
         "coupling": getattr(method, "coupling", None),
         "seed": seed,
         "count": settings.count,
-        "finish": "whole",
         "settings_hash": settings_hash(settings, drawing_model.folder, drawing_model.dtype),
         "device": str(drawing_model.device),
         "dtype": str(canvas.dtype).removeprefix("torch."),
@@ -175,46 +162,30 @@ def _make(
     tokenizer, fps, prefix = drawing_model.video_tokenizer, None, 0
     if tokenizer is not None:
         fps, prefix = tokenizer.fps, tokenizer.frames_of(canvas.grid.prefix // canvas.grid.frame)
-    try:
-        callbacks.on_stage("draw")
-        drawing = draw_batch(work, method, progress)
-        callbacks.on_stage("pixels")
-        start = time.perf_counter()
-        pixels = _pixels(canvas, drawing.tokens)
-        stats, sampling = drawing.stats, drawing.sampling
-        names = ("temperature", "top_k", "top_p", "guidance")
-        record |= {
-            "mode": stats.mode,
-            "tokens": stats.tokens,
-            "nfe": stats.nfe,
-            # Plain decoding makes one forward a code, whatever the codes are.
-            "step_compression": canvas.grid.left / stats.nfe,
-            "tokens_per_second": stats.tokens_per_second,
-            "acceptance": stats.mean_acceptance_length,
-            "acceptance_rate": stats.acceptance_rate,
-            "sampling": {name: getattr(sampling, name) for name in names},
-            "decisions": stats.notes,
-            "seconds": {**stats.seconds, "pixels": time.perf_counter() - start, **(seconds or {})},
-        }
-        if settings.compare:
-            callbacks.on_stage("compare")
-            record |= compare_plain(work, drawing, method, callbacks.on_progress)
-    except KeyboardInterrupt as stop:
-        is_whole = all(progress.finished)  # the pictures are there, whatever was still to do
-        pixels = NOTHING
-        if any(progress.finished):
-            pixels = _pixels(canvas, progress.whole())
-        record |= {
-            "tokens": progress.tokens,
-            "nfe": progress.steps,
-            "finish": "whole but not compared" if is_whole else "interrupted",
-        }
-        raise Stopped(ImagineResult(record, pixels, progress.finished, fps, prefix)) from stop
-    return ImagineResult(record, pixels, progress.finished, fps, prefix)
-
-
-NOTHING = np.empty((0, 1, 1, 1, 3), np.uint8)
-"""The pixels of no picture."""
+    callbacks.on_stage("draw")
+    drawing = draw_batch(work, method, progress)
+    callbacks.on_stage("pixels")
+    start = time.perf_counter()
+    pixels = _pixels(canvas, drawing.tokens)
+    stats, sampling = drawing.stats, drawing.sampling
+    names = ("temperature", "top_k", "top_p", "guidance")
+    record |= {
+        "mode": stats.mode,
+        "tokens": stats.tokens,
+        "nfe": stats.nfe,
+        # Plain decoding makes one forward a code, whatever the codes are.
+        "step_compression": canvas.grid.left / stats.nfe,
+        "tokens_per_second": stats.tokens_per_second,
+        "acceptance": stats.mean_acceptance_length,
+        "acceptance_rate": stats.acceptance_rate,
+        "sampling": {name: getattr(sampling, name) for name in names},
+        "decisions": stats.notes,
+        "seconds": {**stats.seconds, "pixels": time.perf_counter() - start, **(seconds or {})},
+    }
+    if settings.compare:
+        callbacks.on_stage("compare")
+        record |= compare_plain(work, drawing, method, callbacks.on_progress)
+    return ImagineResult(record, pixels, fps, prefix)
 
 
 @torch.inference_mode()
