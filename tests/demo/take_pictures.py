@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 from test_demo_page import CHROMIUM, Server, Visit
 
 FRAMES, SECONDS = 26, 0.35
-TABS = ("Document", "Picture", "Robot")
+TABS = ("Document", "Picture")
 
 
 def main(folder: Path) -> None:

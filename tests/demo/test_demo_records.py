@@ -20,11 +20,10 @@ from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
 from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.page import Recorder
-from sooner.demo.records import Live, Record, record_chat, record_race, record_robot
+from sooner.demo.records import Live, Record, record_chat, record_race
 from sooner.demo.site import create_app, record_between
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
-from sooner.tasks.act.policy import Allowance, Policy
 from sooner.tasks.caption import caption
 from sooner.tasks.identity import installed
 from sooner.tasks.imagine import load_drawing_model
@@ -139,30 +138,19 @@ def test_a_race_tells_each_forward_of_a_parallel_draft(pair: ModelPair, clip: Pa
     assert turns["beside"] == []
 
 
-def test_a_policy_without_a_head_moves_plainly() -> None:
-    policy = Policy.load()
-    alone = Policy(policy.model, policy.processor, name="alone")
-    record = record_robot(alone.allowing(Allowance(3)), "table", 0)
-    assert [lane["name"] for lane in record["lanes"]] == ["Plain"]
-    assert "without a head" in record["words"]
-
-
 def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     def names(named) -> list[str]:
         return [task.name for task in tasks_of(named)]
 
     chats = ["Chat"] if installed() else []
-    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot", *chats]
+    assert names(pair) == names(None) == ["Video", "Document", "Picture", *chats]
     text = replace(pair, target=replace(pair.target, is_text=True))
     assert names(text) == ["Chat"]
     named = replace(pair, miniature=None)
     assert names(named) == ["Video", "Document"]
-    drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]
-    assert (drawing.name, robot.name) == ("Picture", "Robot")
+    drawing = tasks_of(load_drawing_model())[0]
+    assert drawing.name == "Picture"
     assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
-    command = robot.plan("table", 3, 0)[1]
-    assert " --model " in command
-    assert " --head " in command
     cases = ((0, ("auto", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)))
     for task, values in cases:
         with pytest.raises(SoonerError, match="upload one"):

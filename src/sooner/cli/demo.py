@@ -46,13 +46,12 @@ class DemoJob:
             return pair, record_race(path, pair, CaptionSettings())
 
     def load(self) -> Any:
-        """Returns the requested model by its type: a policy, one that draws, or a pair.
+        """Returns the requested model by its type: one that draws, or a pair.
 
         Raises:
-            SoonerError: it can't be loaded.
+            SoonerError: it can't be loaded, or is a robot policy.
         """
         from ..models.openvla.adapter import OpenVLA
-        from ..tasks.act.policy import Policy
         from ..tasks.imagine.loading import DRAWS, load_drawing_model
         from ..tasks.model_types import config_dict, is_text_only
 
@@ -60,7 +59,10 @@ class DemoJob:
         kind = config_dict(models.model or "")["model_type"]
         fields: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
         if kind in OpenVLA.model_types:
-            return Policy.load(models.model, models.draft, **fields)
+            raise SoonerError(
+                f"'{models.model}' is a robot policy, which the page does not show; film it with "
+                "`sooner act rollout --films DIR`"
+            )
         if kind in DRAWS:
             return load_drawing_model(models.model, threads=models.threads, **fields)
         return models.load(sees=not is_text_only(kind))
@@ -68,7 +70,7 @@ class DemoJob:
 
 @from_settings
 def demo(*, request: DemoJob, display: Display) -> None:
-    """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
+    """Open a page on which drafts are seen being accepted: races, words by origin, pages, pictures.
 
     Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --export.
     """

@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import shlex
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from statistics import mean, median
 from typing import Any
 
 from PIL import Image
@@ -20,8 +17,6 @@ from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
 from ..methods import Autoregressive
-from ..tasks.act.policy import Policy
-from ..tasks.act.rollout import run_rollouts
 from ..tasks.caption import compare_plain as compare_captions
 from ..tasks.caption import warm_up
 from ..tasks.chat import prepare as prepare_chat
@@ -251,56 +246,6 @@ def record_pages(
     return {
         "version": VERSION, "kind": "pages", "title": path.name, "words": words,
         "is_toy": pair.miniature is not None, "pages": pages,
-    }  # fmt: skip
-
-
-def record_robot(policy: Policy, env: str, seed: int, live: Live = Live()) -> Record:
-    """Returns films of an episode: plain, strict and within the policy's allowance."""
-    bins = policy.allowance.bins
-    allowed = bins if isinstance(bins, int) else max(bins)
-    ways = (
-        ("plain", "Plain", 0),
-        ("strict", "Guessed, strictly checked", 0),
-        ("relaxed", f"Guessed, up to {allowed} steps off are let pass", allowed),
-    )
-
-    def film(method: str, name: str, tolerance: int) -> Record:
-        live.stage(f"The robot moves: {name.lower()} ...")
-        calls: list[Any] = []
-
-        def note(actions: list[Any]) -> None:
-            stop_if(live.is_stopped)
-            calls.extend(actions)
-
-        with tempfile.TemporaryDirectory() as folder:
-            rollouts = run_rollouts(
-                partial(policy.act, method=method), env, episodes=1, seed=seed, batch=1,
-                films=Path(folder), on_call=note,
-            )  # fmt: skip
-            episode = rollouts.episodes[0]
-            data = base64.b64encode(episode.film.read_bytes()).decode() if episode.film else ""
-        return {
-            "name": name, "tolerance": tolerance, "success": episode.success,
-            "steps": episode.steps, "calls": episode.calls, "seconds": rollouts.seconds,
-            "off": [int(max(call.deviation.max_bins)) if call.deviation else 0 for call in calls],
-            "decision": median(call.seconds for call in calls),  # the first pays for allocations
-            "asked": mean(call.stats.nfe for call in calls),
-            "film": f"data:video/mp4;base64,{data}",
-        }  # fmt: skip
-
-    lanes = [film(*way) for way in ways[: None if policy.head else 1]]
-    words = (
-        "A robot's move is a handful of numbers, which the policy says one after the other. A "
-        "small head guesses them all. Strictly checked, the move is the very same. For many tasks "
-        "a neighbouring number does as well: within the green band a guess is let pass, so the "
-        "policy is asked less often, and the move may differ by that much."
-    )
-    bundled = "robot" in miniatures.names() and str(miniatures.find("robot").target)
-    if not policy.head:
-        words += " This policy was loaded without a head (--draft names one), so it moves plainly."
-    return {
-        "version": VERSION, "kind": "robot", "title": env, "words": words, "tolerance": allowed,
-        "is_toy": policy.name == bundled, "lanes": lanes,
     }  # fmt: skip
 
 

@@ -16,8 +16,6 @@ import gradio as gr
 from .. import miniatures
 from ..errors import SoonerError
 from ..registry import choices
-from ..robots import names as environment_names
-from ..tasks.act.policy import Allowance, Policy
 from ..tasks.identity import installed
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
@@ -32,11 +30,10 @@ from .records import (
     record_pages,
     record_pictures,
     record_race,
-    record_robot,
 )
 
 Recording = Callable[[Live], Record]
-Named = ModelPair | DrawingModel | Policy
+Named = ModelPair | DrawingModel
 QUESTIONS = {
     "Edit a function": "Rename text to text_value in this code and write it again:\n"
     + inspect.getsource(textwrap.indent),
@@ -71,8 +68,6 @@ def tasks_of(named: Named | None) -> list[Task]:
     miniatures that are installed, and of a real model of texts if one is."""
     if isinstance(named, DrawingModel):
         return [pictures(lambda: named, True)]
-    if isinstance(named, Policy):
-        return [robot(lambda: named, True)]
     if named is not None and named.target.is_text:
         return [chat(lambda: named)]
     if named is not None and named.miniature != "video":
@@ -82,7 +77,6 @@ def tasks_of(named: Named | None) -> list[Task]:
     known = {
         "video": partial(videos, small), "document": partial(documents, cache(load_parser)),
         "image": partial(pictures, cache(load_drawing_model)),
-        "robot": partial(robot, cache(Policy.load)),
     }  # fmt: skip
     tasks = [make() for name, make in known.items() if name in miniatures.names()]
     real = next(iter(installed()), None)
@@ -220,34 +214,6 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
             slider("Codes guessed ahead", 4, 64, 32, 4),
             slider("Temperature", 0.1, 1.5, 0.7, 0.1, "Low: the likeliest codes; high: variety."),
             seed(value=1),
-        ),
-        plan,
-        opens=not is_named,
-    )  # fmt: skip
-
-
-def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
-    names = list(environment_names()) if is_named else ["table"]
-
-    def plan(env: str, bins: float, seed: float) -> tuple[Recording, str]:
-        def record(live: Live) -> Record:
-            return record_robot(policy().allowing(Allowance(int(bins))), env, int(seed), live)
-
-        named = f"--model {shlex.quote(policy().name)} " if is_named else ""
-        if is_named and policy().head_name:
-            named += f"--head {shlex.quote(policy().head_name)} "
-        command = f"sooner act rollout {named}--env {env} --episodes 1 --seed {int(seed)} --compare"
-        return record, f"{command} --method relaxed --tolerance {int(bins)}"
-
-    return Task(
-        "Robot", "A simulated robot at work." if is_named else
-        "An arm on a drawn table reaches for a ball.",
-        (
-            lambda: gr.Dropdown(names, label="Environment", allow_custom_value=is_named,
-                                min_width=270),
-            slider("Tolerance", 0, 15, 9, 1,
-                   "Steps of the action grid by which an accepted guess may be off."),
-            seed("Seed of the scene"),
         ),
         plan,
         opens=not is_named,

@@ -9,7 +9,6 @@
     ocr: ["read by OCR, kept by the big model", "tinted, underlined"],
     before: ["drawn in the iteration before, kept", "tinted, underlined"] };
   const NAMES = { draft: "the small model", lookup: "the earlier text", head: "the draft head", short: "the shortened memory" };
-  const FILM = 8;  // seconds of the longest film of an episode
   const SVG = "http://www.w3.org/2000/svg";
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const memory = new Map();  // where each record stood, so that nothing is lost when the page draws itself again
@@ -255,31 +254,7 @@
     show();
   }
 
-  function robot(record, root) {
-    const [plain, ...rest] = record.lanes, longest = Math.max(...record.lanes.map(one => one.seconds));
-    const said = rest.reverse().map(one => `${one.tolerance ? "within the tolerance" : "strictly checked"}, ${pace(plain.decision / one.decision)}`);
-    const films = record.lanes.map(one => el("video", { class: "pic", src: one.film, muted: true, playsinline: true, preload: "auto", "aria-label": `Film: ${one.name}` }));
-    let isPaused = still.matches;
-    const press = el("button", { type: "button", on: { click: () => { isPaused = !isPaused; play(); } } });
-    function play() {  // they begin together, and again once the last one has ended
-      press.textContent = isPaused ? "Play the films" : "Pause the films";
-      if (!isPaused && films.every(film => film.ended)) films.forEach(film => { film.currentTime = 0; });
-      films.forEach(film => { if (isPaused) film.pause(); else if (!film.ended) film.play().catch(() => {}); });
-    }
-    films.forEach((film, index) => { film.muted = true;
-      film.addEventListener("loadedmetadata", () => { film.playbackRate = Math.min(Math.max(film.duration / (FILM * record.lanes[index].seconds / longest), 1 / 16), 16); play(); });
-      film.addEventListener("ended", () => { if (films.every(one => one.ended)) setTimeout(() => film.isConnected && play(), 1500); }); });
-    root.append(heading(said.length ? `The robot decides, ${said.join("; ")}` : `The robot decides in ${secs(plain.decision)}, plainly`, "h2"), toy(record), el("p", {}, record.words), el("div", { class: "bar" }, press, el("span", { class: "soft" }, "A film lasts in proportion to the time that its decisions took.")), el("div", { class: "three" }, ...record.lanes.map((one, index) => {
-      const wide = 300, tall = 110, most = Math.max(record.tolerance + 2, ...one.off), x = index => 6 + (wide - 12) * index / Math.max(one.off.length - 1, 1), y = value => 100 - 90 * value / most;
-      const svg = el("svg", { width: "100%", viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": `Largest distance of an accepted guess from the exact action, at each step: at most ${Math.max(0, ...one.off)} of ${one.tolerance} allowed` },
-        el("rect", { x: 0, y: y(one.tolerance), width: wide, height: 100 - y(one.tolerance), fill: "color-mix(in srgb,var(--good) 18%,transparent)" }), el("line", { x1: 0, x2: wide, y1: y(one.tolerance), y2: y(one.tolerance), stroke: "var(--good)" }),
-        el("path", { fill: "none", stroke: "var(--draft)", "stroke-width": 2, d: one.off.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("") }));
-      return el("figure", {}, heading(one.name), films[index],
-        el("p", { class: one.success ? "good" : "bad" }, one.success ? `✓ done after ${one.steps} moves` : `✗ not done after ${one.steps} moves`), soft(`${secs(one.decision)} a decision (the median of ${one.calls}); ${one.asked.toFixed(1)} questions to the big model each`), ...one.tolerance ? [svg, soft("Violet: how far from the exact action an accepted guess was, in steps of the action grid. Green: what is allowed.")] : [soft("Every move is exactly the big model's own.")]); })));
-    play();
-  }
-
-  const KINDS = { race, picture, pages, robot };
+  const KINDS = { race, picture, pages };
   function mount(root) {
     const text = root.getAttribute("data-record");
     if (root.shown === text) return;

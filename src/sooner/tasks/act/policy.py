@@ -206,7 +206,7 @@ class Policy:
         processor: makes inputs of pictures and instructions, `processor(pictures, instructions)`.
         head: an EAGLE draft head that was trained for this model.
         allowance: how far `relaxed` may go; the paper's 9 bins by default.
-        name, head_name: of model and head, for reports.
+        name: of the model, for reports.
         unnorm_key: data set of observations that name none.
         options: of `Eagle`. By default strict trees have the paper's 50 nodes on a GPU and 16
             elsewhere, and relaxed drafts are chains as long as an action; `nodes="auto"` takes as
@@ -228,12 +228,11 @@ class Policy:
         *,
         allowance: Allowance | None = None,
         name: str = "",
-        head_name: str = "",
         unnorm_key: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.processor, self.head = model, processor, head
-        self.name, self.head_name = name or type(model).__name__, head_name
+        self.name = name or type(model).__name__
         self.adapter = adapt(model)
         self.tokens = ActionTokens.of(model.config)
         self.horizon = int(model.config.action_horizon)
@@ -295,20 +294,7 @@ class Policy:
 
             weight = loaded.model.get_input_embeddings().weight
             drafter = load_for("eagle", head).to(weight.device, weight.dtype)
-        return cls(
-            loaded.model, loaded.processor, drafter, name=model, head_name=head or "", **options
-        )
-
-    def allowing(self, allowance: Allowance) -> Policy:
-        """Returns the same policy, its weights shared, with another allowance.
-
-        Raises:
-            SoonerError: it does not fit the actions.
-        """
-        return Policy(
-            self.model, self.processor, self.head, allowance=allowance, name=self.name,
-            head_name=self.head_name, unnorm_key=self.unnorm_key, options=self.options,
-        )  # fmt: skip
+        return cls(loaded.model, loaded.processor, drafter, name=model, **options)
 
     @property
     def default_method(self) -> str:
