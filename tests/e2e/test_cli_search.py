@@ -9,7 +9,6 @@ import pytest
 from commands import Run
 from sooner.sparse.search import run as searching
 from sooner.sparse.table import PatternTable
-from sooner.tasks import search as job
 
 pytestmark = pytest.mark.slow
 
@@ -57,17 +56,6 @@ def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
     monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
     assert run(*search_args).code == 0
     assert len(calls) == 1  # the other layer was on record
-
-
-def test_a_sample_too_long_for_the_memory_reports_what_fits(
-    run: Run, search_args: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "free_bytes", lambda device: 1e5)
-    done = run(*search_args)
-    assert done.code == 2
-    assert len(done.errors) == 1
-    assert "12 frames" in done.errors[0]
-    assert "fits" in done.errors[0]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import struct
 import zlib
 from typing import Any
@@ -107,9 +106,6 @@ ROBOT = ActionStatistics(
         ("9", (9, 9, 0)),
         ("0", (0, 0, 0)),
         ("1, 2,3", (1, 2, 3)),
-        ("20mm,3cm,0", (2, 3, 0)),
-        ("0.019m,20mrad,0", (1, 2, 0)),
-        (f"{math.degrees(0.021)}deg,1e-2m,0", (2, 1, 0)),
     ],
 )
 def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> None:
@@ -119,14 +115,11 @@ def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> N
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("nine", "'nine'; give a length"),
+        ("nine", "'nine'; give bins"),
         ("1.5", "give bins such as 9"),
         ("", "give bins"),
-        ("5mm,3,0", "'3' without a unit"),
-        ("5furlong,0,0", "unknown unit of a tolerance 'furlong'"),
+        ("5mm,3,0", "'5mm,3,0'; give bins"),
         ("-3", "tolerance is -3"),
-        ("5mm", "1 values, an action has 3"),
-        ("-5mm,0,0", "tolerance is -0.005"),
         ("1,2,3,4,5", "5 values, an action has 3"),
     ],
 )

@@ -83,14 +83,6 @@ def test_what_can_not_be_done_is_refused(
         plain.act(observations(1), **options)
 
 
-@pytest.mark.parametrize(
-    ("allowed", "is_strict"),
-    [("0", True), ("1", False), ("1mm,1mm,1mm,0", True), ("1cm,0,0,0", False)],
-)
-def test_an_allowance_may_be_less_than_a_bin(allowed: str, is_strict: bool) -> None:
-    assert policy(allowance=Allowance.parse(allowed)).is_strict is is_strict
-
-
 def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
     head_policy = policy(head=True, allowance=Allowance(BINS))
     seen = observations(3)

@@ -37,8 +37,8 @@ class PolicyOptions(options.SingleModel):
         head: draft head, trained for this policy by `sooner train draft`.
         method: plain, strict (drafted, exact), relaxed (drafted, near), or auto, which measures;
             by default auto where there is a head.
-        tolerance: how far relaxed may go: bins (9), bins of each dimension (9,9,9,0), or lengths
-            (5mm,5mm,5mm,0). One number leaves the gripper exact.
+        tolerance: how far relaxed may go, in bins: of all dimensions but the gripper (9), or of
+            each (9,9,9,0).
         unnorm_key: data set of the robot, where the policy knows several.
         compare: decode plainly too: deviation from the exact actions.
     """
@@ -79,10 +79,6 @@ class PolicyOptions(options.SingleModel):
             )
         if self.method is not None:
             policy.check_method(self.method)
-        if allowance is not None and policy.is_strict:
-            display.line(
-                f"  {self.tolerance} is less than a bin anywhere: actions are exact", "dim"
-            )
         Threads.plan(self.threads, is_miniature=self.model is None).apply()
         return policy
 

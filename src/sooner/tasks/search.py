@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import torch
 
 from ..engine.interface import Prompt
 from ..errors import SoonerError, is_out_of_memory
-from ..models import Adapter, adapt
+from ..models import adapt
 from ..sparse.modality import PromptLayout
 from ..sparse.search import Search, SearchSample, SearchSettings
 from ..sparse.search.run import OnStep
@@ -22,9 +21,6 @@ from .frames import Progress
 from .identity import sha256
 from .loading import ModelPair
 from .settings import CaptionSettings
-
-SPARE = 0.8
-"""Share of the free memory that a search may take."""
 
 
 def search_patterns(
@@ -48,8 +44,8 @@ def search_patterns(
         on_step: told stage, layers done and layers in all.
 
     Raises:
-        SoonerError: a file that is no usable video, or is too long for the model or the memory;
-            says how many frames fit.
+        SoonerError: a file that is no usable video, or is too long for the model; an accelerator
+            whose memory ran out, with fewer frames to try.
     """
     adapter, sampling = adapt(pair.target.model), sampling or CaptionSettings()
     sampling = replace(sampling, method="plain")
@@ -57,8 +53,6 @@ def search_patterns(
     for path in files:
         clip = prepare(path, pair, sampling, on_decode, on_stage)
         frames = max(frames, len(clip.frames.indices))
-        tokens = clip.inputs["input_ids"].shape[1]
-        check_memory(adapter, tokens, len(clip.frames.indices), settings.queries)
         with torch.inference_mode():
             prompt = adapter.embed_prompt(clip.inputs)
         samples.append(_sample(prompt, path))
@@ -78,34 +72,6 @@ def search_patterns(
 
 def _sample(prompt: Prompt, path: Path) -> SearchSample:
     return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), sha256(path))
-
-
-def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> None:
-    """Refuse a prompt whose prefill and scores exceed the free memory.
-
-    Raises:
-        SoonerError: says how many frames fit.
-    """
-    config = adapter.text_config
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    states = 4 * config.hidden_size + 3 * config.intermediate_size + 4 * heads * size
-    # A token's memory at the peak, estimated from above: its states; dense weights, a mask and
-    # their product, in fp32, for queries of up to three modalities.
-    needed = (states * adapter.dtype.itemsize + 3 * queries * 4 * 5) * tokens
-    if needed > (free := SPARE * free_bytes(adapter.device)):
-        raise SoonerError(
-            f"{frames} frames make {tokens} tokens, whose search takes about {needed / 1e9:.1f} GB "
-            f"where {free / 1e9:.1f} GB are free; --frames {max(int(frames * free / needed), 1)} "
-            "fits"
-        )
-
-
-def free_bytes(device: torch.device) -> float:
-    """Returns memory that can still be had on a device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return psutil.virtual_memory().available
 
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:

@@ -3,8 +3,6 @@ acceptance may go, and how far an action is from exact decoding's."""
 
 from __future__ import annotations
 
-import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,8 +31,6 @@ METHODS = ("plain", "strict", "relaxed", "auto")
 GPU_NODES, CPU_NODES = 50, 16
 """Nodes of a strict tree: on a GPU, verifying the paper's 50 costs a plain step (table 4)."""
 
-UNITS = {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "mrad": 1e-3, "rad": 1.0, "deg": math.pi / 180}
-"""In metres and radians."""
 DEFAULT_BINS = 9
 """The paper's choice for three of its four suites (table 2); its long one has 5."""
 
@@ -45,32 +41,23 @@ class Allowance:
 
     Args:
         bins: for all dimensions but the gripper, or one for each dimension.
-        units: in metres and radians, one for each dimension, instead of `bins`.
     """
 
     bins: int | tuple[int, ...] = DEFAULT_BINS
-    units: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.units is not None and self.bins != DEFAULT_BINS:
-            raise SoonerError("tolerance: bins and units exclude each other; give one of them")
 
     @classmethod
     def parse(cls, text: str) -> Allowance:
-        """Parses `9`, `9,9,9,5,5,5,0` or `5mm,5mm,5mm,0.02rad,0.02rad,0.02rad,0`.
+        """Parses `9` or `9,9,9,5,5,5,0`.
 
         Raises:
             SoonerError: something else.
         """
-        parts = [part.strip() for part in text.split(",")]
-        if any(re.search(r"[a-z]", part) for part in parts):
-            return cls(units=tuple(_length(part) for part in parts))
         try:
-            bins = tuple(int(part) for part in parts)
+            bins = tuple(int(part) for part in text.split(","))
         except ValueError:
             raise SoonerError(
-                f"tolerance is '{text}'; give bins such as 9, one for each dimension such as "
-                "9,9,9,0, or units such as 5mm,5mm,5mm,0"
+                f"tolerance is '{text}'; give bins such as 9, or one for each dimension such as "
+                "9,9,9,0"
             ) from None
         return cls(bins[0] if len(bins) == 1 else bins)
 
@@ -80,25 +67,7 @@ class Allowance:
         Raises:
             SoonerError: as `Tolerance`: negative, or not as many as the robot has dimensions.
         """
-        if self.units is not None:
-            return Tolerance.physical(tokens, statistics, self.units)
         return Tolerance(tokens, statistics.dims, self.bins)
-
-
-def _length(text: str) -> float:
-    """Returns metres or radians of `5mm`; a bare 0 needs no unit."""
-    match = re.fullmatch(r"(-?(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*([a-z]*)", text)
-    if match is None:
-        raise SoonerError(f"tolerance holds '{text}'; give a length such as 5mm")
-    number, unit = float(match[1]), match[2]
-    if not unit and number != 0:
-        raise SoonerError(
-            f"tolerance holds '{text}' without a unit beside others with one; give one of "
-            f"{', '.join(UNITS)}"
-        )
-    if unit and unit not in UNITS:
-        raise unknown("unit of a tolerance", unit, UNITS)
-    return number * UNITS.get(unit, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,13 +269,6 @@ class Policy:
     def default_method(self) -> str:
         return "plain" if self.head is None else "auto"
 
-    @property
-    def is_strict(self) -> bool:
-        """The allowance is too small for any bin, so `relaxed` is exact."""
-        keys = self.statistics if self.unnorm_key is None else [self.unnorm_key]
-        known = (self.statistics[key] for key in keys)
-        return all(self.allowance.tolerance(self.tokens, entry).is_exact for entry in known)
-
     def check_method(self, name: str) -> str:
         """Returns `name`, if this policy can decode so.
 
@@ -370,8 +332,7 @@ class Policy:
     ) -> list[Action]:
         """Returns an action for each observation, decoded as one ragged batch.
 
-        Rows are split only where they can't share one: actions of different length, or a
-        tolerance in physical units, which is another one for another data set.
+        Rows are split only where they can't share one, by the length of their actions.
 
         Args:
             method: one of `METHODS`; `auto` by default where there is a head.
@@ -391,11 +352,9 @@ class Policy:
                 "have; use temperature 0"
             )
         name = self.settle(method, len(observations))
-        apart = name == "relaxed" and self.allowance.units is not None
-        groups: dict[Any, list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for row, observation in enumerate(observations):
-            key = self.key_of(observation)
-            groups.setdefault(key if apart else self.statistics[key].dims, []).append(row)
+            groups.setdefault(self.statistics[self.key_of(observation)].dims, []).append(row)
         generator = None
         if seed is not None:
             generator = torch.Generator(device=self.adapter.device).manual_seed(seed)
