@@ -1,7 +1,7 @@
 """What other installed distributions add to the library, found by their entry points.
 
-`sooner-miniatures` adds trained models this way, and `sooner-lab` commands and data sets; so can
-anyone. Groups:
+`sooner-miniatures` adds trained models this way, `sooner-lab` commands and environments of robots;
+so can anyone. Groups:
 
 | group | an entry point is |
 |---|---|
@@ -9,9 +9,7 @@ anyone. Groups:
 | `sooner.miniatures` | a mapping of names to `sooner.miniatures.Miniature` |
 | `sooner.worlds` | for names of miniatures, a mapping of functions' names to `module:function` |
 | `sooner.checkpoints` | a mapping of model names to functions that return a checkpoint's folder |
-| `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
 | `sooner.environments` | a module with `NAMES` and `make(name) -> Environment | None` |
-| `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
 | `sooner.methods` | a method's class, which `sooner.registry` imports when it is used |
 
 A function of `sooner.checkpoints` may have an attribute `is_installed`, false where it would fail.

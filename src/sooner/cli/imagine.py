@@ -54,21 +54,18 @@ class ImagineJob:
 
     Attributes:
         prompt: what is to be drawn.
-        clip: continue this clip instead, a folder of clips (RealEstate-10k's layout too), or
-            'sample', the bundled one.
-        prompts: draw every prompt of a text file, of coco-captions or of parti-prompts, into the
-            folder -o; a rerun goes on.
+        clip: continue this clip instead, a folder of clips, or 'sample', the bundled one.
+        prompts: draw every prompt of a text file, a line each, into the folder -o; a rerun goes on.
         sample: draw the bundled prompt.
         output: a .png, an .mp4 (several are out-1.png, ...), or a folder for many prompts.
         overwrite: replace what is there already.
         only_new: leave the given frames out of the clip.
         limit: at most so many prompts or clips.
-        source: where `prompts` NAME is, or a hub id.
     """
 
     prompt: str | None = option(None, metavar="[PROMPT]", positional=True)
     clip: str | None = option(None, metavar="CLIP", names=("--continue",))
-    prompts: str | None = option(None, metavar="FILE|NAME")
+    prompts: Path | None = option(None, metavar="FILE")
     sample: bool = False
     settings: ImagineSettings = field(default_factory=ImagineSettings)
     output: Path | None = option(None, metavar="FILE", names=("-o", "--output"))
@@ -76,7 +73,6 @@ class ImagineJob:
     only_new: bool = False
     models: Loading = field(default_factory=Loading)
     limit: int | None = option(None, 1)
-    source: str | None = option(None, metavar="DIR|ID")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -100,8 +96,6 @@ class ImagineJob:
                 f"{' and '.join(names) or 'no prompt'} given; write one prompt, or use one of "
                 "--continue CLIP, --prompts FILE and --sample"
             )
-        if self.source is not None and names != ["--prompts"]:
-            raise SoonerError("--source is where --prompts NAME lies; leave one of them out")
         return names[0]
 
     def target(self, kind: Kind, seed: int | None) -> Path:
@@ -188,23 +182,19 @@ def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
     from ..tasks.imagine.files import load_prompts
     from ..tasks.imagine.job import imagine as draw
 
-    for prompt in load_prompts(request.prompts or "", request.source, request.limit):
-        hashed = hashlib.sha256(prompt.text.encode()).hexdigest()
-        yield ImagineTask(prompt.id, hashed, request.settings, partial(draw, prompt.text))
+    for name, text in load_prompts(request.prompts or Path(), request.limit).items():
+        hashed = hashlib.sha256(text.encode()).hexdigest()
+        yield ImagineTask(name, hashed, request.settings, partial(draw, text))
 
 
 def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
     from ..tasks.identity import sha256
     from ..tasks.imagine.files import load_clips
     from ..tasks.imagine.job import continue_clip
-    from ..tasks.video import probe
 
-    for clip in load_clips(request.clip or "", request.limit, apart=request.output):
-        settings = request.settings
-        if clip.seconds:
-            settings = replace(settings, start=round(clip.seconds * probe(clip.video).fps))
-        call = partial(continue_clip, clip.video)
-        yield ImagineTask(clip.id, sha256(clip.video), settings, call)
+    for path in load_clips(Path(request.clip or ""), request.limit, apart=request.output):
+        call = partial(continue_clip, path)
+        yield ImagineTask(path.stem, sha256(path), request.settings, call)
 
 
 class Studio:

@@ -1,14 +1,10 @@
-"""The files of a job: prompts of a text file, clips of a folder, or those of a data set; pictures
-and clips written atomically, with the settings of the run as metadata.
-
-Data sets come from other installed distributions; see `sooner.plugins`.
-"""
+"""The files of a job: prompts of a text file and clips of a folder; pictures and clips written
+atomically, with the settings of the run as metadata."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,9 +14,8 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ... import __version__
-from ...errors import SoonerError, reason_of, unknown
+from ...errors import SoonerError, reason_of
 from ...io import check_writable, replacing
-from ...plugins import LAB, plugins
 from ..identity import find
 from ..video import film
 
@@ -35,99 +30,42 @@ their colours, and they would be too small to look at."""
 QUALITY = 14
 
 
-@dataclass(frozen=True)
-class ImagePrompt:
-    """A prompt that is to be drawn.
-
-    Attributes:
-        id: its name.
-        text: what is drawn.
-    """
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True)
-class StartClip:
-    """A clip of which the beginning is given.
-
-    Attributes:
-        id: its name.
-        video: the file.
-        seconds: where in the file the clip begins.
-    """
-
-    id: str
-    video: Path
-    seconds: float = 0.0
-
-
-def load_prompts(
-    name: str | Path, source: str | Path | None = None, limit: int | None = None
-) -> list[ImagePrompt]:
-    """Returns the prompts of a text file or of a data set.
+def load_prompts(path: Path, limit: int | None = None) -> dict[str, str]:
+    """Returns the prompts of a text file, a line each, by their ids.
 
     Args:
-        name: a text file with one prompt a line, or a data set that is installed.
-        source: a data set's folder, or another hub id for it.
         limit: at most so many.
 
     Raises:
-        SoonerError: no such file or data set, or nothing in it.
+        SoonerError: no such file, or nothing in it.
     """
-    path = Path(name)
-    sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
-    if path.is_file():
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = reason_of(error)
-            raise SoonerError(f"prompt file '{path}' can't be read as text ({reason})") from error
-        result: Iterable[ImagePrompt] = (
-            ImagePrompt(f"{path.name}/{number}", line.strip())
-            for number, line in enumerate(lines, start=1)
-            if line.strip()
-        )
-    elif str(name) in sets:
-        result = sets[str(name)](str(name), source)
-    elif path.suffix or len(path.parts) > 1:
-        raise SoonerError(f"prompt file '{name}' does not exist; check the path")
-    elif not sets:
-        raise SoonerError(
-            f"'{name}' is no file; `pip install {LAB}` brings prompt sets such as coco-captions"
-        )
-    else:
-        raise unknown("prompt set", str(name), sets)
-    prompts = list(islice(result, limit))
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = reason_of(error)
+        raise SoonerError(f"prompt file '{path}' can't be read as text ({reason})") from error
+    numbered = ((f"{path.name}/{number}", line.strip()) for number, line in enumerate(lines, 1))
+    prompts = dict(islice(((name, text) for name, text in numbered if text), limit))
     if not prompts:
-        raise SoonerError(f"'{name}' holds no prompts; give a text file with one prompt a line")
+        raise SoonerError(f"'{path}' holds no prompts; write one a line")
     return prompts
 
 
-def load_clips(
-    source: Path | str, limit: int | None = None, apart: Path | None = None
-) -> list[StartClip]:
-    """Returns the clips of a file, of a folder of videos, or of a data set's folder.
+def load_clips(root: Path, limit: int | None = None, apart: Path | None = None) -> list[Path]:
+    """Returns the videos of a folder.
 
     Args:
-        source: the file or folder.
         limit: at most so many.
         apart: a folder whose videos don't count, since results go there.
 
     Raises:
         SoonerError: nothing there.
     """
-    root = Path(source)
-    for read in plugins("sooner.clips") if root.is_dir() else ():
-        clips: list[StartClip] | None = read(root, limit)
-        if clips is not None:
-            return clips
     paths = find([root])
     if apart is not None:
         outside = apart.resolve()
         paths = [path for path in paths if not path.resolve().is_relative_to(outside)]
-    return [StartClip(path.stem, path) for path in paths[:limit]]
+    return paths[:limit]
 
 
 def check_target(path: Path, suffix: str, overwrite: bool) -> None:
