@@ -66,14 +66,6 @@ class Miniature:
         except OSError:
             return False
 
-    @property
-    def parts(self) -> dict[str, Path]:
-        """The files that tell whether each part is here."""
-        names = ("target", "draft", "head", "tokenizer")
-        folders = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        files = {name: folder / "config.json" for name, folder in folders.items()}
-        return files if self.sample is None else {**files, "sample": self.sample}
-
     def function(self, name: str) -> Any:
         """Imports what its world can do.
 

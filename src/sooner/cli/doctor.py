@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import __version__
+from .. import __version__, miniatures
 from ..plugins import LAB, WEIGHTS
 from ..provenance import installed
 
@@ -32,7 +32,7 @@ def doctor(
     for title, rows in (
         ("versions", versions()),
         ("devices", _safely(devices)),
-        ("miniatures", _safely(installed_miniatures)),
+        ("miniatures", _safely(lambda: [("installed", ", ".join(miniatures.names()) or "none")])),
         ("extras", extras()),
     ):
         typer.echo(title)
@@ -101,18 +101,6 @@ def devices() -> Rows:
         rows.append((f"cuda:{index}", f"{properties.name}, {size}"))
     if torch.cuda.device_count() == 0:
         rows.append(("cuda", "no device; everything runs on the CPU"))
-    return rows
-
-
-def installed_miniatures() -> Rows:
-    """Returns the miniatures, and whether their weights are here."""
-    from .. import miniatures
-
-    rows = []
-    for name in miniatures.names():
-        small = miniatures.find(name)
-        missing = [part for part, path in small.parts.items() if not path.is_file()]
-        rows.append((name, f"without {', '.join(missing)}" if missing else "complete"))
     return rows
 
 
