@@ -249,7 +249,6 @@ def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
         ({"lr": -1}, "lr is -1; it must be above 0"),
         ({"steps": 100, "warmup": 100}, "warmup is 100 of 100 steps"),
         ({"holdout": 1.0}, "holdout is 1.0"),
-        ({"span": "question"}, "unknown span 'question'"),
         ({"token_weight": 0, "state_weight": 0}, "are both 0"),
         ({"lr": "fast"}, "HeadTraining: "),
     ],

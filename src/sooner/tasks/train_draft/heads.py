@@ -162,10 +162,7 @@ class HeadTask(nn.Module):
         with torch.no_grad():
             embeds = adapter.embed_tokens(tokens).float()
         embeds[stored] = torch.cat([sample.embeds for sample in samples]).to(device, embeds.dtype)
-        first = torch.tensor(
-            [0 if settings.span == "all" else sample.prompt - 1 for sample in samples],
-            device=device,
-        )
+        first = torch.tensor([sample.prompt - 1 for sample in samples], device=device)
         lengths = torch.tensor([sample.entries for sample in samples], device=device)
         line = torch.arange(int((lengths - first).max()), device=device)
         valid = line < (lengths - first)[:, None]

@@ -11,19 +11,18 @@ from typing import Any, ClassVar, Literal
 from ...checks import check_choice, check_fields, check_keys, option
 from ...errors import SoonerError
 
-SPANS = ("answer", "all")
 HEADS = ("eagle", "eagle3", "mtp")
 FORMATS = (*HEADS, "dflash")
 
 
-def parse_numbers(text: str) -> tuple[Any, ...]:
+def parse_numbers(text: str) -> tuple[int, ...]:
     """Returns the numbers of a text such as `2,16,29`.
 
     Raises:
         SoonerError: something else.
     """
     try:
-        return tuple(float(part) if "." in part else int(part) for part in text.split(","))
+        return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise SoonerError(f"'{text}' is no list of numbers; write it as 2,16,29") from error
 
@@ -98,10 +97,8 @@ class HeadTraining(Recipe):
         noise: width of the uniform noise on the target's states, `noise * 512 / tokens` of the
             sample in all, half of it to each side: EAGLE's own, which keeps its size over long
             samples and is strong for short ones.
-        betas: of AdamW.
         unroll: steps over which the head goes on from its own estimates, as it does in drafting
             (HASS, Zhang et al. 2024; EAGLE-3's training-time test). 1 is EAGLE-2's and the paper's.
-        span: loss on the tokens of the `answer`, or on `all`, the prompt's too.
         depth: levels at which held-out acceptance is measured.
         format: `eagle` learns the target's next state, and drafts with its LM head; `eagle3` learns
             its tokens alone from states of three layers, without noise, and is written as SpecForge
@@ -118,12 +115,11 @@ class HeadTraining(Recipe):
         SoonerError: a value out of range.
     """
 
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.95)
     token_weight: float = option(0.1, 0)
     state_weight: float = option(1.0, 0)
     noise: float = option(0.2, 0)
-    betas: tuple[float, float] = option((0.9, 0.95), metavar="X,X", parse=parse_numbers)
     unroll: int = option(1, 1)
-    span: Literal["answer", "all"] = option("answer", known=SPANS)
     depth: int = option(5, 1, names=("--check-depth",))
     format: Literal["eagle", "eagle3", "mtp"] = option("eagle", known=HEADS)
     layers: tuple[int, ...] | None = option(None, metavar="I,J,K", parse=parse_numbers)
@@ -131,7 +127,6 @@ class HeadTraining(Recipe):
     step_decay: float = option(0.8, 0, 1, above=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", tuple(self.betas))
         super().__post_init__()
         if self.layers is not None:
             object.__setattr__(self, "layers", tuple(self.layers))
@@ -142,10 +137,6 @@ class HeadTraining(Recipe):
         if self.format != "eagle3" and (self.layers or self.draft_vocab_size):
             raise SoonerError(
                 "HeadTraining: layers and draft_vocab_size are of format 'eagle3'; leave them out"
-            )
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise SoonerError(
-                f"HeadTraining: betas is {self.betas!r}; it must be two numbers from 0 to below 1"
             )
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
