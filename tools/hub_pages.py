@@ -49,6 +49,10 @@ CHECK = """    if {name} is None:
         raise sooner.SoonerError("{type_name}: give {name}, {what}")
 """
 
+REFUSAL = """    if arguments.pop("assistant_model", None) is not None:
+        raise sooner.SoonerError("{type_name} drafts without a model; leave assistant_model out")
+"""
+
 GIVEN = {
     "none": {},
     "model": {"assistant_model": "a small model that is loaded"},
@@ -57,7 +61,7 @@ GIVEN = {
 }
 """Arguments without which nothing can be drafted, and what they are."""
 
-PREFILL = """    options = {{
+PREFILL = """{check}    options = {{
 {options}    }}
     sparse = sooner.MMInference if table is None else partial(sooner.MMInference.load, table)
     with sparse(**options)(model):
@@ -71,7 +75,7 @@ ACT = """{check}    statistics = ActionStatistics.choose(model.config.norm_stats
     return model.generate(**arguments, custom_generate=sooner.Relaxed(eagle, tolerance))
 """
 
-DRAW = """    method = sooner.CoupledJacobi(
+DRAW = """{check}    method = sooner.CoupledJacobi(
 {values}    )
     # As in `generate`: drawn if `do_sample` says so.
     config = arguments.pop("generation_config", None) or model.generation_config
@@ -348,9 +352,11 @@ def code(repo: Repository) -> str:
     if repo.name == "spec-vla":
         signature += "    unnorm_key=None,\n"
     fields = [name for name in options if name not in ELSEWHERE]
+    has_model = "assistant_model" in given
     body = BODIES.get(repo.type_name, BODY).format(
         type_name=repo.type_name,
-        check="".join(
+        check=("" if has_model else REFUSAL.format(type_name=repo.type_name))
+        + "".join(
             CHECK.format(name=name, type_name=repo.type_name, what=what)
             for name, what in given.items()
         ),

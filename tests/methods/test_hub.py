@@ -108,7 +108,7 @@ def test_a_sparse_prefill_leaves_short_prompts_alone() -> None:
         ("speculative", {}, "give assistant_model, a small model"),
         ("speculative", {"assistant_model": "org/draft"}, "load the model and pass that"),
         ("eagle", {}, "give assistant_model, a trained head"),
-        ("prompt-lookup", {"assistant_model": "org/draft"}, "assistant_model can't be honoured"),
+        ("prompt-lookup", {"assistant_model": "org/draft"}, "leave assistant_model out"),
         ("hsd", {}, "give drafts"),
         ("parallelvlm", {"assistant_model": "org/draft", "prune": 2.0}, "prune"),
     ],

@@ -21,6 +21,8 @@ def generate(
 ):
     """Texts that something quick and rough made beforehand, such as OCR, are aligned with what
     the target says and verified as a tree."""
+    if arguments.pop("assistant_model", None) is not None:
+        raise sooner.SoonerError("HSD drafts without a model; leave assistant_model out")
     if drafts is None:
         raise sooner.SoonerError("HSD: give drafts, a list of texts for each prompt")
     method = sooner.HSD(

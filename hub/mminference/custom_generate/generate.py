@@ -19,6 +19,8 @@ def generate(
 ):
     """Prefills long prompts with sparse attention that knows modalities; decoding stays as it
     was. The result is approximate."""
+    if arguments.pop("assistant_model", None) is not None:
+        raise sooner.SoonerError("MMInference drafts without a model; leave assistant_model out")
     options = {
         "dense_below": dense_below,
         "mlp_chunk": mlp_chunk,

@@ -16,6 +16,8 @@ def generate(
     **arguments,
 ):
     """What followed the last few tokens earlier in the text is proposed; no model is needed."""
+    if arguments.pop("assistant_model", None) is not None:
+        raise sooner.SoonerError("PromptLookup drafts without a model; leave assistant_model out")
     method = sooner.PromptLookup(
         num_draft_tokens=num_draft_tokens,
         max_draft_tokens=max_draft_tokens,

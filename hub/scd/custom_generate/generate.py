@@ -20,6 +20,8 @@ def generate(
 ):
     """Pictures and clips of autoregressive models: a window of the last iteration is the
     draft, and its draws are coupled with the target's."""
+    if arguments.pop("assistant_model", None) is not None:
+        raise sooner.SoonerError("CoupledJacobi drafts without a model; leave assistant_model out")
     method = sooner.CoupledJacobi(
         jacobi_window=jacobi_window,
         coupling=coupling,

@@ -15,6 +15,8 @@ def generate(
     **arguments,
 ):
     """The target drafts for itself on the part of its cache that its attention looks at."""
+    if arguments.pop("assistant_model", None) is not None:
+        raise sooner.SoonerError("SparseToDense drafts without a model; leave assistant_model out")
     method = sooner.SparseToDense(
         num_draft_tokens=num_draft_tokens,
         max_draft_tokens=max_draft_tokens,
