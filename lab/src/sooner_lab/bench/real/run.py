@@ -160,7 +160,7 @@ class RealBench:
                 for prompt in self.batches[index]
             ])  # fmt: skip
         length = name.removeprefix("prompt-lookup").removeprefix("-")
-        return sooner.PromptLookup(**({"num_draft_tokens": int(length)} if length else {}))
+        return sooner.PromptLookup(int(length)) if length else sooner.PromptLookup()
 
     def _run_hf(self, name: str, inputs: dict[str, Tensor], options: dict[str, Any]) -> TimedRun:
         if name == "hf-prompt-lookup":
