@@ -194,6 +194,4 @@ def test_the_motion_miniature(imagine: Run, tmp_path: Path) -> None:
 
 
 def test_doctor_knows_the_miniatures(run: Run) -> None:
-    output = run("doctor").out
-    for name in ("image", "motion", "video"):
-        assert re.search(rf"^  {name} +(complete|without )", output, re.MULTILINE)
+    assert "  installed  document, image, motion, robot, video\n" in run("doctor").out
