@@ -25,9 +25,7 @@ MAX_BODY, PIECE = 200_000, 50_000
 def server(**settings: Any) -> Iterator[str]:
     with (
         scripted() as service,
-        listening(
-            service, settings={"max_body": MAX_BODY, "max_bytes": 2 * MAX_BODY, **settings}
-        ) as where,
+        listening(service, settings={"max_body": MAX_BODY, **settings}) as where,
     ):
         yield where
 

@@ -21,7 +21,7 @@ from . import options
 from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
 
-SERVED = Fields(without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"))
+SERVED = Fields(without=("max_body", "body_seconds", "grace_seconds"))
 
 commands = typer.Typer(
     help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True

@@ -17,12 +17,8 @@ from .from_settings import Fields, from_settings
 
 MODELS = Fields(without=("model",))
 SERVED = Fields(
-    without=(
-        "max_bytes", "max_connections", "body_seconds",
-        "head_seconds", "media_memory", "media_workers",
-        "ping_seconds",
-    ),
-)  # fmt: skip
+    without=("max_connections", "body_seconds", "media_memory", "media_workers", "ping_seconds")
+)
 
 
 def has_page() -> bool:

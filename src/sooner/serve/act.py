@@ -40,7 +40,7 @@ from ..tasks.act.observation import (
 from ..tasks.act.policy import Policy
 from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
-from .http import ApiFields, name_of, parse
+from .http import ApiFields, name_of, parse, read_body
 from .refusal import past_deadline, stopping
 from .settings import ServeSettings
 
@@ -324,9 +324,9 @@ class ActHandler(Handler):
 
     async def act(self, request: Request) -> Response:
         """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
-        async with self.bodies.read(request) as body:
-            # Decoding a picture would block the event loop for other requests.
-            fields, observation, form = await self.on_reader(partial(self._read, body))
+        body = await read_body(request, self.settings)
+        # Decoding a picture would block the event loop for other requests.
+        fields, observation, form = await self.on_reader(partial(self._read, body))
         deadline = self.deadline(request, fields.deadline_ms or self.settings.deadline_ms)
         made = PolicyRequest(
             inputs={"observation": observation}, id=name_of(request), arrived=request.state.began,

@@ -23,10 +23,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 from uvicorn.config import LOGGING_CONFIG
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import SoonerError
-from .http import Bodies, Guard, name_of
+from .http import Guard, name_of
 from .metrics import ServerMetrics
 from .refusal import RefusedError, past_deadline, refusal_of, refused, too_many
 from .run import bind, url
@@ -39,8 +38,6 @@ logger = logging.getLogger("sooner.serve")
 
 STALL = 30.0
 """Seconds without a round of the engine's loop after which `/health` fails."""
-HARD_LIMIT = 2
-"""Multiple of the connection limit above which connections are closed without a response."""
 FLUSH_SECONDS = 2
 """What writing the last answers may take once they are there."""
 READERS = 2
@@ -82,7 +79,6 @@ class Handler:
         self.maximum = maximum
         self.on_stop: Callable[[int], Any] = lambda count: None
         self.metrics = service.listener = ServerMetrics(name, service)
-        self.bodies = Bodies(settings)
         self.under_way = 0
         self.is_closing = False
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
@@ -294,11 +290,12 @@ class DrainingServer(uvicorn.Server):
         }
         config = uvicorn.Config(
             app,
-            http=partial(LimitedConnection, settings),  # type: ignore[arg-type]
+            http="h11",
             ws="none",
             log_level=log_level,
             log_config=log_config,
             access_log=False,  # ours has the request's id
+            limit_concurrency=settings.max_connections,
             timeout_graceful_shutdown=FLUSH_SECONDS,
             server_header=False,
         )
@@ -347,56 +344,3 @@ class DrainingServer(uvicorn.Server):
         if self.handler is not None:
             await self.handler.close()
         await super().shutdown(sockets)
-
-
-class LimitedConnection(H11Protocol):
-    """A connection that is refused beyond a limit, and cut if no request comes.
-
-    Uvicorn's own `limit_concurrency` refuses those who are connected already, and it waits for a
-    first request for ever.
-
-    Args:
-        settings: of the server.
-        options: uvicorn's.
-    """
-
-    def __init__(self, settings: ServerSettings, **options: Any) -> None:
-        super().__init__(**options)
-        self.settings = settings
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        many, limit = len(self.connections), self.settings.max_connections
-        if many > HARD_LIMIT * limit:
-            transport.abort()
-            return
-        if many > limit:
-            text = (
-                f"{limit} connections are open already; come back in 1 s, or share one connection"
-            )
-            headers = {"Retry-After": "1", "Connection": "close"}
-            # The guard reads what a client is still sending, so that it hears of the refusal.
-            refusal = refused(RefusedError(503, text, headers=headers))
-            self.app = Guard(refusal, self.settings)
-        self._watch(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if (timer := getattr(self, "_timer", None)) is not None:
-            timer.cancel()
-
-    def _watch(self, last: Any) -> None:
-        self._timer = self.loop.call_later(self.settings.head_seconds, self._check, last)
-
-    def _check(self, last: Any) -> None:
-        """Close if there was no request since the last look, whatever trickles in.
-
-        A client that reads nothing of what was written never lets its connection close.
-        """
-        if self.transport.is_closing():
-            self.transport.abort()
-            return
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and self.cycle is last:
-            self.transport.close()
-        self._watch(self.cycle)

@@ -12,8 +12,8 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -58,66 +58,34 @@ SMALL = 8 << 20
 name; in a larger one that would hold up everybody else's tokens."""
 
 
-class Bodies:
-    """Reads bodies within the limits of a server.
+async def read_body(request: Request, settings: ServerSettings) -> bytes:
+    """Returns the body of a request; a declared length is refused before anything is read.
 
-    Args:
-        settings: `max_body` bytes of one body, `max_bytes` of all that are held at a time,
-            `body_seconds` that sending one may take.
-
-    Attributes:
-        in_use: bytes of all bodies that are being read, or were and are still in use.
+    Raises:
+        RefusedError: 413 if it has more than `max_body` bytes, 408 if it does not come within
+            `body_seconds`.
+        ClientDisconnect: the client left.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self.settings = settings
-        self.in_use = 0
+    def check(size: int) -> None:
+        if size > settings.max_body:
+            text = (
+                f"the request has more than {settings.max_body / 2**20:g} MiB; send the image "
+                "encoded, or smaller"
+            )
+            raise RefusedError(413, text, headers={"Connection": "close"})
 
-    @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """Yields the body of a request; its bytes count until the context ends.
-
-        A declared length counts, and is refused, before anything is read.
-
-        Raises:
-            RefusedError: 413 if it is larger than allowed, 429 if there is no room for it now,
-                408 if it does not come.
-            ClientDisconnect: the client left.
-        """
-        settings, counted = self.settings, 0
-
-        def count(size: int) -> None:
-            nonlocal counted
-            if size > settings.max_body:
-                text = (
-                    f"the request has more than {settings.max_body / 2**20:g} MiB; send the image "
-                    "encoded, or smaller"
-                )
-                raise RefusedError(413, text, headers={"Connection": "close"})
-            more = max(size - counted, 0)
-            if self.in_use + more > settings.max_bytes:
-                text = (
-                    f"requests of {settings.max_bytes / 2**20:g} MiB are being read already; come "
-                    "back in 1 s"
-                )
-                raise RefusedError(429, text, headers={"Retry-After": "1"})
-            self.in_use += more
-            counted += more
-
-        body = bytearray()
-        try:
-            count(declared_length(request.headers))
-            try:
-                async with asyncio.timeout(settings.body_seconds):
-                    async for piece in request.stream():
-                        count(len(body) + len(piece))
-                        body += piece
-            except TimeoutError:
-                text = f"the request was not sent within {settings.body_seconds:g} s; send it again"
-                raise RefusedError(408, text) from None
-            yield bytes(body)
-        finally:
-            self.in_use -= counted
+    check(declared_length(request.headers))
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            async for piece in request.stream():
+                check(len(body) + len(piece))
+                body += piece
+    except TimeoutError:
+        text = f"the request was not sent within {settings.body_seconds:g} s; send it again"
+        raise RefusedError(408, text) from None
+    return bytes(body)
 
 
 def declared_length(headers: Headers) -> int:

@@ -29,10 +29,8 @@ class ServerSettings:
         port: 0 takes a free one.
         token: what clients send as `Authorization: Bearer TOKEN`; by default nothing is asked for.
         max_body: bytes of a request.
-        max_bytes: of all bodies that are held at once; more are told to come back.
-        max_connections: connections that may be open at once; beyond, requests are refused.
+        max_connections: connections that may be open at once; beyond, requests get a bare 503.
         body_seconds: what sending a body may take.
-        head_seconds: after which a connection without a request is closed.
         grace_seconds: what answers under way may take once the server is told to stop; those that
             take longer are refused.
 
@@ -44,19 +42,12 @@ class ServerSettings:
     port: int = option(8000, 0, 65_535)
     token: str | None = option(None, metavar="SECRET", env="SOONER_TOKEN")
     max_body: int = option(16 * MEBI, 1)
-    max_bytes: int = option(128 * MEBI, 1)
     max_connections: int = option(256, 1)
     body_seconds: float = option(30.0, 0)
-    head_seconds: float = option(15.0, 0)
     grace_seconds: float = option(30.0, 0)
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.max_bytes < self.max_body:
-            raise SoonerError(
-                f"max_bytes is {self.max_bytes}, less than the {self.max_body} of one body "
-                "(max_body); give more, or allow smaller bodies"
-            )
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise SoonerError("the token has characters that no HTTP header can carry; use ASCII")
         if self.token is not None and not self.token.strip():
@@ -133,7 +124,6 @@ class ChatSettings(MediaSettings, ServerSettings):
     """
 
     max_body: int = option(64 * MEBI, 1)
-    max_bytes: int = option(512 * MEBI, 1)
     served_model_name: str | None = option(None, metavar="NAME")
     method: str | None = option(None, known=METHODS)
     num_draft_tokens: int | Literal["auto"] = option("auto")

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic.json_schema import models_json_schema
-from starlette.types import Message, Receive, Scope, Send
 
 from ..app import LARGE, Handler
 from ..engine_thread import Tokens, nobody
-from ..http import name_of, parse
+from ..http import name_of, parse, read_body
 from ..refusal import (
     BadRequestError,
     engine_failed,
@@ -48,10 +47,9 @@ logger = logging.getLogger("sooner.serve")
 SCHEMAS = "#/components/schemas/"
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
-SEND_SECONDS = 60.0
-"""What a client may take to read what was sent, before it counts as gone."""
 Step = tuple[Choice, Update] | None
 """What came for a choice; `None` for a while of silence."""
+STREAM = "text/event-stream"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -234,29 +232,6 @@ def _data(chunk: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
 
 
-class EventStream(StreamingResponse):
-    """Sends frames until they end or the client is gone, whichever is first.
-
-    Args:
-        frames: of the body.
-    """
-
-    media_type = "text/event-stream"
-
-    def __init__(self, frames: AsyncIterator[bytes]) -> None:
-        super().__init__(frames, headers=HEADERS)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
-                await send(message)
-
-        try:
-            await super().__call__(scope, receive, send_in_time)
-        except TimeoutError:
-            logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
-
-
 class OpenAIHandler(Handler):
     """Reads requests, has them decoded, and writes what came of them.
 
@@ -293,7 +268,7 @@ class OpenAIHandler(Handler):
             app.post(
                 path,
                 openapi_extra={"requestBody": body},
-                responses={200: {"content": {EventStream.media_type: {}}}},
+                responses={200: {"content": {STREAM: {}}}},
                 dependencies=[Depends(self.place)],
             )(answer)
         app.get("/v1/models")(self.models)
@@ -340,13 +315,13 @@ class OpenAIHandler(Handler):
         prefix: str,
     ) -> Response:
         name = name_of(request)
-        async with self.bodies.read(request) as body:
-            generation = await self.on_reader(partial(parse, kind, body), len(body))
-            default = None if self.settings.deadline is None else 1e3 * self.settings.deadline
-            deadline = self.deadline(request, generation.deadline_ms or default)
-            work = self._begin(request, generation, deadline)
-            answering = await self.wait_for(request, work, deadline)
-        del body  # it counts no more
+        body = await read_body(request, self.settings)
+        generation = await self.on_reader(partial(parse, kind, body), len(body))
+        del body  # it may be large, and the answer long in coming
+        default = None if self.settings.deadline is None else 1e3 * self.settings.deadline
+        deadline = self.deadline(request, generation.deadline_ms or default)
+        work = self._begin(request, generation, deadline)
+        answering = await self.wait_for(request, work, deadline)
         head = {
             "id": f"{prefix}-{name}",
             "created": int(time.time()),
@@ -359,7 +334,8 @@ class OpenAIHandler(Handler):
         steps = answering.updates(self.settings.ping_seconds)
         # A failure that comes soon has a status of its own; a later one is told in the stream.
         first = await self.wait_for(request, anext(steps))
-        return EventStream(frames(answering, first, steps, writer, name))
+        body = frames(answering, first, steps, writer, name)
+        return StreamingResponse(body, headers=HEADERS, media_type=STREAM)
 
     async def _begin(
         self, request: Request, generation: GenerationRequest, deadline: float | None
