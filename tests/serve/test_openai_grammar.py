@@ -130,61 +130,14 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     assert {type(city["big"]) for city in cities} == {bool}
 
 
-GUIDED: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"json": PERSON}, [ANSWER], ["the"]),
-    ({"json": json.dumps(PERSON)}, [ANSWER], ["the"]),
-    ({"json_object": True}, ["{}", ANSWER], ["[]"]),
-    ({"regex": r"\d{3}-[a-z]+"}, ["123-fox"], ["12", "fox"]),
-    ({"choice": ['a "fox"', "a\nlist", "🦊 é"]}, ['a "fox"', "a\nlist", "🦊 é"], ["a", ""]),
-    ({"grammar": 'start: "fox" END\nEND: /[.!]+/'}, ["fox.", "fox!!"], ["fox"]),
-    ({"grammar": 'root ::= "fox" end\nend ::= "." | "!"'}, ["fox.", "fox!"], ["fox!!"]),
-]
-
-
-def test_structured_outputs_are_grammars() -> None:
-    end = byte_level().eos_token_id
-
-    async def run() -> None:
-        made = grammars()
-        try:
-            for fields, right, wrong in GUIDED:
-                make = await made.of(request(structured_outputs=fields))
-                for text in right:
-                    matcher = make(0)
-                    assert matcher is not None
-                    matcher.accept([*ids_of(text), end])
-                for text in wrong:
-                    matcher = make(0)
-                    assert matcher is not None
-                    with pytest.raises(GrammarError):
-                        matcher.accept([*ids_of(text), end])
-            for name, text in (("regex", "("), ("grammar", "(((")):
-                with pytest.raises(BadRequestError, match="can't be made a grammar") as caught:
-                    await made.of(request(structured_outputs={name: text}))
-                assert caught.value.field == f"structured_outputs.{name}"
-        finally:
-            made.close()
-
-    asyncio.run(run())
-
-
-CHOICE = {"structured_outputs": {"choice": ["a"]}}
-
-
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
-        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs.regex"),
-        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
-        ({**CHOICE, "response_format": {"type": "json_object"}}, "structured_outputs"),
-        ({**CHOICE, "tools": TOOLS, "tool_choice": "required"}, "structured_outputs"),
-        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
         (
-            {"structured_outputs": {"json": {}, "whitespace_pattern": ""}},
-            "structured_outputs.whitespace_pattern",
+            {"response_format": {"type": "json_object"}, "tools": TOOLS, "tool_choice": "required"},
+            "response_format",
         ),
-        ({**CHOICE, "min_tokens": 2}, "min_tokens"),
+        ({**as_schema(PERSON), "min_tokens": 2}, "min_tokens"),
         ({"tools": TOOLS, "tool_choice": "required", "min_tokens": 2}, "min_tokens"),
     ],
 )
@@ -197,7 +150,6 @@ def test_what_can_not_be_a_single_grammar_is_refused(fields: dict[str, Any], fie
 def test_without_grammars_fields_that_need_them_are_refused_by_name() -> None:
     for fields, field in (
         (as_schema(PERSON), "response_format"),
-        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
     ):
         with pytest.raises(BadRequestError, match=f"{field} needs a grammar") as caught:

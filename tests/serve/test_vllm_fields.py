@@ -62,7 +62,6 @@ EXAMPLES: dict[str, Any] = {
     "vllm_xargs": {"a": 1},
 }  # fmt: skip
 COMPANIONS: dict[str, dict[str, Any]] = {
-    "include_stop_str_in_output": {"stop": "brown"},
     **dict.fromkeys(("min_p", "top_k"), DRAWN),
 }
 """What stands in both requests that are compared."""

@@ -82,7 +82,6 @@ class Choice:
         parser: reads it.
         stops: strings that end it.
         min_tokens: up to which no stop string ends it.
-        includes_stop: what ends it, a string or a token, is part of its text.
 
     Attributes:
         is_over: nothing more will be told, though its request may still run.
@@ -101,13 +100,12 @@ class Choice:
         parser: AnswerParser,
         stops: list[str],
         min_tokens: int = 0,
-        includes_stop: bool = False,
     ) -> None:
         self.index, self.request = index, request
         self.has_ended = False
-        self._min_tokens, self._includes_stop = min_tokens, includes_stop
+        self._min_tokens = min_tokens
         self.finish_reason: FinishReason | None = None
-        self._text, self._stops, self._parser = text, StopStrings(stops, includes_stop), parser
+        self._text, self._stops, self._parser = text, StopStrings(stops), parser
         self._letters = self.num_tokens = self.num_drafted = 0
         self._has_calls = False
 
@@ -134,7 +132,7 @@ class Choice:
             update.tokens.append(entry)
             self.num_tokens += 1
             self.num_drafted += is_drafted
-            if not is_end or self._includes_stop:
+            if not is_end:
                 self._emit(update, self._text.add(token))
         return update
 
@@ -171,14 +169,12 @@ class StopStrings:
 
     Args:
         stops: strings that end it, none of them empty.
-        includes_stop: the string that ends it is part of it.
 
     Attributes:
         stop: the one that ended it.
     """
 
-    def __init__(self, stops: Iterable[str], includes_stop: bool = False) -> None:
-        self.includes_stop = includes_stop
+    def __init__(self, stops: Iterable[str]) -> None:
         # Of two that end at the same letter, the longer one began first.
         self.stops = sorted(set(stops), key=len, reverse=True)
         self.stop: str | None = None
@@ -198,7 +194,7 @@ class StopStrings:
         if hits and may_end:
             end, self.stop = min(hits, key=lambda hit: hit[0])  # the longest of several
             self._pending = ""
-            return whole[: end if self.includes_stop else end - len(self.stop)]
+            return whole[: end - len(self.stop)]
         size = stop_overlap(whole, self.stops)
         self._pending = whole[len(whole) - size :]
         return whole[: len(whole) - size]
@@ -417,7 +413,7 @@ class AnswerParsers:
         if choice == "required":
             return ForcedCalls()
         template = self._without if tools is None else self._with_calls
-        if template is None or request.structure is not None:
+        if template is None or request.schema_of_answer is not None:
             return AnswerParser()
         prefix = self.tokenizer.decode(
             [int(token) for token in prompt[-PREFIX:]], skip_special_tokens=False

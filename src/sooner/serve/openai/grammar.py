@@ -25,7 +25,7 @@ from .protocol import GenerationRequest
 logger = logging.getLogger("sooner.serve")
 
 MAX_LETTERS = 256 << 10
-"""The longest text of a grammar."""
+"""The longest text of a schema."""
 MAX_GRAMMARS = 64
 """Compiled grammars that are kept for later requests."""
 
@@ -168,19 +168,19 @@ class GuidanceGrammars:
         Raises:
             BadRequestError: the schema is no grammar, or too large a one; or there are none.
         """
-        structure = request.structure
-        if structure is None:
+        schema = request.schema_of_answer
+        if schema is None:
             return lambda width: None
         if self.missing:
-            field = structure.field.partition(".")[0].replace("tools", "tool_choice")
+            field = schema.field.partition(".")[0].replace("tools", "tool_choice")
             raise BadRequestError(field, f"{field} needs a grammar: {self.missing}")
-        field, size = structure.field, len(structure.text)
+        field, size = schema.field, len(schema.text)
         if size > MAX_LETTERS:
             raise BadRequestError(
                 field, f"{field} has {size} letters as JSON, and may have {MAX_LETTERS}"
             )
         # Others may wait for the same grammar, so a client that leaves does not end it.
-        compiling = self._compiling(structure.kind, structure.text)
+        compiling = self._compiling(schema.text)
         try:
             matcher = await asyncio.shield(asyncio.wrap_future(compiling))
         except Exception:
@@ -195,13 +195,13 @@ class GuidanceGrammars:
         """End the thread that compiles."""
         self._compiler.shutdown(wait=False, cancel_futures=True)
 
-    def _start_compiling(self, kind: str, text: str) -> Future[Any]:
-        return self._compiler.submit(self._compile, kind, text)
+    def _start_compiling(self, schema: str) -> Future[Any]:
+        return self._compiler.submit(self._compile, schema)
 
-    def _compile(self, kind: Any, text: str) -> Any:
-        """Returns the matcher of a grammar, or what is wrong with it."""
+    def _compile(self, schema: str) -> Any:
+        """Returns the matcher of a JSON schema, or what is wrong with it."""
         try:
-            grammar = self._guidance.grammar_from(kind, text)
+            grammar = self._guidance.grammar_from("json", schema)
         except ValueError as error:
             return str(error)
         matcher = self._guidance.LLMatcher(self._tokenizer, grammar, log_level=0)

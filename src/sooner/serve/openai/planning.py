@@ -228,13 +228,9 @@ class Planner:
         parser = AnswerParser()
         if isinstance(request, ChatRequest):
             parser = self._parsers.of(request, made.inputs["input_ids"][0])
-        is_whole = parser.keeps_special or request.skip_special_tokens is False
-        text = Detokenizer(self.served.tokenizer, frozenset() if is_whole else self._special)
-        return Choice(
-            index, made, text, parser, request.stops,
-            min_tokens=request.min_tokens or 0,
-            includes_stop=bool(request.include_stop_str_in_output),
-        )  # fmt: skip
+        hidden = frozenset[int]() if parser.keeps_special else self._special
+        text = Detokenizer(self.served.tokenizer, hidden)
+        return Choice(index, made, text, parser, request.stops, request.min_tokens or 0)
 
     def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
         """Returns options of `generate`."""

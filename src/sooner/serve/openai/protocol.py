@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Json, Tag
 
 from ..http import ApiFields
-from ..refusal import BadRequestError
 
-MAX_TOOLS, MAX_MESSAGES, MAX_PARTS, MAX_OPTIONS = 128, 4096, 1024, 4096
+MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
 MAX_CHOICES, MAX_STOPS, MAX_BIASES, MAX_PROMPTS, MAX_DRAFT = 128, 16, 4096, 256, 1024
 INT64 = 1 << 63
 
@@ -127,99 +125,30 @@ class Tool(ApiFields):
     function: Function
 
 
-REFUSED = {
-    "add_special_tokens": "texts get the tokenizer's own; send prompt as token ids for others",
-    "allowed_token_ids": "use logit_bias, or structured_outputs",
-    "audio": "no model here speaks",
-    "bad_words": "use logit_bias, or structured_outputs",
-    "cache_salt": "all requests share one prefix cache; --no-prefix-caching turns it off",
-    "chat_template": "a request can't bring a template; put it into the checkpoint's folder",
-    "documents": "put them into a message",
-    "function_call": "send tools and tool_choice",
-    "functions": "send tools and tool_choice",
-    **dict.fromkeys(
-        ("guided_choice", "guided_grammar", "guided_json", "guided_regex"),
-        "send response_format or structured_outputs, as newer vLLM takes them",
-    ),
-    "kv_transfer_params": "keys and values stay in this process",
-    "logits_processors": "no code by name; use logit_bias",
-    "logprob_token_ids": "use top_logprobs",
-    "media_io_kwargs": "frames and pixels are those that the model's processor takes",
-    "mm_processor_kwargs": "frames and pixels are those that the model's processor takes",
-    "prompt_embeds": "send prompt as text or token ids",
-    "prompt_logprobs": "log-probabilities of prompts are not kept",
-    "repetition_detection": "use frequency_penalty or repetition_penalty",
-    **dict.fromkeys(
-        ("return_token_ids", "return_tokens_as_token_ids"),
-        "return_token_origins has the ids of the answer",
-    ),
-    "structural_tag": "use structured_outputs or tools",
-    "suffix": "put it into the prompt",
-    "thinking_token_budget": "use max_tokens",
-    **dict.fromkeys(
-        ("truncate_prompt_tokens", "truncation_side"), "prompts are not cut; send a shorter one"
-    ),
-    "use_beam_search": "speculation follows one sequence",
-    "vllm_xargs": "there are no such extensions",
-    "web_search_options": "this server searches nothing",
-}
-"""Fields that would change the answer, and why they can't be honoured or what does the same."""
+REFUSED = (
+    "add_special_tokens", "allowed_token_ids", "audio", "bad_words", "cache_salt", "chat_template",
+    "documents", "function_call", "functions", "guided_choice", "guided_grammar", "guided_json",
+    "guided_regex", "include_stop_str_in_output", "kv_transfer_params", "logits_processors",
+    "logprob_token_ids", "media_io_kwargs", "mm_processor_kwargs", "prompt_embeds",
+    "prompt_logprobs", "repetition_detection", "return_token_ids", "return_tokens_as_token_ids",
+    "skip_special_tokens", "structural_tag", "structured_outputs", "suffix",
+    "thinking_token_budget", "truncate_prompt_tokens", "truncation_side", "use_beam_search",
+    "vllm_xargs", "web_search_options",
+)  # fmt: skip
+"""Fields that would change the answer and can't be honoured; docs/serve.md says what does the
+same."""
 
 
-@dataclass(frozen=True)
-class Structure:
+class AnswerSchema(NamedTuple):
     """What the text of an answer has to match.
 
     Attributes:
         field: the request's field that asks for it, by its path.
-        kind: of the text.
-        text: a JSON schema, a regular expression, a JSON list of texts, or a grammar (Lark, GBNF).
+        text: a JSON schema.
     """
 
     field: str
-    kind: Literal["json", "regex", "choice", "grammar"]
     text: str
-
-
-class StructuredOutputs(ApiFields):
-    """vLLM's field for a structure; one of `json`, `regex`, `choice`, `grammar` and `json_object`
-    is set."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    json_: Annotated[dict[str, Any] | bool | Json[Any] | None, Field(alias="json")] = None
-    regex: Text | None = None
-    choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
-    grammar: Text | None = None
-    json_object: bool | None = None
-
-    @property
-    def structure(self) -> Structure | None:
-        """Returns what is asked for.
-
-        Raises:
-            BadRequestError: more than one structure, or a schema that is no JSON.
-        """
-        path, extras = "structured_outputs", self.model_extra or {}
-        for name in ("structural_tag", "whitespace_pattern"):
-            if extras.get(name) is not None:
-                text = f"{name} is not supported; use structured_outputs without it, or tools"
-                raise BadRequestError(f"{path}.{name}", text)
-        texts = {
-            "json": None if self.json_ is None else json.dumps(self.json_),
-            "json_object": '{"type": "object"}' if self.json_object else None,
-            "regex": self.regex,
-            "choice": None if self.choice is None else json.dumps(self.choice),
-            "grammar": self.grammar,
-        }
-        names = [name for name, text in texts.items() if text is not None]
-        if len(names) > 1:
-            fields = " and ".join(f"{path}.{name}" for name in names)
-            raise BadRequestError(f"{path}.{names[1]}", f"{fields} exclude each other; send one")
-        for name in names:
-            kind: Any = name.removesuffix("_object")
-            return Structure(f"{path}.{name}", kind, texts[name] or "")
-        return None
 
 
 class FunctionName(ApiFields):
@@ -297,17 +226,14 @@ class GenerationRequest(ApiFields):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2), Finite] | None = None
     logit_bias: Annotated[dict[BiasedToken, Bias], Field(max_length=MAX_BIASES)] | None = None
     stop_token_ids: TokenIds | None = None
-    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
-    skip_special_tokens: bool | None = None
     best_of: int | None = None
     echo: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
     return_token_origins: bool | None = None
     num_draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
@@ -339,23 +265,23 @@ class GenerationRequest(ApiFields):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
-    def structure(self) -> Structure | None:
+    def schema_of_answer(self) -> AnswerSchema | None:
         """What the text of the answer has to match."""
         form = self.response_format
         if form is None or form.type == "text":
-            return self.structured_outputs.structure if self.structured_outputs else None
+            return None
         if form.type == "json_object":
-            return Structure("response_format", "json", '{"type": "object"}')
+            return AnswerSchema("response_format", '{"type": "object"}')
         assert form.json_schema is not None  # `faults` has seen to it
         path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
-        return Structure(path, "json", json.dumps(schema))
+        return AnswerSchema(path, json.dumps(schema))
 
     def faults(self) -> Iterator[tuple[str, str]]:
         extras = self.model_extra or {}
-        for name, reason in REFUSED.items():
+        for name in REFUSED:
             value = extras.get(name)
             if value is not None and value is not False and value not in ("", [], {}):
-                yield name, f"{name} is not supported: {reason}"
+                yield name, f"{name} is not supported; leave it out"
         extras.clear()  # nobody reads them, and they may be large
         if self.stream_options is not None and not self.stream:
             yield "stream_options", "stream_options goes with stream: true alone"
@@ -369,9 +295,7 @@ class GenerationRequest(ApiFields):
         if form is not None and form.type == "json_schema" and not has_schema:
             text = f"{name} is of type json_schema and has no json_schema.schema"
             yield f"{name}.json_schema", text
-        if form is not None and form.type != "text" and self.structured_outputs:
-            yield "structured_outputs", f"structured_outputs and {name} exclude each other"
-        if self.structure is not None and self.min_tokens:
+        if self.schema_of_answer is not None and self.min_tokens:
             text = "min_tokens goes without a grammar, which may leave no token"
             yield "min_tokens", f"{text}; leave one of them out"
 
@@ -404,7 +328,7 @@ class ChatRequest(GenerationRequest):
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
-    def structure(self) -> Structure | None:
+    def schema_of_answer(self) -> AnswerSchema | None:
         """What the text of the answer has to match: forced calls, or what is asked for."""
         functions = {tool.function.name: tool.function for tool in self.tools or ()}
         schema: dict[str, Any] | None = None
@@ -414,8 +338,8 @@ class ChatRequest(GenerationRequest):
         elif self.tool_choice == "required":
             schema = _calls_schema(functions, self.parallel_tool_calls is False)
         if schema is None:
-            return super().structure
-        return Structure("tools", "json", json.dumps(schema))
+            return super().schema_of_answer
+        return AnswerSchema("tools", json.dumps(schema))
 
     @property
     def adds_prompt(self) -> bool:
@@ -460,9 +384,9 @@ class ChatRequest(GenerationRequest):
         if isinstance(choice, NamedTool) and choice.function.name not in names:
             text = f"tool_choice names '{choice.function.name[:64]}', which is none of the tools"
             yield "tool_choice.function.name", text
-        if (structure := super().structure) is not None:
-            field = structure.field.partition(".")[0]
-            yield field, f"{field} and a forced tool_choice exclude each other"
+        if super().schema_of_answer is not None:
+            name = "response_format"
+            yield name, f"{name} and a forced tool_choice exclude each other"
 
 
 def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
