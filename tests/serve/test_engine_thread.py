@@ -129,51 +129,30 @@ def test_without_a_seed_one_is_drawn() -> None:
     assert len({seed_of(7, choice) for choice in range(5)}) == 5
 
 
-def test_a_step_that_raises_ends_only_its_jobs() -> None:
-    engines: list[StubEngine] = []
+@pytest.mark.parametrize("where", ["step", "cancel"])
+def test_an_engine_that_raises_ends_the_service_and_all_are_told(where: str) -> None:
     gate = Gate()
-
-    def build() -> StubEngine:
-        engines.append(StubEngine(max_rows=1, spend=gate))
-        return engines[-1]
-
-    with running(build) as service:
+    engine = StubEngine(max_rows=1, spend=gate)
+    with running(lambda: engine) as service:
+        engine.failures.append((where, RuntimeError("made up")))
         hit, waits = Listener(seed=1), Listener(seed=2)
-        engines[0].failures.append(("step", RuntimeError("made up")))
         service.submit(hit.request)
         service.submit(waits.request)
+        if where == "cancel":
+            assert gate.is_reached.wait(WAIT)
+            service.cancel(hit.request)
         gate.is_open.set()
-        end = hit.wait()
-        assert end.finish_reason == "error"
-        assert str(end.error) == "made up"
-        assert waits.wait().finish_reason == "length"
-        assert waits.ids == solo_output(PROMPT, 2, 20)
-        assert service.state == "ready"
-    assert len(engines) == 2
-    assert engines[0].is_closed
-
-
-def test_an_engine_that_can_not_be_made_again_is_reported_to_all() -> None:
-    engines = iter([StubEngine(max_rows=1)])
-    engine = next(engines)
-    first = [engine]
-
-    def build() -> StubEngine:
-        return first.pop()
-
-    gate = Gate()
-    engine.spend = gate
-    with running(build) as service:
-        hit, waits = Listener(seed=1), Listener(seed=2)
-        engine.failures.append(("step", RuntimeError("made up")))
-        service.submit(hit.request)
-        service.submit(waits.request)
-        gate.is_open.set()
-        assert hit.wait().finish_reason == waits.wait().finish_reason == "error"
+        for client in (hit, waits):
+            end = client.wait()
+            assert end.finish_reason == "error"
+            assert isinstance(end.error, RefusedError)
+            assert end.error.status == 503
         until(lambda: service.state == "failed")
-        with pytest.raises(RefusedError, match="IndexError") as refused:
+        with pytest.raises(RefusedError, match="RuntimeError") as refused:
             service.submit(Listener().request)
         assert refused.value.status == 503
+    assert engine.is_closed
+    assert not engine.used_when_broken
 
 
 @pytest.mark.parametrize("where", ["step", "cancel", "admit", "prefill"])
@@ -199,20 +178,14 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
     assert not engine.used_when_broken
 
 
-def test_an_engine_that_loses_requests_is_made_again() -> None:
+def test_an_engine_that_loses_requests_has_failed() -> None:
     engine = StubEngine()
-    engines = [StubEngine(), engine]
-
-    def forget(seconds: float) -> None:
-        engine.rows.clear()
-
-    engine.spend = forget
-    with running(engines.pop) as service:
-        client, other = Listener(), Listener()
+    engine.spend = lambda seconds: engine.rows.clear()
+    with running(lambda: engine) as service:
+        client = Listener()
         service.submit(client.request)
-        assert "lost" in str(client.wait().error)
-        service.submit(other.request)
-        assert other.wait().finish_reason == "length"
+        assert client.wait().finish_reason == "error"
+        until(lambda: service.state == "failed")
 
 
 class FailingMetrics:

@@ -57,19 +57,17 @@ def test_a_policy_that_is_broken_for_good_is_distinguished_from_a_bad_request() 
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
-def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) -> None:
+def test_an_exit_of_the_policy_is_a_failure_that_is_told(error: BaseException) -> None:
     slow = SlowPolicy()
-    real = slow.act
 
     def leave(*arguments: Any, **options: Any) -> Any:
-        slow.act = real  # type: ignore[method-assign]
         raise error
 
     async def scenario() -> None:
         async with running(slow) as client:
             slow.act = leave  # type: ignore[method-assign]
-            assert (await ask(client)).status_code == 500
-            assert (await ask(client, "2")).json() == [2.0] * 7
+            assert (await ask(client)).status_code == 503
+            await until(lambda: client.handler.service.state == "failed", SOON)
 
     asyncio.run(scenario())
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
 from ..errors import is_device_fault
@@ -157,27 +157,6 @@ def end_process(status: int) -> None:
     os._exit(status)
 
 
-class ServedEngine(Protocol):
-    """What the thread needs of an engine; a `sooner.Engine` has it.
-
-    A step ends requests that are late, failed or complete by `Request.finish`. An engine may have
-    `pages`, `pages_used` and `close`, too.
-    """
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request waits or is computed."""
-
-    def add(self, request: Any) -> None:
-        """Takes a request."""
-
-    def cancel(self, request: Any) -> None:
-        """Ends a request before its time."""
-
-    def step(self) -> Any:
-        """Computes one round."""
-
-
 class EngineThread:
     """Takes requests from any thread, and hands them to an engine in one of its own; each request
     ends exactly once.
@@ -186,7 +165,8 @@ class EngineThread:
     with a clock of their own.
 
     Args:
-        build: makes the engine and tries it, in that thread; called again when a step failed.
+        build: makes the engine and tries it, in that thread. It is a `sooner.Engine`, or has its
+            `add`, `cancel`, `step` and `is_idle`; `pages`, `pages_used` and `close` are optional.
         max_requests: that may be held, with a row or without; more are refused.
         warm_up: run on the first engine before a request is taken.
         clock: seconds; the one of `Request.arrived` and `deadline`.
@@ -200,14 +180,14 @@ class EngineThread:
         listener: a `ServerMetrics`, or none.
         last_tick: when the thread last went round, in the clock's seconds.
         fault: name of the error that it failed with.
-        engine: `None` until `open`, and after a failure that could not be repaired.
+        engine: `None` until `open`, and after a failure.
         requests: that have not ended, in the order of their arrival.
         num_requests: that have not ended, those that the thread has not taken yet included.
     """
 
     def __init__(
         self,
-        build: Callable[[], ServedEngine],
+        build: Callable[[], Any],
         *,
         max_requests: int = 72,
         warm_up: Callable[[Any], None] = lambda engine: None,
@@ -220,7 +200,7 @@ class EngineThread:
         self.warm_up, self.end_process = warm_up, end_process
         self.on_ready: Callable[[], Any] = lambda: None
         self.listener: Any = None
-        self.engine: ServedEngine | None = None
+        self.engine: Any = None
         self.requests: list[ServedRequest] = []
         self.num_requests = 0
         self.state: ServiceState = "warming"
@@ -341,7 +321,7 @@ class EngineThread:
         Raises:
             Exception: what its making raises, or the warming up.
         """
-        self._build()
+        self.engine = self.build()
         self.warm_up(self.engine)
         with self._lock:
             if self.state == "warming":
@@ -359,21 +339,19 @@ class EngineThread:
         """Let the engine take a step, and tell what came of it.
 
         Raises:
-            Exception: the accelerator failed, and requests are still held (`_fail` tells them); or
-                the engine failed, its requests were told, and it could not be made again.
+            Exception: the engine failed, or lost requests; `_fail` tells those that are held.
         """
         if not self.requests:
             return
-        assert self.engine is not None
         started = self.clock()
         try:
             self.engine.step()
-        except BaseException as error:
-            self._mend(error)
-            return
-        self._look(started)
+        finally:
+            self._look(started)
+        for request in [request for request in self.requests if request.is_lost]:
+            self._abort(request)
         if self.requests and self.engine.is_idle:
-            self._mend(RuntimeError("the engine lost requests"), keeps_waiting=False)
+            raise RuntimeError("the engine lost requests")
 
     def _look(self, started: float) -> None:
         """See which requests a step that began at `started` gave a row, took it, or ended."""
@@ -382,27 +360,9 @@ class EngineThread:
                 request.has_begun = True
                 self._record("begun", request, started - request.arrived)
             if request.has_ended:
-                if request.error is not None:
-                    self._raise_if_dead(request.error)
+                if request.error is not None and is_device_fault(request.error):
+                    raise request.error
                 self._end(request)
-        for request in list(self.requests):
-            if request.is_lost:
-                self._abort(request)
-
-    def _mend(self, error: BaseException, keeps_waiting: bool = True) -> None:
-        """The engine raised: what it decoded is lost, and who waits goes on with another one."""
-        self._raise_if_dead(error)
-        lost = [
-            request
-            for request in self.requests
-            if not (keeps_waiting and request.is_waiting and not request.num_preemptions)
-        ]
-        names = ", ".join(request.id for request in lost)
-        logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
-        self._let_go()
-        for request in lost:
-            self._end(request, error if isinstance(error, Exception) else RuntimeError(error))
-        self._build()
 
     def _let_go(self) -> None:
         """Drop the engine, and what it holds, as far as a failed one still can."""
@@ -410,11 +370,6 @@ class EngineThread:
         with suppress(Exception):
             if close is not None:
                 close()
-
-    def _raise_if_dead(self, error: BaseException) -> None:
-        if is_device_fault(error):
-            self.engine = None  # whatever is asked of it now may hang
-            raise error
 
     def _commit(self, request: ServedRequest, row: int, ids: list[int], drafted: int) -> None:
         """Within a step: the engine committed tokens of a request. What is raised ends it."""
@@ -468,12 +423,6 @@ class EngineThread:
         except Exception:  # no request may end for a figure's sake
             logger.exception("metrics of a request are lost")
 
-    def _build(self) -> None:
-        """Make the engine, and hand it the requests that are held."""
-        self.engine = self.build()
-        for request in list(self.requests):
-            self._add(request)
-
     def _take(self, request: ServedRequest) -> None:
         """Adds a request to those of the engine."""
         due, deadline = request.arrived + self.patience, request.deadline
@@ -481,28 +430,20 @@ class EngineThread:
         request.last_at = request.arrived
         request.options = replace(request.options, on_tokens=partial(self._commit, request))
         self.requests.append(request)
-        self._add(request)
-
-    def _add(self, request: ServedRequest) -> None:
         if self.engine is None:
-            return  # whoever makes one hands it over
+            return  # whoever lets go of the engine ends its requests
         try:
             self.engine.add(request)
         except Exception as error:
-            self._raise_if_dead(error)
+            if is_device_fault(error):
+                raise
             self._end(request, error)
 
     def _abort(self, request: ServedRequest) -> None:
         """End a request before its time, unless it has ended; its row is free when this returns."""
         if request not in self.requests or self.engine is None:
             return  # whoever lets go of the engine ends its requests
-        try:
-            self.engine.cancel(request)
-        except BaseException as error:
-            if not request.has_ended:
-                request.finish([[]], "cancelled")
-            self._end(request)
-            self._mend(error)
+        self.engine.cancel(request)
         self._look(self.clock())
 
     def _end_all(self, error: Exception) -> None:
@@ -518,5 +459,8 @@ class EngineThread:
             self.state = "failed"
         logger.critical("the engine's thread ends", exc_info=error)
         reason = failed(self.fault)
+        if is_device_fault(error):
+            self.engine = None  # whatever is asked of it now may hang
+        self._let_go()
         self.obey()  # what was submitted meanwhile is told, too
         self._end_all(reason)
