@@ -172,12 +172,6 @@ def test_a_full_server_refuses_before_it_reads() -> None:
             assert [response.status_code for response in await asyncio.gather(*first)] == [200, 200]
             assert (await client.post(CHAT, json=HELLO)).status_code == 200
             assert client.handler.under_way == 0  # type: ignore[attr-defined]
-            told = (await client.get("/metrics")).text
-            for status, count in ((429, 1), (200, 3)):
-                line = (
-                    f'sooner:http_requests_total{{model_name="tiny",status="{status}"}} {count}.0'
-                )
-                assert line in told
 
     with scripted() as service:
         service.go.clear()

@@ -52,8 +52,8 @@ def test_streams_of_requests_that_made_room_repeat_and_lose_nothing(tight: Runni
     assert metric(tight, "num_preemptions_total") > 0
     assert [result[::2] for result in together] == [result[::2] for result in alone]
     assert {result[1].completion_tokens for result in (*alone, *together)} == {90}
-    assert metric(tight, "pages_used") == 0
-    assert metric(tight, "pages") == PAGES
+    assert metric(tight, "kv_cache_usage_perc") == 0
+    assert tight.server.thread.load().pages == PAGES
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_memory_that_runs_out_leaves_the_server_alive(
             tight.chat()
     assert (caught.value.status_code, caught.value.body["code"]) == (503, "out_of_memory")
     assert tight.chat().choices[0].message.content == expected
-    assert metric(tight, "pages_used") == 0
+    assert metric(tight, "kv_cache_usage_perc") == 0
     assert httpx.get(f"{tight.address}/health").status_code == 200

@@ -243,8 +243,7 @@ def create_app(handler: Handler, page: Page | None = None) -> FastAPI:
         title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False,
         responses={"default": REFUSAL},
     )  # fmt: skip
-    count = handler.metrics.answered
-    app.add_middleware(Guard, settings=handler.settings, has_page=page is not None, count=count)
+    app.add_middleware(Guard, settings=handler.settings, has_page=page is not None)
     app.state.handler = handler
     app.router.route_class = Route
     app.exception_handler(HTTPException)(_refused)

@@ -83,7 +83,7 @@ class ServedRequest(Request):
         acceptance: accepted draft tokens of a round -> number of rounds, prefills not counted.
         has_begun: it has had a row.
         is_lost: its client can't be told anything.
-        first_at, last_at: when its first tokens and its last ones were told.
+        last_at: when its last tokens were told; before any, when it arrived.
     """
 
     id: str
@@ -96,7 +96,6 @@ class ServedRequest(Request):
     acceptance: Counter[int] = field(default_factory=Counter, repr=False)
     has_begun: bool = field(default=False, repr=False)
     is_lost: bool = field(default=False, repr=False)
-    first_at: float | None = field(default=None, repr=False)
     last_at: float = field(default=0.0, repr=False)
 
     @property
@@ -381,10 +380,8 @@ class EngineThread:
             logprobs = request.logprobs[0][-len(ids) :]
         if not request.is_prefilling:
             request.acceptance[drafted] += 1
+        is_first = not request.completion_tokens
         request.completion_tokens += len(ids)
-        is_first = request.first_at is None
-        if is_first:
-            request.first_at = now
         self._record("committed", request, len(ids), now - request.last_at, is_first)
         request.last_at = now
         self._tell(request, Tokens(list(ids), drafted, logprobs))

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -186,17 +186,10 @@ class Guard:
     Args:
         settings: `host` is where the server listens, `token` what clients send.
         has_page: browsers are asked for the token, as the password of HTTP's Basic scheme.
-        count: called with the status of each answer to a POST.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        has_page: bool = False,
-        count: Callable[[int], None] = lambda status: None,
-    ) -> None:
-        self.app, self.settings, self.has_page, self.count = app, settings, has_page, count
+    def __init__(self, app: ASGIApp, settings: ServerSettings, has_page: bool = False) -> None:
+        self.app, self.settings, self.has_page = app, settings, has_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -223,8 +216,6 @@ class Guard:
                 logger.info(
                     "%s %s %s %d %.1f ms", name, scope["method"], path, message["status"], spent
                 )
-                if scope["method"] == "POST":
-                    self.count(message["status"])
             await send(message)
 
         is_known = self._has_token(headers)

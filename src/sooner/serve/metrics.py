@@ -1,8 +1,7 @@
 """Metrics of a server for Prometheus.
 
 Names are vLLM's with `sooner:` in place of `vllm:` where they mean the same, so
-that its boards and alerts need a new prefix only (vLLM, `docs/design/metrics.md`). Ours alone:
-`pages`, `pages_used`, `engine_tick_age_seconds` and `http_requests`.
+that its boards and alerts need a new prefix only (vLLM, `docs/design/metrics.md`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ LABELLED = {
     "spec_decode_num_accepted_tokens_per_pos": (
         "Draft tokens accepted by place in the draft, from 0 on.", "position",
     ),
-    "http_requests": ("POSTs by status.", "status"),
 }  # fmt: skip
 """Counters with a label of their own."""
 HISTOGRAMS = {
@@ -61,9 +59,6 @@ HISTOGRAMS = {
     "inter_token_latency_seconds": (
         "Between two rounds that committed tokens of a request; a round may commit several.",
         BETWEEN_TOKENS,
-    ),
-    "request_time_per_output_token_seconds": (
-        "Mean of a request: behind its first token, seconds by tokens.", BETWEEN_TOKENS,
     ),
     "e2e_request_latency_seconds": ("From a request's arrival to its end.", REQUESTS),
     "request_queue_time_seconds": ("From a request's arrival to its row.", REQUESTS),
@@ -92,12 +87,6 @@ class ServerMetrics:
             "kv_cache_usage_perc": (
                 "Used share of the cache's pages, 0 to 1.",
                 lambda: load().pages_used / max(load().pages, 1),
-            ),
-            "pages_used": ("Pages of the cache that rows hold.", lambda: load().pages_used),
-            "pages": ("Pages of the cache.", lambda: load().pages),
-            "engine_tick_age_seconds": (
-                "Since the engine's thread went round.",
-                lambda: service.clock() - service.last_tick,
             ),
         }
         for name, (text, read) in gauges.items():
@@ -150,17 +139,10 @@ class ServerMetrics:
         tokens = request.completion_tokens
         if not tokens:
             return
-        if tokens > 1 and request.first_at is not None:
-            each = (request.last_at - request.first_at) / (tokens - 1)
-            self._histograms["request_time_per_output_token_seconds"].observe(each)
         self._histograms["request_prompt_tokens"].observe(request.prompt_tokens)
         self._histograms["request_generation_tokens"].observe(tokens)
         self._counters["prefix_cache_queries"].inc(request.prompt_tokens)
         self._counters["prefix_cache_hits"].inc(request.cached_tokens)
-
-    def answered(self, status: int) -> None:
-        """Records that a POST got a status; a stream, once it begins."""
-        self._count("http_requests", status)
 
     def text(self) -> bytes:
         """Returns Prometheus' text format."""
