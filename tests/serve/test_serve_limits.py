@@ -26,6 +26,7 @@ from serve.robots import (
     served,
 )
 from sooner.serve.act import ActRequest
+from sooner.serve.http import parse
 from sooner.serve.refusal import RefusedError, refusal_of
 from sooner.tasks.act.observation import FieldError
 from tiny_policy import image
@@ -42,7 +43,7 @@ def encoded(kind: str, **options: Any) -> str:
 def refusal(**fields: Any) -> RefusedError:
     """What a request with these fields is refused with."""
     with pytest.raises((RefusedError, FieldError)) as caught:
-        ActRequest.read(body_of(request(**fields)))
+        _ = parse(ActRequest, body_of(request(**fields))).observation
     error = refusal_of(caught.value, "name")
     assert error.status == 400
     assert "\n" not in error.text

@@ -2,28 +2,26 @@
 
 A request is `{"image": ..., "instruction": "...", "unnorm_key": "..."}`, the last one optional. The
 image is nested lists, a base64 text (PNG, JPEG, WebP or npy), or what the `json_numpy` package
-writes, `{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The whole may be a JSON text of
-its own under `encoded`. The answer has the form of the request: a list of numbers, or
-`json_numpy`'s, or that as a text. Policies that say several actions at once answer with a list of
-actions, as OpenVLA-OFT's do.
+writes, `{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The answer has the form of the
+request: a list of numbers, or `json_numpy`'s. Policies that say several actions at once answer with
+a list of actions, as OpenVLA-OFT's do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from ..engine.request import RequestOptions
 from ..engine.rows import Reason
@@ -33,7 +31,6 @@ from ..tasks.act.observation import (
     FieldError,
     Observation,
     as_json_numpy,
-    brief,
     decode_picture,
     from_buffer,
 )
@@ -50,69 +47,75 @@ SIDE = 64
 """Pixels of a side of the picture that a policy is tried on."""
 LOOK = 0.0005
 """Seconds of a step that waits for company; requests are taken in between."""
-ARRAY = "__numpy__"
 
-Form = Literal["plain", "numpy", "encoded"]
+
+Pixel = Annotated[int, Field(ge=0, le=255)]
+Color = Annotated[list[Pixel], Field(fail_fast=True)]
+Row = Annotated[list[Color], Field(fail_fast=True)]
+
+
+class NumpyImage(ApiFields):
+    """A picture as the `json_numpy` package writes it; `from_buffer` checks it."""
+
+    data: str = Field(alias="__numpy__")
+    dtype: Any = None
+    shape: Any = None
+
+
+def kind_of(value: Any) -> str:
+    """Returns which form of a picture a value is to be read as."""
+    return "text" if isinstance(value, str) else "numpy" if isinstance(value, dict) else "pixels"
+
+
+Image = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[NumpyImage, Tag("numpy")]
+    | Annotated[list[Row], Field(fail_fast=True), Tag("pixels")],
+    Discriminator(kind_of),
+]
 
 
 class ActRequest(ApiFields):
     """Holds the body of `POST /act`."""
 
-    image: Any = None
-    instruction: str | None = None
+    image: Image
+    instruction: str
     unnorm_key: str | None = None
     deadline_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     details: bool = False
-    encoded: str | None = None
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        for name in ("image", "instruction"):
-            if self.encoded is None and getattr(self, name) is None:
-                yield name, f"{name} is missing; send image and instruction"
-
-    @staticmethod
-    def read(data: bytes) -> tuple[ActRequest, Observation, Form]:
-        """Returns the request of a body, its observation, and its form, which is the answer's.
+    @property
+    def observation(self) -> Observation:
+        """Returns what the policy sees.
 
         Raises:
-            BadRequestError: the body is no JSON, or a field is wrong.
             FieldError: a field is no picture, or no text that a policy reads.
         """
-        form: Form = "plain"
-        request = parse(ActRequest, data)
-        if request.encoded is not None:
-            request, form = parse(ActRequest, request.encoded.encode()), "encoded"
-        elif isinstance(request.image, dict):
-            form = "numpy"
-        picture, text = read_image(request.image), request.instruction or ""
-        return request, Observation(picture, text, request.unnorm_key), form
+        return Observation(read_image(self.image), self.instruction, self.unnorm_key)
 
 
-def write(actions: np.ndarray, form: Form) -> Any:
-    """Returns actions `[horizon, dims]` as the JSON value of an answer."""
-    if form == "plain":
-        return actions[0].tolist() if len(actions) == 1 else actions.tolist()
-    arrays = [as_json_numpy(action) for action in actions]
-    result = arrays[0] if len(arrays) == 1 else arrays
-    return json.dumps(result) if form == "encoded" else result
+def write(actions: np.ndarray, as_numpy: bool) -> Any:
+    """Returns actions `[horizon, dims]` as the JSON value of an answer, in the form of its
+    request's picture."""
+    rows = [as_json_numpy(action) if as_numpy else action.tolist() for action in actions]
+    return rows[0] if len(rows) == 1 else rows
 
 
-def read_image(value: Any) -> np.ndarray:
+def read_image(image: str | NumpyImage | list[Any]) -> np.ndarray:
     """Returns the picture of a request, uint8 `[height, width, 3]`.
 
     Raises:
         FieldError: it is none.
     """
-    if isinstance(value, str):
-        return decode_picture(_bytes(value.partition(",")[2] if value[:5] == "data:" else value))
-    if isinstance(value, list):
-        return _from_lists(value)
-    if isinstance(value, dict) and isinstance(value.get(ARRAY), str):
-        return from_buffer(_bytes(value[ARRAY]), value.get("dtype"), value.get("shape"))
-    raise FieldError(
-        "image",
-        f"image is {brief(value)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
-    )
+    if isinstance(image, str):
+        return decode_picture(_bytes(image.partition(",")[2] if image[:5] == "data:" else image))
+    if isinstance(image, NumpyImage):
+        return from_buffer(_bytes(image.data), image.dtype, image.shape)
+    try:
+        return np.array(image, np.uint8)
+    except ValueError as error:
+        text = "image has rows of different length; send [height][width][3] of 0 to 255"
+        raise FieldError("image", text) from error
 
 
 def _bytes(text: str) -> bytes:
@@ -120,24 +123,6 @@ def _bytes(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise FieldError("image", f"image is no base64: {error}") from error
-
-
-def _from_lists(value: list[Any]) -> np.ndarray:
-    # As objects first: numpy would make room for the longest of any texts, at each place.
-    objects = np.array(value, dtype=object)
-    if not set(map(type, objects.ravel())) <= {int, float}:
-        text = "image has rows of different length, or other things than numbers in them"
-        raise FieldError("image", f"{text}; send [height][width][3] of 0 to 255")
-    try:
-        array = objects.astype(np.float64)
-    except OverflowError as error:
-        raise FieldError("image", "image holds a number beyond 255; send 0 to 255") from error
-    wrong = array[~((array >= 0) & (array <= 255) & (array == np.floor(array)))]
-    if wrong.size:
-        raise FieldError(
-            "image", f"image holds {wrong[0]:g}; it must hold whole numbers of 0 to 255"
-        )
-    return array.astype(np.uint8)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -326,7 +311,7 @@ class ActHandler(Handler):
         """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
         body = await read_body(request, self.settings)
         # Decoding a picture would block the event loop for other requests.
-        fields, observation, form = await self.on_reader(partial(self._read, body))
+        fields, observation = await self.on_reader(partial(self._read, body))
         deadline = self.deadline(request, fields.deadline_ms or self.settings.deadline_ms)
         made = PolicyRequest(
             inputs={"observation": observation}, id=name_of(request), arrived=request.state.began,
@@ -334,7 +319,7 @@ class ActHandler(Handler):
         )  # fmt: skip
         await self.wait_for(request, self._run(made))
         action, queued, computed = made.action, made.began - made.arrived, made.seconds
-        answer = write(action.values, form)
+        answer = write(action.values, isinstance(fields.image, NumpyImage))
         if fields.details:
             times = {"queued": queued, "computed": computed}
             answer = {**action.as_dict(), "action": answer, "rows": made.batch, **times}
@@ -346,10 +331,10 @@ class ActHandler(Handler):
         }
         return JSONResponse(answer, headers=headers)
 
-    def _read(self, body: bytes) -> tuple[ActRequest, Observation, Form]:
+    def _read(self, body: bytes) -> tuple[ActRequest, Observation]:
         """Returns a request, its picture at the size that the policy sees."""
-        request, observation, form = ActRequest.read(body)
-        return request, self.policy.fitted(observation), form
+        request = parse(ActRequest, body)
+        return request, self.policy.fitted(request.observation)
 
     async def _run(self, request: PolicyRequest) -> None:
         """Wait until a request has its action; frees its place if nobody waits any more.

@@ -40,6 +40,7 @@ SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 TYPES = {
+    "image": "nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
     "messages": 'a list of objects such as {"role": "user", "content": "hello"}',
     "image_url": 'an object such as {"url": "data:image/png;base64,..."}',
     "video_url": 'an object such as {"url": "data:video/mp4;base64,..."}',
