@@ -359,8 +359,8 @@ def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> No
     page.locator(".lanes").wait_for(timeout=60_000)
     assert "same answer" in page.locator(".sooner h2").first.text_content().lower()
     answer = page.request.post(  # the password is the token for the API, too
-        f"{chat_server.url}/v1/completions",
-        data={"model": "miniature", "prompt": "a", "max_tokens": 2},
+        f"{chat_server.url}/v1/chat/completions",
+        data={"messages": [{"role": "user", "content": "a"}], "max_tokens": 2},
     )
     assert answer.status == 200
     assert "content-security-policy" not in answer.headers

@@ -241,7 +241,7 @@ def scripted(*args: Any, **options: Any) -> Iterator[ScriptedService]:
         service.end()
 
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT = "/v1/chat/completions"
 
 
 async def ask(service: Any, body: Any, path: str = CHAT, **options: Any) -> httpx.Response:

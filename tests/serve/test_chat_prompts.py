@@ -212,7 +212,9 @@ TEMPLATE = (
 
 
 def test_a_model_without_a_chat_template_does_not_chat(reader: MediaReader) -> None:
-    refused(chatting(words(), reader, is_text=True), [user("hi")], "messages", "/v1/completions")
+    refused(
+        chatting(words(), reader, is_text=True), [user("hi")], "messages", "put one into its folder"
+    )
 
 
 def test_text_parts_tools_and_calls_reach_the_template(reader: MediaReader) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from serve.chatting import CHAT, HELLO, TEXT, ask_sync, error_of, scripted, served
+from serve.chatting import HELLO, ask_sync, error_of, scripted, served
 from serve.job_listener import until
 from serve.real_service import serving, shaken
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.methods.sd_tree import STATIC_TREE
 
 NEW = 40
-BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,
+MESSAGES = [{"role": "user", "content": "the end, the end, the e"}]
+BODY = {"messages": MESSAGES, "max_tokens": NEW, "ignore_eos": True,
         "temperature": 0, "frequency_penalty": -0.06}  # fmt: skip
 METHODS: dict[str, Any] = {
     "prompt-lookup": lambda: PromptLookup(num_draft_tokens=6),
@@ -34,13 +35,13 @@ def test_a_request_may_limit_its_drafts(name: str) -> None:
     with serving(method) as service:
         body = dict(BODY)
         if name == "hsd":
-            text = ask_sync(service, body, TEXT, model=model).json()["choices"][0]["text"]
+            text = ask_sync(service, body, model=model).json()["choices"][0]["message"]["content"]
             body["prediction"] = {"type": "content", "content": text}
         whole, few, none = (
-            ask_sync(service, {**body, **limit}, TEXT, model=model).json()
+            ask_sync(service, {**body, **limit}, model=model).json()
             for limit in ({}, {"num_draft_tokens": 2}, {"num_draft_tokens": 0})
         )
-    texts = {response["choices"][0]["text"] for response in (whole, few, none)}
+    texts = {response["choices"][0]["message"]["content"] for response in (whole, few, none)}
     assert len(texts) == 1
     assert drafts_of(none)["num_draft_tokens"] == 0
     assert drafts_of(none)["num_spec_steps"] == NEW - 1
@@ -53,32 +54,24 @@ def test_a_request_may_limit_its_drafts(name: str) -> None:
 WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
 
 
-@pytest.mark.parametrize("path", [CHAT, TEXT])
 @pytest.mark.parametrize("value", WRONG)
-def test_wrong_lengths_are_refused_with_their_field(value: Any, path: str) -> None:
-    body = {**(HELLO if path == CHAT else {"prompt": "a"}), "num_draft_tokens": value}
+def test_wrong_lengths_are_refused_with_their_field(value: Any) -> None:
+    model = served(method=PromptLookup(num_draft_tokens=5))
     with scripted() as service:
-        answer = ask_sync(
-            service, body, path, model=served(method=PromptLookup(num_draft_tokens=5))
-        )
+        answer = ask_sync(service, {**HELLO, "num_draft_tokens": value}, model=model)
         assert not service.requests
         assert (answer.status_code, error_of(answer)["param"]) == (400, "num_draft_tokens")
-        ask_sync(
-            service,
-            {**body, "num_draft_tokens": 5},
-            path,
-            model=served(method=PromptLookup(num_draft_tokens=5)),
-        )
+        ask_sync(service, {**HELLO, "num_draft_tokens": 5}, model=model)
         assert service.requests[0].options.num_draft_tokens == 5
 
 
 @pytest.mark.parametrize("name", ["prompt-lookup", "speculative", "sd-tree"])
 def test_counts_are_true_where_a_stop_string_ends_an_answer(name: str) -> None:
     with serving(METHODS[name]()) as service:
-        text = ask_sync(service, BODY, TEXT).json()["choices"][0]["text"]
+        text = ask_sync(service, BODY).json()["choices"][0]["message"]["content"]
         half = len(text) // 2
         body = {**BODY, "stop": text[half : half + 3], "return_token_origins": True}
-        response = ask_sync(service, body, TEXT).json()
+        response = ask_sync(service, body).json()
         until(lambda: service.load().running == 0)
         metrics = service.listener  # of the last server
     drafts, [choice] = drafts_of(response), response["choices"]

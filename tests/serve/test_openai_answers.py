@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
 import pytest
 
-from serve.chatting import HELLO, TEXT, ask_sync, chunks, scripted
+from serve.chatting import HELLO, ask_sync, chunks, scripted
 from serve.spoken import byte_level, ids_of
 from sooner import HSD
 
@@ -133,31 +132,6 @@ def test_the_engine_gets_the_options_of_a_request() -> None:
         "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),
         "rejected_prediction_tokens": max(len(ids_of("the fox")) - 4, 0),
     }
-
-
-def test_completions_take_texts_and_tokens() -> None:
-    with scripted("the fox") as service:
-        response = ask_sync(service, {"prompt": ["a b", "c"], "n": 2, "logprobs": 1}, TEXT).json()
-        assert [choice["index"] for choice in response["choices"]] == [0, 1, 2, 3]
-        assert [choice["text"] for choice in response["choices"]] == ["the fox"] * 4
-        prompts = [ids_of("a b"), ids_of("a b"), ids_of("c"), ids_of("c")]
-        assert [request.inputs["input_ids"].tolist() for request in service.requests] == [
-            [ids] for ids in prompts
-        ]
-        assert response["usage"]["prompt_tokens"] == len(prompts[0]) + len(prompts[2])
-        logprobs = response["choices"][0]["logprobs"]
-        assert "".join(logprobs["tokens"]) == "the fox"
-        places = [0, *itertools.accumulate(map(len, logprobs["tokens"]))][:-1]
-        assert logprobs["text_offset"] == places
-        assert response["object"] == "text_completion"
-
-        response = ask_sync(service, {"prompt": [[1, 2], [3]], "stream": True}, TEXT)
-        texts = {0: "", 1: ""}
-        for chunk in chunks(response):
-            for choice in chunk["choices"]:
-                texts[choice["index"]] += choice["text"]
-        assert texts == {0: "the fox", 1: "the fox"}
-        assert service.requests[-1].inputs["input_ids"].tolist() == [[3]]
 
 
 def test_usage_is_told_to_those_who_ask() -> None:

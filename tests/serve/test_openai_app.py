@@ -102,7 +102,7 @@ def test_metrics_and_the_description() -> None:
             assert "sooner:num_requests_running" in (await client.get("/metrics")).text
             assert "/openapi.json" in (await client.get("/docs")).text
             described = (await client.get("/openapi.json")).json()
-            assert {"ChatRequest", "CompletionRequest"} <= set(described["components"]["schemas"])
+            assert "ChatRequest" in set(described["components"]["schemas"])
             refs = set(_refs(described))
             known = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
             assert refs <= known

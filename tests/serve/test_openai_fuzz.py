@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as some
 
-from serve.chatting import CHAT, HELLO, TEXT, VOCAB, listening, served
+from serve.chatting import CHAT, HELLO, VOCAB, listening, served
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine
 from serve.test_openai_clients import http_status, stub_thread
@@ -73,7 +73,7 @@ formats = some.fixed_dictionaries(
         )
     },
 )
-common = {
+chat = {
     "n": some.integers(0, 4) | values, "stop": some.text(max_size=3) | values,
     "seed": some.integers(-5, 5) | values, "temperature": numbers, "top_p": numbers,
     "top_k": numbers, "min_p": numbers, "presence_penalty": numbers, "frequency_penalty": numbers,
@@ -84,16 +84,10 @@ common = {
     "stop_token_ids": some.lists(some.integers(-1, 600), max_size=3), "ignore_eos": some.booleans(),
     "model": some.sampled_from(["tiny", "other"]) | values, "user": values,
     "num_draft_tokens": some.integers(-1, 2) | values,
-}  # fmt: skip
-chat = {
-    **common, "messages": messages, "tools": tools,
+    "messages": messages, "tools": tools,
     "tool_choice": some.sampled_from(["auto", "none", "required"]) | values,
     "logprobs": some.booleans() | values, "top_logprobs": numbers,
     "chat_template_kwargs": values, "modalities": values,
-}  # fmt: skip
-text = {
-    **common, "prompt": some.text(max_size=20) | some.lists(some.integers(0, 600)) | values,
-    "logprobs": numbers, "echo": some.booleans() | values, "suffix": values, "best_of": numbers,
 }  # fmt: skip
 
 
@@ -109,7 +103,7 @@ def changed(right: dict[str, Any], fields: dict[str, Any]) -> Any:
     )
 
 
-chats, texts = changed(HELLO, chat), changed({"prompt": "a"}, text)
+chats = changed(HELLO, chat)
 damaged = some.builds(
     lambda report, at, what: (lambda raw: raw[: at % len(raw)] + what + raw[at % len(raw) :])(
         json.dumps(report).encode()
@@ -118,9 +112,8 @@ damaged = some.builds(
 )  # fmt: skip
 asks = some.one_of(
     some.tuples(some.just(CHAT), chats.map(lambda report: json.dumps(report).encode())),
-    some.tuples(some.just(TEXT), texts.map(lambda report: json.dumps(report).encode())),
     some.tuples(some.just(CHAT), damaged),
-    some.tuples(some.just(TEXT), some.binary(max_size=100)),
+    some.tuples(some.just(CHAT), some.binary(max_size=100)),
 )
 
 
@@ -285,7 +278,6 @@ TELLING = ("/v1/models", "/v1/models/{model}", "/health", "/ready", "/metrics")
     ("path", "mode", "count"),
     [
         *((CHAT, mode, 1250) for mode in ("positive", "negative")),
-        *((TEXT, mode, 1250) for mode in ("positive", "negative")),
         *((path, None, 200) for path in TELLING),
     ],
 )
@@ -293,7 +285,7 @@ def test_thousands_by_the_description(
     address: str, caplog: pytest.LogCaptureFixture, path: str, mode: str | None, count: int
 ) -> None:
     statuses = fuzz_schema(address, count, path, mode)
-    assert sum(statuses.values()) >= (count if path in (CHAT, TEXT) or "{" in path else 1)
+    assert sum(statuses.values()) >= (count if path == CHAT or "{" in path else 1)
     print(path, mode, dict(sorted(statuses.items())))
     lives(address, caplog)
 

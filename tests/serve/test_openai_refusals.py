@@ -11,7 +11,6 @@ import pytest
 from serve.chatting import (
     CHAT,
     HELLO,
-    TEXT,
     ScriptedService,
     ask_sync,
     chunks,
@@ -61,20 +60,6 @@ def test_bad_requests_are_refused_with_their_field(body: Any, field: str | None,
     assert error["message"].startswith(text)
     is_long = "2048" in error["message"]
     assert error["code"] == ("context_length_exceeded" if is_long else None)
-
-
-def test_completions_that_can_not_be_are_refused() -> None:
-    wrong: list[dict[str, Any]] = [
-        {"prompt": "a", "echo": True, "logprobs": 0}, {"prompt": "a", "suffix": "b"},
-        {"prompt": ""}, {"prompt": "a", "best_of": 4}, {"prompt": [512]}, {"prompt": ["a", [1]]},
-        {}, {"prompt": ["a"] * 300},
-    ]  # fmt: skip
-    with scripted() as service:
-        for body in wrong:
-            answer = ask_sync(service, body, TEXT)
-            assert answer.status_code == 400, body
-            assert error_of(answer)["param"] in {"echo", "suffix", "prompt", "best_of"}
-        assert not service.requests
 
 
 def test_prompts_that_can_not_be_prepared_are_refused() -> None:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from serve.chatting import HELLO, TEXT, ask_sync, chunks, scripted, served
+from serve.chatting import HELLO, ask_sync, chunks, scripted, served
 from serve.spoken import RESPONSE_TEMPLATE
 from serve.test_openai_tools import CALL, WEATHER
 
 openai = pytest.importorskip("openai")
-types = pytest.importorskip("openai.types")
 chat = pytest.importorskip("openai.types.chat")
 
 OURS = {"metrics", "token_origins"}
@@ -27,14 +26,6 @@ CHATS: dict[str, dict[str, Any]] = {
     "origins": {"return_token_origins": True},
     "tools": {"tools": [WEATHER]},
     "prediction": {"prediction": {"type": "content", "content": "the quick"}},
-}
-TEXTS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "several": {"prompt": ["a", "b"], "n": 2},
-    "logprobs": {"logprobs": 2, "stop": "fox"},
-    "chosen": {"logprobs": 0},
-    "echo": {"echo": True, "n": 2},
-    "origins": {"return_token_origins": True},
 }
 
 
@@ -84,25 +75,3 @@ def test_chats_are_of_openais_types(name: str) -> None:
         assert all({"index", "delta", "finish_reason"} <= set(two) for two in piece["choices"])
     places = {two["index"] for piece in pieces for two in piece["choices"]}
     assert places == {choice["index"] for choice in response["choices"]}
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_completions_are_of_openais_types(name: str) -> None:
-    body = {"prompt": "ab", **TEXTS[name]}
-    with scripted(SCRIPT) as service:
-        response = ask_sync(service, body, TEXT).json()
-        stream = {"stream": True, "stream_options": {"include_usage": True}}
-        pieces = chunks(ask_sync(service, {**body, **stream}, TEXT))
-    assert unknown(strictly(types.Completion, response)) <= OURS
-    texts = dict.fromkeys(range(len(response["choices"])), "")
-    for piece in pieces:
-        for choice in piece["choices"]:
-            texts[choice["index"]] += choice["text"]
-            if choice["finish_reason"] is None:  # as OpenAI's streams have it, unlike its type
-                del choice["finish_reason"]
-                choice["finish_reason"] = "stop"
-        assert unknown(strictly(types.Completion, piece)) <= OURS
-    assert texts == {choice["index"]: choice["text"] for choice in response["choices"]}
-    assert all(choice["logprobs"] is None for choice in response["choices"]) == (
-        "logprobs" not in body
-    )

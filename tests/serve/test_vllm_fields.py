@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from serve.chatting import CHAT, TEXT, VOCAB, ScriptedService, error_of, scripted, served, talking
+from serve.chatting import CHAT, VOCAB, ScriptedService, error_of, scripted, served, talking
 from serve.spoken import byte_level, ids_of
 from sooner.serve.openai.grammar import GuidanceGrammars
 from sooner.serve.openai.prompts import ChatPrompts
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
 ROW = re.compile(r"^\| (`[a-z_`, ()'OpenAI]+) \| (honoured|refused|ignored)(.*) \|$", re.MULTILINE)
 
 # Beyond OpenAI's, of vLLM 0.10 to 0.13: `vllm/entrypoints/openai/protocol.py`.
-SHARED = {
+CHATS = {
     "add_special_tokens", "allowed_token_ids", "bad_words", "best_of", "cache_salt", "echo",
     "guided_choice", "guided_decoding_backend", "guided_grammar", "guided_json", "guided_regex",
     "ignore_eos", "include_stop_str_in_output", "kv_transfer_params",
@@ -33,13 +33,10 @@ SHARED = {
     "repetition_penalty", "request_id", "return_token_ids", "return_tokens_as_token_ids",
     "skip_special_tokens", "spaces_between_special_tokens", "stop_token_ids", "structured_outputs",
     "top_k", "truncate_prompt_tokens", "use_beam_search", "vllm_xargs",
-}  # fmt: skip
-CHATS = SHARED | {
     "add_generation_prompt", "chat_template", "chat_template_kwargs", "continue_final_message",
     "documents", "include_reasoning", "media_io_kwargs", "mm_processor_kwargs", "reasoning_effort",
     "structural_tag", "thinking_token_budget",
 }  # fmt: skip
-TEXTS = SHARED | {"prompt_embeds", "suffix"}
 
 WORDS = ids_of("the quick")
 DRAWN = {"temperature": 1.0, "seed": 3}
@@ -101,26 +98,23 @@ def signature(service: ScriptedService) -> Any:
     )  # fmt: skip
 
 
-def compare(path: str, name: str) -> tuple[Any, Any, Any]:
+def compare(name: str) -> tuple[Any, Any, Any]:
     """The answer to a request with a field, and what the engine and the client were told of it and
     of the same request without."""
     value = EXAMPLES[name]
     companions = dict(COMPANIONS.get(name, {}))
-    if path == CHAT:
-        messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "so"}]
-        body: dict[str, Any] = {"messages": messages}
-    else:
-        body = {"prompt": "a list of foxes"}
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "so"}]
+    body: dict[str, Any] = {"messages": messages}
 
     async def run() -> tuple[Any, Any, Any]:
         tokenizer = byte_level()
         grammars = GuidanceGrammars(tokenizer, VOCAB, [tokenizer.eos_token_id])
         with scripted(SCRIPT) as service:
             async with talking(service, model(), grammars=grammars) as client:
-                plain = await client.post(path, json={**body, **companions})
+                plain = await client.post(CHAT, json={**body, **companions})
                 assert plain.status_code == 200, plain.text
                 without = signature(service), plain.json()["choices"]
-                answer = await client.post(path, json={**body, **companions, name: value})
+                answer = await client.post(CHAT, json={**body, **companions, name: value})
                 if answer.status_code != 200:
                     assert len(service.requests) == 1
                     return answer, None, without
@@ -141,27 +135,17 @@ def documented() -> dict[str, str]:
 
 def test_the_page_has_every_field() -> None:
     table = documented()
-    assert set(table) >= CHATS | TEXTS
+    assert set(table) >= CHATS
     openais = {"audio", "functions", "function_call", "web_search_options"}
     refused = {name for name, word in table.items() if word.startswith("refused")}
-    assert refused - {"input_audio"} == {*REFUSED, "best_of"} - openais
+    assert refused - {"input_audio"} == set(REFUSED) - openais
 
 
 @pytest.mark.parametrize("name", sorted(CHATS))
 def test_fields_of_chats_do_what_the_page_documents(name: str) -> None:
-    check(CHAT, name)
-
-
-@pytest.mark.parametrize("name", sorted(TEXTS))
-def test_fields_of_completions_do_what_the_page_documents(name: str) -> None:
-    check(TEXT, name)
-
-
-def check(path: str, name: str) -> None:
     word = documented()[name]
-    answer, got, without = compare(path, name)
-    is_elsewhere = path == CHAT and "refused in chats" in word
-    if word.startswith("refused") or is_elsewhere:
+    answer, got, without = compare(name)
+    if word.startswith("refused"):
         assert answer.status_code == 400
         error = error_of(answer)
         assert error["param"] == name

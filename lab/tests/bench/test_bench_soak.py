@@ -35,7 +35,7 @@ from sooner_lab.bench.soak.settings import MIX
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 WORDS = "the red circle"
-REQUEST = SoakRequest("chat", CHAT, {"text": "what", "max_tokens": 4})
+REQUEST = SoakRequest("chat", {"text": "what", "max_tokens": 4})
 ANSWER = ((WORDS, "stop"),)
 
 

@@ -44,7 +44,7 @@ READERS = 2
 """Threads that read bodies, and what is in them."""
 LARGE = 64 << 10
 """Bytes of a body that is read in one of them."""
-BARE = ("/chat/completions", "/completions", "/models")
+BARE = ("/chat/completions", "/models")
 """What clients ask for whose base URL lacks `/v1`."""
 REFUSAL = {
     "description": "A refusal: `error` has a `message`, and the `param` that is at fault.",

@@ -116,7 +116,7 @@ def stopping() -> RefusedError:
     return RefusedError(503, text, code="draining", headers={"Retry-After": "5"})
 
 
-def too_long(prompt: int, new: int, limit: int, field: str = "messages") -> BadRequestError:
+def too_long(prompt: int, new: int, limit: int) -> BadRequestError:
     """The prompt and the tokens asked for do not fit the model."""
     text = (
         f"the model takes {limit} tokens in all, and this is {prompt + new}: {prompt} of the "
@@ -127,7 +127,7 @@ def too_long(prompt: int, new: int, limit: int, field: str = "messages") -> BadR
             f"the prompt has {prompt} tokens, and the model takes {limit} with at least one new "
             "one; send a shorter prompt or fewer pixels"
         )
-    return BadRequestError(field, text, "context_length_exceeded")
+    return BadRequestError("messages", text, "context_length_exceeded")
 
 
 def unknown_model(name: str, known: str) -> RefusedError:

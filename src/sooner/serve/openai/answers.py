@@ -1,5 +1,5 @@
-"""Answers and chunks of both completions, as JSON has them, made of the same updates; and the texts
-and bytes of single tokens.
+"""Answers and chunks, as JSON has them, made of the same updates; and the texts and bytes of single
+tokens.
 
 OpenAI's fields are always there, null or not; `reasoning_content` and `metrics` are vLLM's, and
 `token_origins` is ours.
@@ -19,9 +19,10 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from ...tasks.detokenizer import BROKEN, decoder_of
 from ..engine_thread import ServedRequest
 from .choice import AnswerPiece, Choice, OutputToken, Update, joined
-from .protocol import ChatRequest, CompletionRequest, GenerationRequest
+from .protocol import ChatRequest
 
 Answer = dict[str, Any]
+CHUNK = "chat.completion.chunk"
 MODES = ("exact", "relaxed", "approximate", "draft")
 """The last of those of several choices is the answer's."""
 FIELDS = {"content": "content", "reasoning": "reasoning_content"}
@@ -36,20 +37,16 @@ ALPHABET = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 class AnswerForm:
-    """How one endpoint tells updates: whole (`whole`), or as chunks of a stream.
+    """Writes updates: whole (`whole`), or as chunks of a stream. Calls get their ids here, the same
+    in all their pieces.
 
     Args:
         request: as it was read.
         head: `id`, `created`, `model` and `system_fingerprint`.
         texts: of single tokens.
-
-    Attributes:
-        kinds: `object` of an answer and of a chunk.
     """
 
-    kinds = ("", "")
-
-    def __init__(self, request: GenerationRequest, head: Answer, texts: TokenTexts) -> None:
+    def __init__(self, request: ChatRequest, head: Answer, texts: TokenTexts) -> None:
         self.request, self.texts = request, texts
         # OpenAI's chunks say `usage: null` where a last one will have it.
         self.head = {**head, "usage": None} if request.wants_usage else head
@@ -58,55 +55,58 @@ class AnswerForm:
 
     def opening(self, choices: Sequence[Choice]) -> list[Answer]:
         """Returns the chunks before any token."""
-        return [
-            self._chunk(self._choice(choice, content, [], None))
-            for choice in choices
-            if (content := self._first(choice)) is not None
-        ]
+        delta = {"role": "assistant", "content": "", "refusal": None}
+        return [self._chunk(self._choice(choice, {"delta": delta}, [], None)) for choice in choices]
 
     def chunk(self, choice: Choice, update: Update) -> Answer | None:
         """Returns an update's chunk, unless it has nothing for the client."""
         pieces, reason = self._visible(update.pieces), choice.finish_reason
         if not (pieces or reason or (self._wants_tokens and update.tokens)):
             return None
-        return self._chunk(
-            self._choice(choice, self._content(choice, pieces), update.tokens, reason)
-        )
+        delta: Answer = _texts(pieces)
+        if calls := [piece for piece in pieces if piece.kind == "call"]:
+            delta["tool_calls"] = [
+                {"index": piece.call, "function": {"arguments": piece.text}}
+                if piece.name is None
+                else {"index": piece.call, **_call(piece.name, piece.text)}
+                for piece in calls
+            ]
+        return self._chunk(self._choice(choice, {"delta": delta}, update.tokens, reason))
 
     def closing(self, choices: Sequence[Choice]) -> Answer:
         """Returns the chunk with usage and metrics, behind all others."""
-        figures = totals(choices, self.request.choices)
-        return {**self.head, **figures, "object": self.kinds[1], "choices": []}
+        return {**self.head, **totals(choices), "object": CHUNK, "choices": []}
 
     def whole(self, choices: Sequence[Choice], updates: Sequence[Update]) -> Answer:
         """Returns the answer to a request that wants no stream; an update is all of its choice."""
         answers = []
         for choice, update in zip(choices, updates, strict=True):
-            content = self._content(choice, joined(self._visible(update.pieces)), is_whole=True)
-            reason = choice.finish_reason
-            answers.append(self._choice(choice, content, update.tokens, reason, is_whole=True))
-        figures = totals(choices, self.request.choices)
-        return {**self.head, **figures, "object": self.kinds[0], "choices": answers}
+            pieces = joined(self._visible(update.pieces))
+            calls = [
+                _call(piece.name or "", piece.text) for piece in pieces if piece.kind == "call"
+            ]
+            content = None if calls else ""
+            message = {"role": "assistant", "content": content, "refusal": None, **_texts(pieces)}
+            if calls:
+                message["tool_calls"] = calls
+            answers.append(
+                self._choice(
+                    choice, {"message": message}, update.tokens, choice.finish_reason, is_whole=True
+                )
+            )
+        return {**self.head, **totals(choices), "object": "chat.completion", "choices": answers}
 
     def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
-        """Returns the pieces that the client wants."""
+        """Returns pieces without reasoning, or a second call, where the request says so."""
+        request = self.request
+        if request.include_reasoning is False:
+            pieces = [piece for piece in pieces if piece.kind != "reasoning"]
+        if request.parallel_tool_calls is False:
+            pieces = [piece for piece in pieces if not piece.call]
         return pieces
 
-    def _first(self, choice: Choice) -> Answer | None:
-        """Returns what the first chunk of a choice has, if there is one before any token."""
-        raise NotImplementedError
-
-    def _content(
-        self, choice: Choice, pieces: Sequence[AnswerPiece], is_whole: bool = False
-    ) -> Answer:
-        """Returns what a choice of a chunk, or of a whole answer, has of some pieces."""
-        raise NotImplementedError
-
-    def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
-        raise NotImplementedError
-
     def _chunk(self, choice: Answer) -> Answer:
-        return {**self.head, "object": self.kinds[1], "choices": [choice]}
+        return {**self.head, "object": CHUNK, "choices": [choice]}
 
     def _choice(
         self,
@@ -120,79 +120,12 @@ class AnswerForm:
         fields = {
             "index": choice.index,
             **content,
-            "logprobs": self._logprobs(tokens) if has_logprobs else None,
+            "logprobs": self.texts.logprobs(tokens) if has_logprobs else None,
             "finish_reason": reason,
         }
         if self.request.return_token_origins:
             fields["token_origins"] = self.texts.origins(tokens)
         return fields
-
-
-class ChatForm(AnswerForm):
-    """Answers `POST /v1/chat/completions`. Calls get their ids here, the same in all their
-    pieces.
-    """
-
-    kinds = ("chat.completion", "chat.completion.chunk")
-    request: ChatRequest
-
-    def _first(self, choice: Choice) -> Answer | None:
-        return {"delta": {"role": "assistant", "content": "", "refusal": None}}
-
-    def _visible(self, pieces: list[AnswerPiece]) -> list[AnswerPiece]:
-        """Returns pieces without reasoning, or a second call, where the request says so."""
-        request = self.request
-        if request.include_reasoning is False:
-            pieces = [piece for piece in pieces if piece.kind != "reasoning"]
-        if request.parallel_tool_calls is False:
-            pieces = [piece for piece in pieces if not piece.call]
-        return pieces
-
-    def _content(
-        self, choice: Choice, pieces: Sequence[AnswerPiece], is_whole: bool = False
-    ) -> Answer:
-        texts, calls = _texts(pieces), [piece for piece in pieces if piece.kind == "call"]
-        if is_whole:
-            content = None if calls else ""
-            texts = {"role": "assistant", "content": content, "refusal": None, **texts}
-            if calls:
-                texts["tool_calls"] = [_call(piece.name or "", piece.text) for piece in calls]
-            return {"message": texts}
-        if calls:
-            texts["tool_calls"] = [
-                {"index": piece.call, "function": {"arguments": piece.text}}
-                if piece.name is None
-                else {"index": piece.call, **_call(piece.name, piece.text)}
-                for piece in calls
-            ]
-        return {"delta": texts}
-
-    def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
-        return self.texts.chat_logprobs(tokens)
-
-
-class TextForm(AnswerForm):
-    """Answers `POST /v1/completions`."""
-
-    kinds = ("text_completion", "text_completion")
-    request: CompletionRequest
-
-    def _first(self, choice: Choice) -> Answer | None:
-        return {"text": self._echoed(choice)} if self.request.echo else None
-
-    def _content(
-        self, choice: Choice, pieces: Sequence[AnswerPiece], is_whole: bool = False
-    ) -> Answer:
-        begin = self._echoed(choice) if is_whole and self.request.echo else ""
-        return {"text": begin + "".join(piece.text for piece in pieces)}
-
-    def _logprobs(self, tokens: Sequence[OutputToken]) -> Answer:
-        return self.texts.text_logprobs(tokens)
-
-    def _echoed(self, choice: Choice) -> str:
-        """Returns the prompt of a choice."""
-        prompt = self.request.prompts[choice.index // self.request.choices]
-        return prompt if isinstance(prompt, str) else self.texts.decode(prompt)
 
 
 def _texts(pieces: Sequence[AnswerPiece]) -> Answer:
@@ -209,29 +142,24 @@ def _call(name: str, arguments: str) -> Answer:
     return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def totals(choices: Sequence[Choice], each: int) -> Answer:
+def totals(choices: Sequence[Choice]) -> Answer:
     """Returns `usage` and `metrics` of an answer, over its choices.
 
     Tokens behind a stop string are not counted; the prompt is counted once for all its choices.
-
-    Args:
-        each: choices of a prompt, which stand behind one another.
     """
     requests = [choice.request for choice in choices]
-    prompts = sum(request.prompt_tokens for request in requests[::each])
+    prompt = requests[0].prompt_tokens
     accepted = sum(
         min(choice.request.accepted_predictions, choice.num_drafted) for choice in choices
     )
     predicted = sum(request.predicted_tokens for request in requests)
     tokens = sum(choice.num_tokens for choice in choices)
     usage = {
-        "prompt_tokens": prompts,
+        "prompt_tokens": prompt,
         "completion_tokens": tokens,
-        "total_tokens": prompts + tokens,
-        # Later choices of a prompt share the pages of the first, whatever came before the request.
-        "prompt_tokens_details": {
-            "cached_tokens": sum(request.cached_tokens for request in requests[::each])
-        },
+        "total_tokens": prompt + tokens,
+        # Later choices share the pages of the first, whatever came before the request.
+        "prompt_tokens_details": {"cached_tokens": requests[0].cached_tokens},
         "completion_tokens_details": {
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": predicted - accepted,
@@ -317,7 +245,7 @@ class TokenTexts:
                 return token, text
         return None
 
-    def chat_logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
+    def logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
         """Returns log-probabilities of the tokens that have text."""
         content = [
             {
@@ -328,28 +256,6 @@ class TokenTexts:
             if token.logprob is not None and not token.is_end
         ]
         return {"content": content, "refusal": None}
-
-    def text_logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
-        """Returns log-probabilities of the tokens that have text, in the form of
-        `/v1/completions`: the generated token is among the likeliest tokens, wherever it ranks.
-        """
-        tops = [
-            (token, token.logprob)
-            for token in tokens
-            if token.logprob is not None and not token.is_end
-        ]
-        return {
-            "tokens": [self.named(token.id, token.leads) for token, _ in tops],
-            "token_logprobs": [max(logprob.logprob, MIN_LOGPROB) for _, logprob in tops],
-            "top_logprobs": [
-                {
-                    self.named(token_id, token.leads): max(value, MIN_LOGPROB)
-                    for token_id, value in (*logprob.top, (token.id, logprob.logprob))
-                }
-                for token, logprob in tops
-            ],
-            "text_offset": [token.offset for token, _ in tops],
-        }
 
     def origins(self, tokens: Sequence[OutputToken]) -> list[dict[str, Any]]:
         """Returns which tokens were drafted, and which are the target's own."""
@@ -368,8 +274,3 @@ class TokenTexts:
             "logprob": max(logprob, MIN_LOGPROB),
             "bytes": self.bytes(token, leads),
         }
-
-    def named(self, token: int, leads: bool) -> str:
-        """Returns a token of `/v1/completions`, where no field has its bytes."""
-        text, known = self.text(token, leads), self.bytes(token, leads)
-        return text if known is None or text.encode() == bytes(known) else f"bytes:{text}"

@@ -33,11 +33,11 @@ from ..refusal import (
     unknown_model,
 )
 from ..settings import ChatSettings
-from .answers import Answer, AnswerForm, ChatForm, TextForm, TokenTexts
+from .answers import Answer, AnswerForm, TokenTexts
 from .choice import Choice, Update
 from .grammar import GuidanceGrammars
-from .planning import Planner, Prepared, ServedModel, prepare_text
-from .protocol import ChatRequest, CompletionRequest, GenerationRequest
+from .planning import Planner, ServedModel
+from .protocol import ChatRequest
 
 if TYPE_CHECKING:
     from ..engine_thread import EngineThread
@@ -259,18 +259,15 @@ class OpenAIHandler(Handler):
         self._texts = TokenTexts(served.tokenizer)
 
     def add_routes(self, app: FastAPI) -> None:
-        for path, answer, kind in (
-            ("/v1/chat/completions", self.chat, ChatRequest),
-            ("/v1/completions", self.completions, CompletionRequest),
-        ):
-            schema = {"schema": {"$ref": SCHEMAS + kind.__name__}}
-            body = {"required": True, "content": {"application/json": schema}}
-            app.post(
-                path,
-                openapi_extra={"requestBody": body},
-                responses={200: {"content": {STREAM: {}}}},
-                dependencies=[Depends(self.place)],
-            )(answer)
+        schema = {"schema": {"$ref": SCHEMAS + ChatRequest.__name__}}
+        app.post(
+            "/v1/chat/completions",
+            openapi_extra={
+                "requestBody": {"required": True, "content": {"application/json": schema}}
+            },
+            responses={200: {"content": {STREAM: {}}}},
+            dependencies=[Depends(self.place)],
+        )(self.chat)
         app.get("/v1/models")(self.models)
         app.get("/v1/models/{model:path}")(self.model)
         build = app.openapi
@@ -279,14 +276,6 @@ class OpenAIHandler(Handler):
     async def close(self) -> None:
         await super().close()
         self.grammars.close()
-
-    async def chat(self, request: Request) -> Response:
-        """Returns answers to a chat with text, pictures, videos and PDFs."""
-        return await self._answer(request, ChatRequest, ChatForm, "chatcmpl")
-
-    async def completions(self, request: Request) -> Response:
-        """Returns what follows a text."""
-        return await self._answer(request, CompletionRequest, TextForm, "cmpl")
 
     async def models(self) -> Response:
         """Returns the model, under each of its names."""
@@ -307,28 +296,23 @@ class OpenAIHandler(Handler):
             "mode": served.method.mode,
         }  # fmt: skip
 
-    async def _answer(
-        self,
-        request: Request,
-        kind: type[GenerationRequest],
-        form: type[AnswerForm],
-        prefix: str,
-    ) -> Response:
+    async def chat(self, request: Request) -> Response:
+        """Returns answers to a chat with text, pictures, videos and PDFs."""
         name = name_of(request)
         body = await read_body(request, self.settings)
-        generation = await self.on_reader(partial(parse, kind, body), len(body))
+        generation = await self.on_reader(partial(parse, ChatRequest, body), len(body))
         del body  # it may be large, and the answer long in coming
         default = None if self.settings.deadline is None else 1e3 * self.settings.deadline
         deadline = self.deadline(request, generation.deadline_ms or default)
         work = self._begin(request, generation, deadline)
         answering = await self.wait_for(request, work, deadline)
         head = {
-            "id": f"{prefix}-{name}",
+            "id": f"chatcmpl-{name}",
             "created": int(time.time()),
             "model": generation.model or self.served.name,
             "system_fingerprint": self.served.fingerprint,
         }
-        writer = form(generation, head, self._texts)
+        writer = AnswerForm(generation, head, self._texts)
         if not generation.stream:
             return await self.wait_for(request, self._whole(answering, writer))
         steps = answering.updates(self.settings.ping_seconds)
@@ -338,20 +322,19 @@ class OpenAIHandler(Handler):
         return StreamingResponse(body, headers=HEADERS, media_type=STREAM)
 
     async def _begin(
-        self, request: Request, generation: GenerationRequest, deadline: float | None
+        self, request: Request, generation: ChatRequest, deadline: float | None
     ) -> Answering:
         """Prepare a request and submit its choices."""
         if generation.model is not None and generation.model not in self.served.names:
             raise unknown_model(generation.model, self.served.name)
         self._planner.check(generation)
-        prompts = await self._prompts(generation)
+        prompt = await self.served.prepare(generation)
         size = LARGE if generation.prediction else 0
         prediction = await self.on_reader(partial(self._planner.prediction_of, generation), size)
         matcher = await self.grammars.of(generation)
         choices = self._planner.plan(
-            name_of(request), generation, prompts, request.state.began, deadline, prediction,
-            matcher,
-        )  # fmt: skip
+            name_of(request), generation, prompt, request.state.began, deadline, prediction, matcher
+        )
         if len(choices) > self.maximum:
             raise BadRequestError(
                 "n", f"{len(choices)} choices are more than this server holds, {self.maximum}; ask "
@@ -361,13 +344,6 @@ class OpenAIHandler(Handler):
         request.state.exits.callback(answering.cancel)
         answering.start()
         return answering
-
-    async def _prompts(self, generation: Any) -> list[Prepared]:
-        if isinstance(generation, ChatRequest):
-            return [await self.served.prepare(generation)]
-        return await self.on_reader(
-            lambda: [prepare_text(self.served, prompt) for prompt in generation.prompts]
-        )
 
     async def _whole(self, answering: Answering, writer: AnswerForm) -> Response:
         updates = [Update() for _ in answering.choices]
@@ -380,7 +356,7 @@ class OpenAIHandler(Handler):
 
 def _with_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """Bodies are read by our own hand, so FastAPI does not know their models."""
-    kinds: Any = [(ChatRequest, "validation"), (CompletionRequest, "validation")]
+    kinds: Any = [(ChatRequest, "validation")]
     _, schemas = models_json_schema(kinds, ref_template=SCHEMAS + "{model}")
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
     return document

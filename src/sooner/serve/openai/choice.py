@@ -42,7 +42,6 @@ class OutputToken:
     """A token that counts.
 
     Attributes:
-        offset: letters of text before it.
         logprob: if the request asked.
         is_end: an end token, which has no text.
         leads: it is the first token that has text.
@@ -50,7 +49,6 @@ class OutputToken:
 
     id: int
     is_drafted: bool
-    offset: int
     logprob: TokenLogprobs | None
     is_end: bool
     leads: bool = False
@@ -106,7 +104,7 @@ class Choice:
         self._min_tokens = min_tokens
         self.finish_reason: FinishReason | None = None
         self._text, self._stops, self._parser = text, StopStrings(stops), parser
-        self._letters = self.num_tokens = self.num_drafted = 0
+        self.num_tokens = self.num_drafted = 0
         self._has_calls = False
 
     @property
@@ -128,7 +126,7 @@ class Choice:
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.request.stop_token_ids
             leads = not self.num_tokens
-            entry = OutputToken(token, is_drafted, self._letters, logprob, is_end, leads)
+            entry = OutputToken(token, is_drafted, logprob, is_end, leads)
             update.tokens.append(entry)
             self.num_tokens += 1
             self.num_drafted += is_drafted
@@ -148,7 +146,6 @@ class Choice:
         return update
 
     def _emit(self, update: Update, text: str) -> None:
-        self._letters += len(text)
         text = self._stops.add(text, self.num_tokens > self._min_tokens)
         self._tell(update, self._parser.add(text))
         if self._stops.stop is not None:

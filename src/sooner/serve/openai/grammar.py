@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from ..refusal import BadRequestError
-from .protocol import GenerationRequest
+from .protocol import ChatRequest
 
 logger = logging.getLogger("sooner.serve")
 
@@ -162,7 +162,7 @@ class GuidanceGrammars:
             logger.info("no grammars: %s", error)
             self.missing = "llguidance can't use the model's tokenizer; leave it out"
 
-    async def of(self, request: GenerationRequest) -> Callable[[int], GuidanceMatcher | None]:
+    async def of(self, request: ChatRequest) -> Callable[[int], GuidanceMatcher | None]:
         """Returns what makes the matcher of each choice, by the ids of its prompt.
 
         Raises:

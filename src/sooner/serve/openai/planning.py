@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import torch
 from transformers import LogitsProcessorList
 
 from ...engine.acceptance import follow_choices
@@ -26,8 +25,8 @@ from ...methods.speculative import ChainDrafter
 from ...tasks.detokenizer import Detokenizer, special_ids
 from ..engine_thread import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
-from .choice import AnswerParser, AnswerParsers, Choice
-from .protocol import ChatRequest, GenerationRequest
+from .choice import AnswerParsers, Choice
+from .protocol import ChatRequest
 
 SAMPLING = (
     "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -90,24 +89,6 @@ class ServedModel:
         return self.names[0]
 
 
-def prepare_text(served: ServedModel, prompt: str | list[int]) -> Prepared:
-    """Returns inputs of one prompt of `/v1/completions`; a text gets the tokenizer's special
-    tokens, ids are taken as they are.
-
-    Raises:
-        BadRequestError: it has no token, or one that the model does not have.
-    """
-    ids: Any = served.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
-    if not ids:
-        raise BadRequestError("prompt", "prompt has no token; send some text")
-    if (largest := max(ids)) >= served.vocab_size:
-        raise BadRequestError(
-            "prompt", f"prompt has token {largest}, and the model has {served.vocab_size}"
-        )
-    tokens = torch.tensor([ids])  # [1, tokens]
-    return Prepared({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}, len(ids))
-
-
 class Planner:
     """Makes the engine's requests of the clients' to one model.
 
@@ -121,7 +102,7 @@ class Planner:
         self._special = special_ids(served.tokenizer)
         self._experience = Experience()
 
-    def check(self, request: GenerationRequest) -> None:
+    def check(self, request: ChatRequest) -> None:
         """Refuse what this model, or the way it decodes, can't do, before anything is prepared.
 
         Raises:
@@ -142,7 +123,7 @@ class Planner:
                     f"logit_bias names token {token}, and there are {self.served.vocab_size}",
                 )
 
-    def prediction_of(self, request: GenerationRequest) -> list[int] | None:
+    def prediction_of(self, request: ChatRequest) -> list[int] | None:
         """Returns token ids of `prediction`, no more than an answer can have; slow if it is
         long.
         """
@@ -155,14 +136,14 @@ class Planner:
     def plan(
         self,
         name: str,
-        request: GenerationRequest,
-        prompts: Sequence[Prepared],
+        request: ChatRequest,
+        prompt: Prepared,
         arrived: float,
         deadline: float | None,
         prediction: list[int] | None = None,
         matcher: Callable[[int], Any] = lambda width: None,
     ) -> list[Choice]:
-        """Returns the choices of each prompt after the other, with their requests.
+        """Returns the choices, with their requests.
 
         Args:
             name: the client's request's id.
@@ -171,41 +152,44 @@ class Planner:
             matcher: makes the grammar of one choice, by the ids of its prompt.
 
         Raises:
-            BadRequestError: a prompt does not fit.
+            BadRequestError: the prompt does not fit.
         """
-        limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
+        limit = self._limit(request, prompt.prompt_tokens)
         sampling, stops = self._sampling(request), self._stop_ids(request)
+        keys = prompt.media_keys
+        if keys and len(keys) != count_media(prompt.inputs):
+            keys = ()  # a processor made several of one, such as tiles: the engine hashes them
+        method, on_session = self.decoding(prediction, prompt.prompt_tokens + limit)
         choices: list[Choice] = []
-        for prompt, limit in zip(prompts, limits, strict=True):
-            keys = prompt.media_keys
-            if keys and len(keys) != count_media(prompt.inputs):
-                keys = ()  # a processor made several of one, such as tiles: the engine hashes them
-            method, on_session = self.decoding(prediction, prompt.prompt_tokens + limit)
-            for number in range(request.choices):
-                options = {**sampling, "max_new_tokens": limit}
-                if (grammar := matcher(prompt.prompt_tokens)) is not None:
-                    options["logits_processor"] = LogitsProcessorList([grammar])
-                made = ServedRequest(
-                    inputs=prompt.inputs,
-                    options=RequestOptions(
-                        options,
-                        seed_of(request.seed, number),
-                        logprobs=request.num_logprobs,
-                        num_draft_tokens=request.num_draft_tokens,
-                        media_keys=keys,
-                        on_session=on_session,
-                    ),
-                    method=method,
-                    rows=1,
-                    deadline=deadline,
-                    arrived=arrived,
-                    id=f"{name}-{len(choices)}",
-                    prompt_tokens=prompt.prompt_tokens,
-                    stop_token_ids=stops,
-                    predicted_tokens=len(prediction or ()),
-                    grammar=grammar,
-                )
-                choices.append(self._choice(len(choices), request, made))
+        for number in range(request.choices):
+            options = {**sampling, "max_new_tokens": limit}
+            if (grammar := matcher(prompt.prompt_tokens)) is not None:
+                options["logits_processor"] = LogitsProcessorList([grammar])
+            made = ServedRequest(
+                inputs=prompt.inputs,
+                options=RequestOptions(
+                    options,
+                    seed_of(request.seed, number),
+                    logprobs=request.num_logprobs,
+                    num_draft_tokens=request.num_draft_tokens,
+                    media_keys=keys,
+                    on_session=on_session,
+                ),
+                method=method,
+                rows=1,
+                deadline=deadline,
+                arrived=arrived,
+                id=f"{name}-{number}",
+                prompt_tokens=prompt.prompt_tokens,
+                stop_token_ids=stops,
+                predicted_tokens=len(prediction or ()),
+                grammar=grammar,
+            )
+            parser = self._parsers.of(request, prompt.inputs["input_ids"][0])
+            hidden = frozenset[int]() if parser.keeps_special else self._special
+            text = Detokenizer(self.served.tokenizer, hidden)
+            minimum = request.min_tokens or 0
+            choices.append(Choice(number, made, text, parser, request.stops, minimum))
         return choices
 
     def decoding(
@@ -224,15 +208,7 @@ class Planner:
             method = HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)
         return method, follow_draws
 
-    def _choice(self, index: int, request: GenerationRequest, made: ServedRequest) -> Choice:
-        parser = AnswerParser()
-        if isinstance(request, ChatRequest):
-            parser = self._parsers.of(request, made.inputs["input_ids"][0])
-        hidden = frozenset[int]() if parser.keeps_special else self._special
-        text = Detokenizer(self.served.tokenizer, hidden)
-        return Choice(index, made, text, parser, request.stops, request.min_tokens or 0)
-
-    def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
+    def _sampling(self, request: ChatRequest) -> dict[str, Any]:
         """Returns options of `generate`."""
         values = {name: getattr(request, name) for name in SAMPLING}
         options = sampling_options(top_k=0 if request.top_k == -1 else request.top_k, **values)
@@ -245,16 +221,16 @@ class Planner:
             options["min_new_tokens"] = request.min_tokens
         return options
 
-    def _stop_ids(self, request: GenerationRequest) -> frozenset[int]:
+    def _stop_ids(self, request: ChatRequest) -> frozenset[int]:
         ids = frozenset() if request.ignore_eos else self.served.stop_token_ids
         return ids | frozenset(request.stop_token_ids or ())
 
-    def _limit(self, request: GenerationRequest, prompt: int) -> int:
+    def _limit(self, request: ChatRequest, prompt: int) -> int:
         """New tokens at most; what is asked for and does not fit is refused."""
         limit = self.served.max_model_len
         requested = request.limit
         if prompt >= limit or (requested is not None and prompt + requested > limit):
-            raise too_long(prompt, requested or 1, limit, request.prompt_field)
+            raise too_long(prompt, requested or 1, limit)
         default = self.served.default_max_tokens
         return requested or min(default or limit, limit - prompt)
 

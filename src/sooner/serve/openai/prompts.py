@@ -88,8 +88,8 @@ class ChatPrompts:
         if self.template is None:
             raise BadRequestError(
                 "messages",
-                f"model '{self.name}' has no chat template; use /v1/completions, or serve "
-                "an instruction-tuned checkpoint",
+                f"model '{self.name}' has no chat template; put one into its folder, or serve an "
+                "instruction-tuned checkpoint",
                 "no_chat_template",
             )
         self._check(request)

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's API, and of vLLM's where it has more, as pydantic models.
+"""Requests of OpenAI's chats, and of vLLM's where it has more, as pydantic models.
 
 Types are strict, so a wrong one is refused with its path. Fields that are not listed are ignored:
 clients send many (`user`, `store`, `metadata`, ...) that change nothing here. Those that would
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Json, Tag
 
 from ..http import ApiFields
 
 MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
-MAX_CHOICES, MAX_STOPS, MAX_BIASES, MAX_PROMPTS, MAX_DRAFT = 128, 16, 4096, 256, 1024
+MAX_CHOICES, MAX_STOPS, MAX_BIASES, MAX_DRAFT = 128, 16, 4096, 1024
 INT64 = 1 << 63
 
 Finite = Field(allow_inf_nan=False)
@@ -126,14 +126,14 @@ class Tool(ApiFields):
 
 
 REFUSED = (
-    "add_special_tokens", "allowed_token_ids", "audio", "bad_words", "cache_salt", "chat_template",
-    "documents", "function_call", "functions", "guided_choice", "guided_grammar", "guided_json",
-    "guided_regex", "include_stop_str_in_output", "kv_transfer_params", "logits_processors",
-    "logprob_token_ids", "media_io_kwargs", "mm_processor_kwargs", "prompt_embeds",
-    "prompt_logprobs", "repetition_detection", "return_token_ids", "return_tokens_as_token_ids",
-    "skip_special_tokens", "structural_tag", "structured_outputs", "suffix",
-    "thinking_token_budget", "truncate_prompt_tokens", "truncation_side", "use_beam_search",
-    "vllm_xargs", "web_search_options",
+    "add_special_tokens", "allowed_token_ids", "audio", "bad_words", "best_of", "cache_salt",
+    "chat_template", "documents", "echo", "function_call", "functions", "guided_choice",
+    "guided_grammar", "guided_json", "guided_regex", "include_stop_str_in_output",
+    "kv_transfer_params", "logits_processors", "logprob_token_ids", "media_io_kwargs",
+    "mm_processor_kwargs", "prompt_embeds", "prompt_logprobs", "repetition_detection",
+    "return_token_ids", "return_tokens_as_token_ids", "skip_special_tokens", "structural_tag",
+    "structured_outputs", "suffix", "thinking_token_budget", "truncate_prompt_tokens",
+    "truncation_side", "use_beam_search", "vllm_xargs", "web_search_options",
 )  # fmt: skip
 """Fields that would change the answer and can't be honoured; docs/serve.md says what does the
 same."""
@@ -203,18 +203,21 @@ TokenId = Annotated[int, Field(ge=0, lt=INT64)]
 BiasedToken = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100), Finite]
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_BIASES, fail_fast=True)]
-Item = TypeVar("Item")
-PromptList = Annotated[list[Item], Field(min_length=1, max_length=1 << 20, fail_fast=True)]
 
 
-class GenerationRequest(ApiFields):
-    """What both completions have. Sampling that is not set follows `generation_config.json`."""
+class ChatRequest(ApiFields):
+    """Holds the body of `POST /v1/chat/completions`.
+
+    Sampling that is not set follows `generation_config.json`.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow")
 
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: Annotated[int, Field(ge=1, lt=INT64)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, lt=INT64)] | None = None
     seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
     stop: text_or(Annotated[list[Text], Field(max_length=MAX_STOPS, fail_fast=True)]) | None = None  # type: ignore[valid-type]
     temperature: Annotated[float, Field(ge=0, le=2), Finite] | None = None
@@ -228,17 +231,24 @@ class GenerationRequest(ApiFields):
     stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
-    best_of: int | None = None
-    echo: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    reasoning_effort: Annotated[str, Field(max_length=64)] | None = None
+    include_reasoning: bool | None = None
+    modalities: list[Literal["text"]] | None = None
     return_token_origins: bool | None = None
     num_draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
-
-    prompt_field: ClassVar[str] = "prompt"
 
     @property
     def choices(self) -> int:
@@ -247,12 +257,12 @@ class GenerationRequest(ApiFields):
     @property
     def limit(self) -> int | None:
         """New tokens at most, as the request has it."""
-        return self.max_tokens
+        return self.max_completion_tokens or self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:
         """Returns how many likeliest tokens are told at each place; 0 is the token alone."""
-        return None
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def stops(self) -> list[str]:
@@ -266,7 +276,15 @@ class GenerationRequest(ApiFields):
 
     @property
     def schema_of_answer(self) -> AnswerSchema | None:
-        """What the text of the answer has to match."""
+        """What the text of the answer has to match: forced calls, or what is asked for."""
+        functions = {tool.function.name: tool.function for tool in self.tools or ()}
+        if isinstance(self.tool_choice, NamedTool):
+            named = functions.get(self.tool_choice.function.name)  # if it is a tool at all
+            schema = (named and named.parameters) or {"type": "object"}
+            return AnswerSchema("tools", json.dumps(schema))
+        if self.tool_choice == "required":
+            schema = _calls_schema(functions, self.parallel_tool_calls is False)
+            return AnswerSchema("tools", json.dumps(schema))
         form = self.response_format
         if form is None or form.type == "text":
             return None
@@ -275,71 +293,6 @@ class GenerationRequest(ApiFields):
         assert form.json_schema is not None  # `faults` has seen to it
         path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
         return AnswerSchema(path, json.dumps(schema))
-
-    def faults(self) -> Iterator[tuple[str, str]]:
-        extras = self.model_extra or {}
-        for name in REFUSED:
-            value = extras.get(name)
-            if value is not None and value is not False and value not in ("", [], {}):
-                yield name, f"{name} is not supported; leave it out"
-        extras.clear()  # nobody reads them, and they may be large
-        if self.stream_options is not None and not self.stream:
-            yield "stream_options", "stream_options goes with stream: true alone"
-        if self.best_of is not None and self.best_of != self.choices:
-            yield "best_of", "best_of must be n; no choice is thrown away here"
-        minimum, maximum = self.min_tokens or 0, self.limit
-        if maximum is not None and minimum > maximum:
-            yield "min_tokens", f"min_tokens is {minimum}, and max_tokens {maximum}"
-        form, name = self.response_format, "response_format"
-        has_schema = form and form.json_schema and form.json_schema.schema_ is not None
-        if form is not None and form.type == "json_schema" and not has_schema:
-            text = f"{name} is of type json_schema and has no json_schema.schema"
-            yield f"{name}.json_schema", text
-        if self.schema_of_answer is not None and self.min_tokens:
-            text = "min_tokens goes without a grammar, which may leave no token"
-            yield "min_tokens", f"{text}; leave one of them out"
-
-
-class ChatRequest(GenerationRequest):
-    """Holds the body of `POST /v1/chat/completions`."""
-
-    prompt_field: ClassVar[str] = "messages"
-
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
-    max_completion_tokens: Annotated[int, Field(ge=1, lt=INT64)] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    reasoning_effort: Annotated[str, Field(max_length=64)] | None = None
-    include_reasoning: bool | None = None
-    modalities: list[Literal["text"]] | None = None
-
-    @property
-    def limit(self) -> int | None:
-        return self.max_completion_tokens or self.max_tokens
-
-    @property
-    def num_logprobs(self) -> int | None:
-        return (self.top_logprobs or 0) if self.logprobs else None
-
-    @property
-    def schema_of_answer(self) -> AnswerSchema | None:
-        """What the text of the answer has to match: forced calls, or what is asked for."""
-        functions = {tool.function.name: tool.function for tool in self.tools or ()}
-        schema: dict[str, Any] | None = None
-        if isinstance(self.tool_choice, NamedTool):
-            named = functions.get(self.tool_choice.function.name)  # if it is a tool at all
-            schema = (named and named.parameters) or {"type": "object"}
-        elif self.tool_choice == "required":
-            schema = _calls_schema(functions, self.parallel_tool_calls is False)
-        if schema is None:
-            return super().schema_of_answer
-        return AnswerSchema("tools", json.dumps(schema))
 
     @property
     def adds_prompt(self) -> bool:
@@ -354,9 +307,25 @@ class ChatRequest(GenerationRequest):
         return [tool.model_dump(exclude_none=True) for tool in self.tools]
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        yield from super().faults()
-        if self.echo:
-            yield "echo", "echo is not supported in chats: the client has it"
+        extras = self.model_extra or {}
+        for name in REFUSED:
+            value = extras.get(name)
+            if value is not None and value is not False and value not in ("", [], {}):
+                yield name, f"{name} is not supported; leave it out"
+        extras.clear()  # nobody reads them, and they may be large
+        if self.stream_options is not None and not self.stream:
+            yield "stream_options", "stream_options goes with stream: true alone"
+        minimum, maximum = self.min_tokens or 0, self.limit
+        if maximum is not None and minimum > maximum:
+            yield "min_tokens", f"min_tokens is {minimum}, and max_tokens {maximum}"
+        form, name = self.response_format, "response_format"
+        has_schema = form and form.json_schema and form.json_schema.schema_ is not None
+        if form is not None and form.type == "json_schema" and not has_schema:
+            text = f"{name} is of type json_schema and has no json_schema.schema"
+            yield f"{name}.json_schema", text
+        if self.schema_of_answer is not None and self.min_tokens:
+            text = "min_tokens goes without a grammar, which may leave no token"
+            yield "min_tokens", f"{text}; leave one of them out"
         if self.continue_final_message and self.add_generation_prompt:
             name = "continue_final_message"
             yield name, f"{name} and add_generation_prompt exclude each other"
@@ -384,7 +353,7 @@ class ChatRequest(GenerationRequest):
         if isinstance(choice, NamedTool) and choice.function.name not in names:
             text = f"tool_choice names '{choice.function.name[:64]}', which is none of the tools"
             yield "tool_choice.function.name", text
-        if super().schema_of_answer is not None:
+        if self.response_format is not None and self.response_format.type != "text":
             name = "response_format"
             yield name, f"{name} and a forced tool_choice exclude each other"
 
@@ -405,30 +374,3 @@ def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[st
     ]
     limit = {"maxItems": 1} if is_single else {}
     return {"type": "array", "minItems": 1, **limit, "items": {"anyOf": calls}}
-
-
-class CompletionRequest(GenerationRequest):
-    """Holds the body of `POST /v1/completions`."""
-
-    prompt: Text | PromptList[Text] | PromptList[TokenId] | PromptList[PromptList[TokenId]]
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-
-    @property
-    def num_logprobs(self) -> int | None:
-        return self.logprobs
-
-    @property
-    def prompts(self) -> list[str | list[int]]:
-        """Returns each prompt, as text or as token ids."""
-        prompt: Any = self.prompt
-        if isinstance(prompt, str) or isinstance(prompt[0], int):
-            return [prompt]
-        return list(prompt)
-
-    def faults(self) -> Iterator[tuple[str, str]]:
-        yield from super().faults()
-        if self.echo and self.logprobs is not None:
-            yield "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
-        if (count := len(self.prompts)) * self.choices > MAX_PROMPTS:
-            text = f"{count} prompts of {self.choices} choices are more than {MAX_PROMPTS}"
-            yield "prompt", f"{text}; send several requests"

@@ -29,7 +29,7 @@ class HttpRequest:
 
     Attributes:
         number: of what is asked, for whoever reads the answers.
-        path: such as `/v1/completions`.
+        path: such as `/v1/chat/completions`.
         body: JSON.
     """
 

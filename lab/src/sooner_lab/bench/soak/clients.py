@@ -155,7 +155,7 @@ class SoakClient:
             pauses: seconds without reading, after each of the first pieces.
             on_head: is called once the status is there.
         """
-        url, content = self.address + self.requests[index].path, bytearray()
+        url, content = self.address + CHAT, bytearray()
         with self.http.stream("POST", url, content=body) as reply:
             on_head()
             waits = iter(pauses)
@@ -202,7 +202,7 @@ class SoakClient:
     def hang_up(self) -> str:
         """Leave before the answer, or in the middle of a stream."""
         index = self.any_index()
-        body, url = self.body(index, stream=True), self.address + self.requests[index].path
+        body, url = self.body(index, stream=True), self.address + CHAT
         if self.draw.random() < 0.5:
             with suppress(httpx.TimeoutException):
                 self.http.post(url, content=body, timeout=self.draw.expovariate(5) + 1e-3)

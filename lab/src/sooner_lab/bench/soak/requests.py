@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT = "/v1/chat/completions"
 PROMPT = "describe the scenes in order ."
 CLIPS, PICTURES = 3, 3
 VARIANTS = 24
@@ -27,13 +27,11 @@ class SoakRequest:
 
     Attributes:
         name: such as `chat clip`.
-        path: where it is sent.
         body: without `stream`.
         media: names of files of the user's message, in their order.
     """
 
     name: str
-    path: str
     body: dict[str, Any] = field(repr=False)
     media: tuple[str, ...] = ()
 
@@ -45,11 +43,10 @@ class SoakRequest:
             more: fields, such as `stream`.
         """
         body = {**self.body, **more}
-        if self.path == CHAT:
-            parts = [media_part(name, urls[name]) for name in self.media]
-            parts.append({"type": "text", "text": body.pop("text")})
-            content: Any = parts if self.media else parts[0]["text"]
-            body["messages"] = [{"role": "user", "content": content}]
+        parts = [media_part(name, urls[name]) for name in self.media]
+        parts.append({"type": "text", "text": body.pop("text")})
+        content: Any = parts if self.media else parts[0]["text"]
+        body["messages"] = [{"role": "user", "content": content}]
         return json.dumps(body).encode()
 
 
@@ -62,7 +59,7 @@ def media_part(name: str, url: str) -> dict[str, Any]:
 def read_answer(data: dict[str, Any]) -> Answer:
     """Read an answer that came whole."""
     choices = sorted(data["choices"], key=lambda choice: choice["index"])
-    texts = [each["message"]["content"] if "message" in each else each["text"] for each in choices]
+    texts = [choice["message"]["content"] for choice in choices]
     reasons = [choice["finish_reason"] for choice in choices]
     return tuple((text or "", reason) for text, reason in zip(texts, reasons, strict=True))
 
@@ -85,7 +82,7 @@ def read_stream(raw: bytes) -> Answer:
         if "error" in data:
             raise ValueError(f"the stream ends with {data['error']}")
         for choice in data["choices"]:
-            piece = choice["delta"].get("content") if "delta" in choice else choice["text"]
+            piece = choice["delta"].get("content")
             texts[choice["index"]] = texts.get(choice["index"], "") + (piece or "")
             if choice.get("finish_reason"):
                 reasons[choice["index"]] = choice["finish_reason"]
@@ -98,10 +95,7 @@ def requests() -> list[SoakRequest]:
     made: list[SoakRequest] = []
 
     def chat(name: str, media: tuple[str, ...] = (), text: str = PROMPT, **more: Any) -> None:
-        made.append(SoakRequest(name, CHAT, {"text": text, "max_tokens": 40, **more}, media))
-
-    def complete(name: str, prompt: Any, **more: Any) -> None:
-        made.append(SoakRequest(name, TEXT, {"prompt": prompt, "max_tokens": 40, **more}))
+        made.append(SoakRequest(name, {"text": text, "max_tokens": 40, **more}, media))
 
     chat("chat")
     chat("chat", text="what happens in every scene ?")
@@ -118,10 +112,6 @@ def requests() -> list[SoakRequest]:
         chat("chat picture", (f"picture-{number}",), "describe this", max_tokens=20)
     chat("chat pictures", ("picture-0", "picture-1"), "describe this", max_tokens=20)
     chat("chat both", ("picture-1", "clip-1"), max_tokens=30)
-    complete("completion", "the red circle moves")
-    complete("completion", ["the blue star", "a green square on a white background"])
-    complete("completion ids", [6, 7, 8, 9, 10])
-    complete("completion seed", "scene one", **drawn, seed=5, n=2)
     return made
 
 

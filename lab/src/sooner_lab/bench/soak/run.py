@@ -25,7 +25,7 @@ from ..declared import Data
 from ..run import Progress, Recorder
 from ..serve.servers import ServerProcess
 from .clients import BROKEN, SoakClient, open_client
-from .requests import contents, media_part, png, read_answer, requests, url_of
+from .requests import CHAT, contents, media_part, png, read_answer, requests, url_of
 from .settings import (
     DOCUMENTED,
     MAX_SLOPE,
@@ -144,7 +144,7 @@ def _soaked(server: SoakedServer, settings: SoakSettings, progress: Progress) ->
         _fill(client)
         for request in client.requests:
             urls = {name: url_of(name, client.media[name]) for name in request.media}
-            url = server.address + request.path
+            url = server.address + CHAT
             reply = client.http.post(url, content=request.encoded(urls))
             client.output.append(read_answer(reply.json()))
         with ThreadPoolExecutor(16) as pool:  # every thread that it will ever have is there then
