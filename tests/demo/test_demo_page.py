@@ -34,19 +34,17 @@ TOKEN = {"username": "me", "password": "open sesame", "send": "always"}
 
 
 class Server:
-    """`sooner demo`, or another command with a page, in a process of its own.
+    """`sooner demo` in a process of its own.
 
     Attributes:
         url: of the page, without a slash at the end.
     """
 
-    def __init__(
-        self, folder: Path, *options: str, command: str = "demo", marker: str = "the page is at "
-    ) -> None:
-        log = folder / "log.txt"
+    def __init__(self, folder: Path, *options: str) -> None:
+        log, marker = folder / "log.txt", "the page is at "
         with log.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sooner.cli", command, "--port", "0", *options],
+                [sys.executable, "-m", "sooner.cli", "demo", "--port", "0", *options],
                 stdout=out, stderr=subprocess.STDOUT, cwd=folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(folder / "gr")},
             )  # fmt: skip
@@ -346,58 +344,3 @@ def test_a_bad_file_is_reported_in_words(visit: Visit, tmp_path: Path) -> None:
     alert = visit.run()
     assert "not a video" in alert
     assert "Traceback" not in alert
-
-
-def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> None:
-    chat_server = Server(
-        tmp_path, "miniature", "--token", "open sesame", command="serve", marker="watch it at "
-    )
-    page = browser.new_page(http_credentials=TOKEN)
-    shown = page.goto(chat_server.url)
-    assert "frame-ancestors" in shown.headers["content-security-policy"]
-    page.get_by_role("button", name="Run it").first.click()
-    page.locator(".lanes").wait_for(timeout=60_000)
-    assert "same answer" in page.locator(".sooner h2").first.text_content().lower()
-    answer = page.request.post(  # the password is the token for the API, too
-        f"{chat_server.url}/v1/chat/completions",
-        data={"messages": [{"role": "user", "content": "a"}], "max_tokens": 2},
-    )
-    assert answer.status == 200
-    assert "content-security-policy" not in answer.headers
-    assert page.request.get(f"{chat_server.url}/nowhere").status == 404
-    page.close()
-    stranger = browser.new_page()
-    assert stranger.request.get(f"{chat_server.url}/page/config").status == 401
-    stranger.close()
-    assert chat_server.end() == 0
-
-
-def test_a_server_that_goes_away_is_reported(browser: Any, tmp_path: Path) -> None:
-    demo_server = Server(tmp_path)
-    visit = Visit(browser, demo_server.url)
-    demo_server.process.kill()
-    demo_server.process.wait()
-    visit.page.locator("#gone").wait_for(timeout=20_000)
-    assert "start the server again" in visit.page.locator("#gone").text_content()
-    assert (
-        "The same answer after" in visit.panel().locator(".sooner h2").text_content()
-    )  # nothing is lost
-    visit.page.close()
-
-
-def test_a_file_needs_no_server_and_the_token_guards_the_page(browser: Any, tmp_path: Path) -> None:
-    alone = tmp_path / "race.html"
-    subprocess.run(
-        [sys.executable, "-m", "sooner.cli", "demo", "--export", str(alone)],
-        check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    demo_server = Server(tmp_path, "--token", "open sesame")
-    page = browser.new_page(http_credentials=TOKEN)
-    page.goto(demo_server.url)
-    page.locator(".sooner h2").wait_for(timeout=30_000)
-    assert "same answer after" in page.locator(".sooner h2").text_content()
-    page.goto(alone.as_uri())
-    page.locator(".sooner h2").wait_for()
-    assert "same answer after" in page.locator(".sooner h2").text_content()
-    page.close()
-    assert demo_server.end() == 0

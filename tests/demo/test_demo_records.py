@@ -15,13 +15,11 @@ from fastapi.testclient import TestClient
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
 
-from serve.job_listener import WAIT, Gate, Listener, running
-from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
 from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.page import Recorder
 from sooner.demo.records import Live, Record, record_chat, record_race
-from sooner.demo.site import create_app, record_between
+from sooner.demo.site import create_app
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.caption import caption
@@ -177,58 +175,6 @@ def test_of_markdown_only_text_and_tables_become_markup() -> None:
     assert "<a" not in rendered("[x](javascript:alert(1))")
     evil = {"kind": "pages", "pages": [{"markdown": "plain", "html": "<script>f()</script>"}]}
     assert "script" not in fragment(evil)  # a record's own HTML is not believed
-
-
-@pytest.mark.slow
-def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> None:
-    gate, began = Gate(), threading.Event()
-
-    def until_stopped(live):
-        began.set()
-        deadline = time.monotonic() + WAIT
-        while not live.is_stopped():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        raise StoppedError("stopped")
-
-    with running(lambda: StubEngine(spend=gate)) as service:
-        client = Listener()
-        service.submit(client.request)
-        assert gate.is_reached.wait(WAIT)
-        recorder = Recorder(partial(record_between, service))
-        waiting = recorder.follow(until_stopped, threading.Event())
-        assert "Clients are being answered" in next(waiting)["live"]
-        assert not began.is_set()
-        gate.is_open.set()
-        client.wait()
-        assert began.wait(WAIT)  # nobody is answered: it runs
-        other = Listener()
-        service.submit(other.request)
-        assert other.wait().finish_reason == "length"
-        with pytest.raises(SoonerError, match="a client's request came first"):
-            list(waiting)
-        assert follow(recorder, lambda live: {"same": True})[0][-1]["same"]
-        assert "ZeroDivisionError" in follow(recorder, lambda live: 1 / 0)[1]
-        after = Listener()
-        service.submit(after.request)
-        assert after.wait().finish_reason == "length"
-
-
-@pytest.mark.slow
-def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
-    gate, stopped = Gate(), threading.Event()
-    with running(lambda: StubEngine(spend=gate)) as service:
-        client = Listener()
-        service.submit(client.request)
-        assert gate.is_reached.wait(WAIT)
-        recorder = Recorder(partial(record_between, service))
-        waiting = recorder.follow(lambda live: {"kind": "race"}, stopped)
-        next(waiting)
-        stopped.set()
-        with pytest.raises(SoonerError, match="stopped before it began"):
-            list(waiting)
-        gate.is_open.set()
-        client.wait()
 
 
 def follow(recorder: Recorder, recording: Recording) -> tuple[list[dict], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,6 @@ from ..serve.settings import ServerSettings
 from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
-from .serve import has_page
 
 SERVED = Fields(only=("host", "port", "token"), defaults={"port": 7860})
 
@@ -89,7 +89,7 @@ def _serve(request: DemoJob, display: Display) -> None:
     from ..serve.run import bind, check_address, require, url
 
     require()
-    if not has_page():
+    if find_spec("gradio") is None:
         raise SoonerError(
             "the page needs gradio, which is not installed; pip install 'sooner[demo]'"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 from ..checks import option
@@ -19,11 +18,6 @@ MODELS = Fields(without=("model",))
 SERVED = Fields(
     without=("max_connections", "body_seconds", "media_memory", "media_workers", "ping_seconds")
 )
-
-
-def has_page() -> bool:
-    """Returns whether what the page is made with is installed."""
-    return find_spec("gradio") is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +117,6 @@ class Served:
         """Say that requests are taken."""
         display.end_text()
         display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
-        if not more and self.settings.page and has_page():
-            display.line(f"  watch it at {url}/")
         if self.settings.method == "parallel":
             display.line("  one request decodes at a time, its draft beside it; others wait")
         if self.small is not None:
@@ -159,13 +151,8 @@ def serve(*, request: Served, display: Display) -> None:
 
     with display.loading():
         pair = served.load(display.debug)
-    page = None
-    if settings.page and has_page():
-        from ..demo.site import mount_served
-
-        page = partial(mount_served, pair=pair)
     level = "info" if display.debug else "warning"
-    chat = ChatServer(pair, served.model or "", settings, level, page)
+    chat = ChatServer(pair, served.model or "", settings, level)
     chat.handler.on_stop = stopping
     chat.run(partial(served.report, display))
 

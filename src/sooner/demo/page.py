@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from html import escape
 from queue import SimpleQueue
 from typing import Any
@@ -30,16 +30,9 @@ WELCOME = (
 
 
 class Recorder:
-    """Makes all recordings of a server; they take turns, since they are timed.
+    """Makes all recordings of a server; they take turns, since they are timed."""
 
-    Args:
-        make: where and when recordings are made; by default at once, in a thread.
-    """
-
-    def __init__(
-        self, make: Callable[[Recording, Live], Record] = lambda recording, live: recording(live)
-    ) -> None:
-        self.make = make
+    def __init__(self) -> None:
         self._turn = threading.Lock()
 
     def follow(self, recording: Recording, stopped: threading.Event) -> Iterator[Record]:
@@ -64,7 +57,7 @@ class Recorder:
             try:
                 if stopped.is_set():
                     raise StoppedError("stopped before it began; run it again")
-                updates.put(self.make(recording, Live(show, stopped.is_set)))
+                updates.put(recording(Live(show, stopped.is_set)))
             except SoonerError as error:
                 updates.put(error)
             except Exception as error:

@@ -53,7 +53,6 @@ REFUSAL = {
 """Describes the refusals of every path for `/docs`; docs/serve.md lists them."""
 
 Result = TypeVar("Result")
-Page = Callable[[FastAPI, "EngineThread"], Any]
 
 
 class Handler:
@@ -224,14 +223,8 @@ class Route(APIRoute):
         return answer_or_refuse
 
 
-def create_app(handler: Handler, page: Page | None = None) -> FastAPI:
-    """Returns the server of one model.
-
-    Args:
-        handler: answers; started and closed with the application.
-        page: puts a page for browsers on the application, by the engine's thread; they ask for the
-            token then.
-    """
+def create_app(handler: Handler) -> FastAPI:
+    """Returns the server of one model; its handler is started and closed with it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -243,7 +236,7 @@ def create_app(handler: Handler, page: Page | None = None) -> FastAPI:
         title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False,
         responses={"default": REFUSAL},
     )  # fmt: skip
-    app.add_middleware(Guard, settings=handler.settings, has_page=page is not None)
+    app.add_middleware(Guard, settings=handler.settings)
     app.state.handler = handler
     app.router.route_class = Route
     app.exception_handler(HTTPException)(_refused)
@@ -251,8 +244,6 @@ def create_app(handler: Handler, page: Page | None = None) -> FastAPI:
     app.get("/health")(handler.health)
     app.get("/ready")(handler.ready)
     app.get("/metrics", response_class=PlainTextResponse)(handler.metrics_text)
-    if page is not None:
-        page(app, handler.service)
     return app
 
 

@@ -18,7 +18,7 @@ import queue
 import secrets
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -145,10 +145,6 @@ class ServiceLoad(NamedTuple):
     pages: int = 0
 
 
-Aside = Callable[[Callable[[], bool]], None]
-"""Work of the engine's thread that is no request; handed what says whether it has to give way."""
-
-
 def end_process(status: int) -> None:
     """End the process without cleaning up: on a broken device that hangs."""
     time.sleep(LAST_WORDS)
@@ -207,7 +203,6 @@ class EngineThread:
         self.fault: str | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
-        self._asides: deque[Aside] = deque()
         self._is_closing = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
 
@@ -230,24 +225,6 @@ class EngineThread:
     def cancel(self, request: ServedRequest) -> None:
         """End a request before its time: its row is freed within a round, and its end is told."""
         self._commands.put(partial(self._abort, request))
-
-    def when_idle(self, work: Aside) -> None:
-        """Have something done in the engine's thread once no request is held, with the model to
-        itself.
-
-        Requests come first: as soon as one is submitted, what `work` is handed says that it is to
-        end.
-
-        Args:
-            work: must raise nothing, and ask at least every few seconds; else `last_tick` is late.
-        """
-        self._asides.append(work)
-        self._commands.put(lambda: None)  # wakes the thread
-
-    def _is_needed(self) -> bool:
-        """Returns whether a request waits, or the end."""
-        self.last_tick = self.clock()
-        return self.num_requests > 0 or self.state != "ready"
 
     def load(self) -> ServiceLoad:
         """Returns what is held now."""
@@ -305,8 +282,6 @@ class EngineThread:
             while not (self._is_closing and self._commands.empty() and not self.requests):
                 self.obey(IDLE_TICK)
                 self.turn()
-                if self._asides and not self._is_needed():
-                    self._asides.popleft()(self._is_needed)
                 self.last_tick = self.clock()
         except BaseException as error:
             self._fail(error)

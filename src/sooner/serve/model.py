@@ -29,7 +29,7 @@ from ..tasks.parse.families import family_in_folder
 from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
-from .app import DrainingServer, Page, create_app
+from .app import DrainingServer, create_app
 from .engine_thread import EngineThread
 from .media.reader import MediaReader
 from .openai.app import OpenAIHandler
@@ -265,7 +265,6 @@ class ChatServer:
         model_name: the model as it was named, one of the names that clients may use.
         settings: how.
         log_level: uvicorn's.
-        page: puts a page for browsers on the application; handed that and the engine's thread.
 
     Attributes:
         app: answers requests, once it is started.
@@ -280,7 +279,6 @@ class ChatServer:
         model_name: str,
         settings: ChatSettings,
         log_level: str = "warning",
-        page: Page | None = None,
     ) -> None:
         method = serving_method(pair, settings)
         if not method.joins(method):  # it decodes only rows that were admitted together
@@ -298,7 +296,7 @@ class ChatServer:
             warm_up=self._warm_up,
         )
         self.handler = OpenAIHandler(served, self.thread, settings)
-        self.app = create_app(self.handler, page)
+        self.app = create_app(self.handler)
         self.server = DrainingServer(self.app, settings, log_level)
 
     def run(self, on_ready: Callable[[str], Any] = lambda url: None) -> None:

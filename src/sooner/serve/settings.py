@@ -117,7 +117,6 @@ class ChatSettings(MediaSettings, ServerSettings):
         ping_seconds: after which a stream without tokens says that it is alive.
         stream_interval: seconds between two wake-ups for tokens of streams; what comes meanwhile
             goes out together, but first tokens and ends at once. 0 sends each round's.
-        page: show at `/` why decoding is faster, if `sooner[demo]` is installed.
 
     Raises:
         SoonerError: as `ServerSettings`; or a media folder that is none.
@@ -140,7 +139,6 @@ class ChatSettings(MediaSettings, ServerSettings):
     deadline: float | None = option(None, 0, above=True, metavar="S")
     ping_seconds: float = option(5.0, 0, above=True)
     stream_interval: float = option(0.02, 0, metavar="S")
-    page: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
