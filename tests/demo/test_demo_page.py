@@ -29,9 +29,6 @@ pytestmark = [
 PAINT, SLACK = 2.0, 3.0
 """Seconds of the first paint on two idle cores, and how many times that on a busy machine."""
 
-TOKEN = {"username": "me", "password": "open sesame", "send": "always"}
-"""How a browser gives a server's token."""
-
 
 class Server:
     """`sooner demo` in a process of its own.

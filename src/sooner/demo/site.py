@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..serve.http import Guard
@@ -44,6 +45,36 @@ class PagePolicy:
         await self.app(scope, receive, locked)
 
 
+class BasicToken:
+    """Middleware that has browsers ask for the server's token, as the password of HTTP's Basic
+    scheme, and hands it on as clients of the API send it.
+
+    Browsers add a password by themselves, so it counts only where no page from elsewhere made them
+    send the request.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def asking(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 401:
+                scheme = 'Basic realm="sooner", charset="UTF-8"'
+                MutableHeaders(scope=message)["WWW-Authenticate"] = scheme
+            await send(message)
+
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            kind, _, credentials = headers.get("authorization", "").partition(" ")
+            origin = headers.get("origin")
+            is_ours = origin is None or origin.partition("://")[2] == headers.get("host")
+            if kind.lower() == "basic" and is_ours:
+                with suppress(ValueError):
+                    password = base64.b64decode(credentials, validate=True).partition(b":")[2]
+                    MutableHeaders(scope=scope)["Authorization"] = f"Bearer {password.decode()}"
+        await self.app(scope, receive, asking)
+
+
 def create_app(
     settings: ServerSettings,
     mount: Callable[[FastAPI], Any],
@@ -72,5 +103,6 @@ def create_app(
 
     mount(app)
     app.add_middleware(PagePolicy)
-    app.add_middleware(Guard, settings=settings, has_page=True)
+    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(BasicToken)
     return app

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Discriminator, Field, Tag
+from starlette.concurrency import run_in_threadpool
 
 from ..engine.request import RequestOptions
 from ..engine.rows import Reason
@@ -311,7 +311,7 @@ class ActHandler(Handler):
         """Returns an action for `image` and `instruction`; docs/act.md lists every field."""
         body = await read_body(request, self.settings)
         # Decoding a picture would block the event loop for other requests.
-        fields, observation = await self.on_reader(partial(self._read, body))
+        fields, observation = await run_in_threadpool(self._read, body)
         deadline = self.deadline(request, fields.deadline_ms or self.settings.deadline_ms)
         made = PolicyRequest(
             inputs={"observation": observation}, id=name_of(request), arrived=request.state.began,

@@ -9,7 +9,6 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from types import FrameType
@@ -40,12 +39,6 @@ STALL = 30.0
 """Seconds without a round of the engine's loop after which `/health` fails."""
 FLUSH_SECONDS = 2
 """What writing the last answers may take once they are there."""
-READERS = 2
-"""Threads that read bodies, and what is in them."""
-LARGE = 64 << 10
-"""Bytes of a body that is read in one of them."""
-BARE = ("/chat/completions", "/models")
-"""What clients ask for whose base URL lacks `/v1`."""
 REFUSAL = {
     "description": "A refusal: `error` has a `message`, and the `param` that is at fault.",
     "content": {"application/json": {}},
@@ -80,7 +73,6 @@ class Handler:
         self.metrics = service.listener = ServerMetrics(name, service)
         self.under_way = 0
         self.is_closing = False
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
 
     def add_routes(self, app: FastAPI) -> None:
         """Add the paths of what the server does; its health and its metrics are there already."""
@@ -101,7 +93,6 @@ class Handler:
             self.on_stop(self.under_way)
         if not await asyncio.to_thread(self.service.close, self.settings.grace_seconds):
             logger.error("the engine hangs, and is left behind")
-        self._readers.shutdown(wait=False)
 
     def status(self) -> str:
         """Returns the service's state; `stalled` where the engine's loop does not go round."""
@@ -165,12 +156,6 @@ class Handler:
             milliseconds: from its arrival on.
         """
         return None if milliseconds is None else request.state.began + milliseconds / 1e3
-
-    async def on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
-        """Do what would block the event loop in a thread, if it is `size` enough."""
-        if size < LARGE:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def wait_for(
         self, request: Request, work: Awaitable[Result], deadline: float | None = None
@@ -253,10 +238,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     path, headers = request.url.path[:200], dict(error.headers or {})
     if error.status_code == 405:
         text = f"{path} takes {headers.get('Allow')}, not {request.method}; see /docs"
-    elif path in BARE:
-        text = f"no path {path} here; a client's base URL of this server ends in /v1, see /docs"
     else:
-        text = f"no path {path} here; chats are POST /v1/chat/completions, for others see /docs"
+        text = f"no path {path} here; a client's base URL ends in /v1, for all paths see /docs"
     return refused(RefusedError(error.status_code, text, headers=headers))
 
 

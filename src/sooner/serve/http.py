@@ -5,7 +5,6 @@ body is read, each error with the path of its field.
 from __future__ import annotations
 
 import asyncio
-import base64
 import hmac
 import json
 import logging
@@ -186,11 +185,10 @@ class Guard:
 
     Args:
         settings: `host` is where the server listens, `token` what clients send.
-        has_page: browsers are asked for the token, as the password of HTTP's Basic scheme.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, has_page: bool = False) -> None:
-        self.app, self.settings, self.has_page = app, settings, has_page
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self.app, self.settings = app, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -256,39 +254,20 @@ class Guard:
                 )
         if may_enter:
             return None
-        is_browser = self.has_page and "text/html" in headers.get("accept", "")
-        scheme = 'Basic realm="sooner", charset="UTF-8"' if is_browser else "Bearer"
         return RefusedError(
             401,
             "the token is missing or wrong; send 'Authorization: Bearer TOKEN' (a client's "
             "api_key)",
-            headers={"WWW-Authenticate": scheme},
+            headers={"WWW-Authenticate": "Bearer"},
         )
 
     def _has_token(self, headers: Headers) -> bool:
         if self.settings.token is None:
             return True
         kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "basic" and self.has_page and _is_same_site(headers):
-            token = _password(token)
-        elif kind.lower() != "bearer":
+        if kind.lower() != "bearer":
             return False
         return hmac.compare_digest(token.strip().encode(), self.settings.token.encode())
-
-
-def _password(credentials: str) -> str:
-    """Returns the password of HTTP's Basic scheme; empty if there is none."""
-    try:
-        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
-    except ValueError:
-        return ""
-
-
-def _is_same_site(headers: Headers) -> bool:
-    """Returns whether no page from elsewhere made a browser send this, which adds a password by
-    itself."""
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
 def is_local(address: str) -> bool:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic.json_schema import models_json_schema
+from starlette.concurrency import run_in_threadpool
 
-from ..app import LARGE, Handler
+from ..app import Handler
 from ..engine_thread import Tokens, nobody
 from ..http import name_of, parse, read_body
 from ..refusal import (
@@ -300,7 +301,7 @@ class OpenAIHandler(Handler):
         """Returns answers to a chat with text, pictures, videos and PDFs."""
         name = name_of(request)
         body = await read_body(request, self.settings)
-        generation = await self.on_reader(partial(parse, ChatRequest, body), len(body))
+        generation = await run_in_threadpool(parse, ChatRequest, body)
         del body  # it may be large, and the answer long in coming
         default = None if self.settings.deadline is None else 1e3 * self.settings.deadline
         deadline = self.deadline(request, generation.deadline_ms or default)
@@ -329,8 +330,7 @@ class OpenAIHandler(Handler):
             raise unknown_model(generation.model, self.served.name)
         self._planner.check(generation)
         prompt = await self.served.prepare(generation)
-        size = LARGE if generation.prediction else 0
-        prediction = await self.on_reader(partial(self._planner.prediction_of, generation), size)
+        prediction = await run_in_threadpool(self._planner.prediction_of, generation)
         matcher = await self.grammars.of(generation)
         choices = self._planner.plan(
             name_of(request), generation, prompt, request.state.began, deadline, prediction, matcher
