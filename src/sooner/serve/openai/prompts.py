@@ -166,14 +166,12 @@ class ChatPrompts:
             variables.setdefault("reasoning_effort", request.reasoning_effort)
         options: dict[str, Any] = {
             "tools": request.template_tools,
-            "add_generation_prompt": request.adds_prompt,
+            "add_generation_prompt": True,
             "tokenize": True,
             "return_dict": True,
             "return_tensors": "pt",
             **{name: value for name, value in variables.items() if self._knows(name)},
         }
-        if request.continue_final_message:
-            options["continue_final_message"] = True
         if not hasattr(self.processor, "chat_template"):
             options["chat_template"] = self.template
         if chat.frames:

@@ -127,13 +127,14 @@ class Tool(ApiFields):
 
 REFUSED = (
     "add_special_tokens", "allowed_token_ids", "audio", "bad_words", "best_of", "cache_salt",
-    "chat_template", "documents", "echo", "function_call", "functions", "guided_choice",
-    "guided_grammar", "guided_json", "guided_regex", "include_stop_str_in_output",
-    "kv_transfer_params", "logits_processors", "logprob_token_ids", "media_io_kwargs",
-    "mm_processor_kwargs", "prompt_embeds", "prompt_logprobs", "repetition_detection",
-    "return_token_ids", "return_tokens_as_token_ids", "skip_special_tokens", "structural_tag",
-    "structured_outputs", "suffix", "thinking_token_budget", "truncate_prompt_tokens",
-    "truncation_side", "use_beam_search", "vllm_xargs", "web_search_options",
+    "chat_template", "continue_final_message", "documents", "echo", "function_call",
+    "functions", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
+    "include_stop_str_in_output", "kv_transfer_params", "logits_processors",
+    "logprob_token_ids", "media_io_kwargs", "mm_processor_kwargs", "prompt_embeds",
+    "prompt_logprobs", "repetition_detection", "return_token_ids", "return_tokens_as_token_ids",
+    "skip_special_tokens", "structural_tag", "structured_outputs", "suffix",
+    "thinking_token_budget", "truncate_prompt_tokens", "truncation_side", "use_beam_search",
+    "vllm_xargs", "web_search_options",
 )  # fmt: skip
 """Fields that would change the answer and can't be honoured; docs/serve.md says what does the
 same."""
@@ -241,11 +242,10 @@ class ChatRequest(ApiFields):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
     reasoning_effort: Annotated[str, Field(max_length=64)] | None = None
     include_reasoning: bool | None = None
     modalities: list[Literal["text"]] | None = None
+    add_generation_prompt: Literal[True] | None = None
     return_token_origins: bool | None = None
     num_draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
@@ -295,11 +295,6 @@ class ChatRequest(ApiFields):
         return AnswerSchema(path, json.dumps(schema))
 
     @property
-    def adds_prompt(self) -> bool:
-        """Whether the template opens an assistant's turn behind the messages."""
-        return not self.continue_final_message and self.add_generation_prompt is not False
-
-    @property
     def template_tools(self) -> list[dict[str, Any]] | None:
         """Tools for the chat template; none where the model is told to call none."""
         if not self.tools or self.tool_choice == "none":
@@ -326,9 +321,6 @@ class ChatRequest(ApiFields):
         if self.schema_of_answer is not None and self.min_tokens:
             text = "min_tokens goes without a grammar, which may leave no token"
             yield "min_tokens", f"{text}; leave one of them out"
-        if self.continue_final_message and self.add_generation_prompt:
-            name = "continue_final_message"
-            yield name, f"{name} and add_generation_prompt exclude each other"
         if self.top_logprobs and not self.logprobs:
             yield "top_logprobs", "top_logprobs goes with logprobs: true alone"
         yield from self._tool_faults()
