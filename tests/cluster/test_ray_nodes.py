@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray")
 
 from sooner.errors import SoonerError
-from sooner.ray.nodes import CPUS, GONE, SPARE, Resources, compare, gpus_of_actors
+from sooner.ray.nodes import CPUS, SPARE, Resources, compare, gpus_of_actors
 
 HERE = {"Python": "3.11.7", "torch": "2.11", "'/data'": "a folder"}
 
@@ -43,7 +43,7 @@ def test_too_many_are_refused_with_the_way_out(
     ("differs", "message"),
     [
         ({"torch": "2.10"}, "node 'b:1' has torch 2.10, and this one has 2.11; make them the same"),
-        ({"'/data'": GONE}, "node 'b:1' can't see '/data'; put it where every node sees it"),
+        ({"'/data'": "missing"}, "node 'b:1' has '/data' missing, and this one has a folder; make"),
     ],
 )
 def test_a_difference_names_the_node_and_both_values(differs: dict[str, str], message: str) -> None:

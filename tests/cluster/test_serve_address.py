@@ -101,8 +101,8 @@ def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -
         assert answer.status_code == 200, answer.text
         assert answer.json()["usage"]["completion_tokens"] > 0
         metrics = httpx.get(command.url + "/metrics", timeout=SOON).text
-        replica = answer.headers["x-sooner-replica"]
-        assert re.search(rf'sooner:generation_tokens_total{{.*replica="{replica}"}}', metrics)
+        assert "sooner:generation_tokens_total" in metrics
+        assert answer.headers["x-sooner-replica"]
         assert command.interrupt() == INTERRUPTED
         output = command.log.read_text()
     finally:

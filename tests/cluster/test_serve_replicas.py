@@ -6,7 +6,6 @@ Tests share one server, in their order; the last one ends it.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -38,7 +37,9 @@ TESTS = Path(__file__).parents[1]
 CHAT = "/v1/chat/completions"
 START, SOON = 150.0, 60.0
 LONG = 400
-"""Tokens of a stream that is under way while `/metrics` is read several times."""
+"""Tokens of a stream that is under way while `/health` is read several times."""
+SESSIONS = 12
+"""So many that each of two replicas is the home of some."""
 DELAY = 0.01
 """Seconds of a forward."""
 
@@ -74,11 +75,13 @@ class Served:
 
     def counts(self) -> dict[str, float]:
         """Requests that run or wait, by replica, of those that answer."""
-        answer = httpx.get(self.address + "/metrics", timeout=SOON)
-        rows = re.findall(r'sooner:num_requests_\w+{.*replica="(\w+)"} ([\d.]+)', answer.text)
         counts: dict[str, float] = {}
-        for name, value in rows:
-            counts[name] = counts.get(name, 0) + float(value)
+        for number in range(SESSIONS):
+            session = {"X-Session-Id": str(number)}
+            answer = httpx.get(self.address + "/health", headers=session, timeout=SOON)
+            if answer.status_code == 200:
+                load = answer.json()
+                counts[answer.headers["x-sooner-replica"]] = load["running"] + load["waiting"]
         return counts
 
     def well(self) -> set[str]:

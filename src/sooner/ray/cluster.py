@@ -9,11 +9,10 @@ import secrets
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,6 @@ ROW = 2 * MEGABYTE
 
 REACH = 10.0
 """Seconds for a head to take a connection."""
-
-MAX_PORT = 65_535
 
 MAX_LETTERS = 16
 """The longest path of the folder for temporary files: Ray's sockets lie 90 letters below it, and
@@ -217,25 +214,12 @@ def _shutdown(ray: Any, debug: bool) -> None:
 
 @contextmanager
 def hushed(debug: bool) -> Iterator[None]:
-    """Without the lines that Ray's own code writes to this process's standard error, and those of
-    the cluster that it prints."""
+    """Without what Ray prints in this process, of its own and of the cluster."""
     if debug:
         yield
         return
-    streams = {1: sys.stdout, 2: sys.stderr}
-    for stream in streams.values():
-        stream.flush()
-    before = {number: os.dup(number) for number in streams}
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            for number in streams:
-                os.dup2(nowhere.fileno(), number)
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         yield
-    finally:
-        for number, stream in streams.items():
-            stream.flush()
-            os.dup2(before[number], number)
-            os.close(before[number])
 
 
 def _short_folder() -> Path:
@@ -253,7 +237,7 @@ def _check_reachable(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= 65_535
     if not host or "/" in host or not is_port:  # such as ray://..., which is Ray's client
         raise SoonerError(
             f"'{address}' is no address of a Ray cluster; give HOST:PORT as `ray start --head` "

@@ -29,8 +29,6 @@ PACKAGES = ("sooner", "sooner-miniatures", "sooner-lab", "ray", "torch", "transf
 WAIT = 120.0
 """Seconds that a machine has to answer."""
 
-GONE = "can't be seen"
-
 Facts = Mapping[str, str]
 """What a machine says of itself, by what it is about."""
 
@@ -105,17 +103,11 @@ def compare(here: Facts, there: Mapping[str, Facts]) -> None:
     """
     for node, facts in there.items():
         for about, value in facts.items():
-            if value == (known := here.get(about, "unknown")):
-                continue
-            if value == GONE:
+            if value != (known := here.get(about, "unknown")):
                 raise SoonerError(
-                    f"node '{node}' can't see {about}; put it where every node sees it under the "
-                    "same path, as on a shared file system or behind s3://"
+                    f"node '{node}' has {about} {value}, and this one has {known}; make them the "
+                    "same, files under the same path, as on a shared file system or behind s3://"
                 )
-            raise SoonerError(
-                f"node '{node}' has {about} {value}, and this one has {known}; make them the "
-                "same, or results would depend on which machine did what"
-            )
 
 
 def asker() -> Callable[[Sequence[str]], Facts]:
@@ -137,11 +129,11 @@ def asker() -> Callable[[Sequence[str]], Facts]:
             except metadata.PackageNotFoundError:
                 facts[package] = "not installed"
         for path in paths:
-            size = f"a file of {os.path.getsize(path)} bytes" if os.path.isfile(path) else gone
+            size = f"a file of {os.path.getsize(path)} bytes" if os.path.isfile(path) else "missing"
             facts[f"'{path}'"] = "a folder" if os.path.isdir(path) else size
         return facts
 
-    packages, gone = PACKAGES, GONE
+    packages = PACKAGES
     return answer
 
 

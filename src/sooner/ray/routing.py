@@ -14,7 +14,6 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
@@ -28,8 +27,8 @@ MEDIA = ("image_url", "video_url", "file")
 """Parts of a message that are no text; each has an object of its own name."""
 LARGE = 64 << 10
 """Bytes of a body whose key is computed in a thread: others would wait for it."""
-LIMIT, SECONDS = 512 << 20, 60.0
-"""Bytes and seconds of a body that is read for its key; a replica reads what is left."""
+LIMIT = 512 << 20
+"""Bytes of a body that is read for its key; a replica reads what is left."""
 SESSION = b"x-session-id"
 """Ray Serve's header of a session."""
 
@@ -67,16 +66,11 @@ class SessionMiddleware:
 
 
 async def _body(receive: Receive) -> list[Message]:
-    """Returns the messages of a body, as far as it comes in time and is not too large."""
-    messages: list[Message] = []
-    size = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
-            while size <= LIMIT:
-                messages.append(message := await receive())
-                size += len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    break
+    """Returns the messages of a body, as far as it is not too large."""
+    messages, size = [await receive()], 0
+    while messages[-1].get("more_body", False) and size <= LIMIT:
+        size += len(messages[-1].get("body", b""))
+        messages.append(await receive())
     return messages
 
 
@@ -94,8 +88,7 @@ def key_of(body: bytes) -> str | None:
                 return _digest("media", *media)
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return None  # the replica says what is wrong
-    prompt = request.get("messages", request.get("prompt"))
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+    text = json.dumps(request.get("messages"))
     return None if len(text) < PREFIX else _digest("text", text[:PREFIX])
 
 

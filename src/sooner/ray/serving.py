@@ -11,10 +11,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 from ..errors import SoonerError
@@ -28,8 +27,6 @@ logger = logging.getLogger("sooner.serve")
 DEPLOYMENT = "replica"
 HEADER = "x-sooner-replica"
 """Header of an answer: who answered."""
-METRICS_SECONDS = 10.0
-"""What replicas may take to tell their metrics."""
 BODIES = 128
 """Pages of the object store for bodies of requests, see `cluster.connected`."""
 PROXY = {
@@ -114,43 +111,28 @@ class RayServer:
         from ray import serve
 
         _quiet(self.debug)
-        was_there = not is_managed and _client(serve) is not None
-        if was_there and self.name in serve.status().applications:
+        client = serve.context._get_global_client(raise_if_no_controller_running=False)
+        if not is_managed and client is not None:
             raise SoonerError(
-                f"the cluster has an application '{self.name}' already; give another "
-                "--served-model-name, or take that one away with serve.delete"
+                "the cluster runs Ray Serve already, whose proxy listens elsewhere; end it with "
+                "`serve shutdown`, or leave --ray-address out"
             )
         http = {"host": self.settings.host, "port": port}
         serve.start(proxy_location="HeadOnly", http_options=http)
         _quiet(self.debug)  # `start` has set it anew
         try:
-            yield self._run(serve, gpus, port)
+            try:
+                serve.run(self._application(serve, gpus), name=self.name, route_prefix="/")
+            except RuntimeError as error:
+                raise SoonerError(self._failure(serve, error)) from None
+            host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+            yield f"http://{host}:{port}"
         finally:
             # Ray complains of calls that its own end cuts off, and of a cluster that is no more.
             with hushed(self.debug), suppress(Exception):
                 self._delete(serve)
-                if not (is_managed or was_there or serve.status().applications):
+                if not is_managed:
                     serve.shutdown()
-
-    def _run(self, serve: Any, gpus: float, port: int) -> str:
-        """Deploy the application; returns its address."""
-        from ray.serve.config import ProxyLocation
-
-        http = _client(serve).http_config
-        if http.location == ProxyLocation.Disabled:
-            raise SoonerError(
-                "the cluster's Ray Serve was started without an HTTP proxy; end it with "
-                "`serve shutdown`, and the next start has one"
-            )
-        # Whoever started Ray Serve before says where it listens, and others may be at its root.
-        is_alone = (http.host, http.port) == (self.settings.host, port)
-        prefix = "/" if is_alone else f"/{self.name}"
-        try:
-            serve.run(self._application(serve, gpus), name=self.name, route_prefix=prefix)
-        except RuntimeError as error:
-            raise SoonerError(self._failure(serve, error)) from None
-        host = f"[{http.host}]" if ":" in http.host else http.host
-        return f"http://{host}:{http.port}{prefix.rstrip('/')}"
 
     def _delete(self, serve: Any) -> None:
         """Take the application away; its replicas answer what they have, for the grace."""
@@ -221,11 +203,6 @@ def _quiet(debug: bool) -> None:
         logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
 
 
-def _client(serve: Any) -> Any:
-    """Returns the client of the cluster's Ray Serve; `None` if nobody has started it."""
-    return serve.context._get_global_client(raise_if_no_controller_running=False)
-
-
 class ChatReplica:
     """What `sooner serve` runs, as the ASGI application of a deployment.
 
@@ -252,12 +229,10 @@ class ChatReplica:
             raise SoonerError(f"the engine could not be warmed up ({self._chat.thread.fault})")
 
     def __serve_build_asgi_app__(self) -> Any:
-        """Returns the application; its answers name the replica, its metrics are of all."""
-        from fastapi.routing import APIRoute
+        """Returns the application; its answers name the replica."""
         from starlette.datastructures import MutableHeaders
 
         chat = self._chat.app
-        chat.router.routes.insert(0, APIRoute("/metrics", self._all_metrics))
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             async def named(message: Any) -> None:
@@ -268,24 +243,6 @@ class ChatReplica:
             await chat(scope, receive, named)
 
         return app
-
-    async def metrics(self) -> tuple[str, list[Any]]:
-        """Returns the replica's name and its own metrics."""
-        return self.name, list(self._chat.handler.metrics.registry.collect())
-
-    async def _all_metrics(self) -> Any:
-        """Returns counters, gauges and histograms of all replicas, under a label of each."""
-        from fastapi.responses import Response
-        from ray import serve
-
-        context = serve.get_replica_context()
-        handle = serve.get_deployment_handle(DEPLOYMENT, context.app_name)
-        coming = handle.broadcast("metrics")
-        every = await coming.results_async(timeout_s=METRICS_SECONDS, return_exceptions=True)
-        known: dict[str, Any] = dict(
-            item for item in (await self.metrics(), *every) if isinstance(item, tuple)
-        )
-        return Response(merge_metrics(known), media_type="text/plain; version=0.0.4")
 
     async def check_health(self) -> None:
         """Ray replaces a replica for which this raises.
@@ -301,23 +258,3 @@ class ChatReplica:
         if (chat := getattr(self, "_chat", None)) is not None:
             chat.thread.close(0)
             chat.close()
-
-
-def merge_metrics(metrics: Mapping[str, Iterable[Any]]) -> bytes:
-    """Returns Prometheus' text format of several replicas, each family once.
-
-    Args:
-        metrics: families of each replica by its name, which becomes the label `replica`.
-    """
-    from prometheus_client import Metric, generate_latest
-
-    merged: dict[str, Metric] = {}
-    for replica, families in sorted(metrics.items()):
-        for item in families:
-            new = Metric(item.name, item.documentation, item.type)
-            merged.setdefault(item.name, new).samples += [
-                sample._replace(labels={**sample.labels, "replica": replica})
-                for sample in item.samples
-            ]
-    every: Any = SimpleNamespace(collect=merged.values)
-    return generate_latest(every)
