@@ -31,7 +31,7 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({**HELLO, "temperature": "1"}, "temperature", "temperature is '1'; it should be a valid num"),
     ({**HELLO, "n": 0}, "n", "n is 0"),
     ({**HELLO, "max_tokens": 3000}, "messages", "the model takes 2048 tokens in all"),
-    ({"messages": [{"role": "user", "content": "a" * 9000}]}, "messages", "the prompt has"),
+    ({"messages": [{"role": "user", "content": "a" * 9000}]}, "messages", "the model takes"),
     ({**HELLO, "logit_bias": {"512": 1}}, "logit_bias", "logit_bias names token 512"),
     ({**HELLO, "top_logprobs": 2}, "top_logprobs", "top_logprobs goes with logprobs"),
     ({**HELLO, "functions": [{"name": "f"}]}, "functions", "functions is not supported"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from sooner.serve.model import (
     build_engine,
     check_servable,
     kv_memory,
-    merged_pair,
     serving_method,
 )
 from sooner.serve.settings import ChatSettings, miniature_of
@@ -80,51 +78,12 @@ def test_the_method_is_the_best_that_the_models_allow() -> None:
         serving_method(alone, ChatSettings(method="speculative"))
 
 
-def adapter(folder: Path, model: Any) -> Path:
-    """A LoRA of all attention projections, with weights that change what the model says."""
-    peft = pytest.importorskip("peft")
-    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    tuned = peft.get_peft_model(model, config)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, weights in tuned.named_parameters():
-            if "lora_" in name:
-                weights.normal_(std=0.3)
-    tuned.save_pretrained(folder)
-    return folder
-
-
-def fresh() -> Any:
-    """A model of its own: adapters change weights."""
-    import copy
-
-    return copy.deepcopy(tiny.model("qwen2"))
-
-
-def test_a_lora_is_merged_into_the_weights(tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
-    folder = adapter(tmp_path, fresh())
-    pair = merged_pair(ModelPair(Loaded("a", fresh(), None, True)), str(folder))
-    reference = peft.PeftModel.from_pretrained(fresh(), folder).eval()
-    ids = torch.arange(2, 20)[None]
-    with torch.no_grad():
-        got, expected = pair.target.model(ids).logits, reference(ids).logits
-        plain = tiny.model("qwen2")(ids).logits
-    assert torch.allclose(got, expected, atol=1e-4)
-    assert not torch.allclose(got, plain, atol=1e-2)
-    assert not any("lora" in name for name, _ in pair.target.model.named_modules())
-    assert not pair.target.model.training
-
-
-def test_adapters_that_can_not_be_merged_are_refused(tmp_path: Path) -> None:
-    other = tiny.model("qwen2", layers=2)
-    folder = str(adapter(tmp_path / "b", fresh()))
-    (tmp_path / "b" / "adapter_model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(SoonerError, match="can't be merged"):
-        merged_pair(ModelPair(Loaded("a", other, None, True)), folder)
-    tuned: Any = SimpleNamespace(_hf_peft_config_loaded=True)
-    with pytest.raises(SoonerError, match="not merged; name the model"):
-        merged_pair(ModelPair(Loaded("some/model", tuned, None, True)), None)
+def test_an_adapter_that_is_not_merged_is_refused() -> None:
+    tuned: Any = SimpleNamespace(
+        config=SimpleNamespace(model_type="qwen2"), _hf_peft_config_loaded=True
+    )
+    with pytest.raises(SoonerError, match="adapter beside its weights; merge it"):
+        check_servable(ModelPair(Loaded("some/model", tuned, None, True)))
 
 
 TOKEN = 2 * 3 * 2 * 12 * 4

@@ -27,7 +27,6 @@ class Served:
     Attributes:
         model: hub id or folder; or miniature, the bundled one for videos (miniature:document reads
             pages).
-        adapter: LoRA adapter, merged into the model's weights.
         ray: on Ray; pip install 'sooner[ray]'.
         ray_address: of a cluster, HOST:PORT, or auto; by default `ray` starts one here.
 
@@ -36,7 +35,6 @@ class Served:
     """
 
     model: str | None = option(None, metavar="MODEL", positional=True)
-    adapter: str | None = option(None, metavar="ID_OR_PATH")
     models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
     settings: Annotated[ChatSettings, SERVED] = field(default_factory=ChatSettings)
     ray: bool = False
@@ -78,7 +76,7 @@ class Served:
         Raises:
             SoonerError: as `Models.load`; or it answers no chats.
         """
-        from ..serve.model import check_servable, draft_placement, merged_pair
+        from ..serve.model import check_servable, draft_placement
         from ..tasks.loading import pick_device
 
         if not debug:
@@ -90,7 +88,6 @@ class Served:
             placement = draft_placement(pick_device(models.draft_device or models.device))
             method = self.settings.method
         pair: Any = named.load(placement, small or "video", method, sees=False)
-        pair = merged_pair(pair, self.adapter)
         check_servable(pair)
         return pair
 
@@ -104,7 +101,6 @@ class Served:
         return replace(
             self,
             model=self.model if self.small is not None else options.from_root(self.model),
-            adapter=options.from_root(self.adapter),
             models=replace(models, draft=options.from_root(models.draft)),
             settings=replace(
                 settings,
@@ -167,7 +163,7 @@ def _serve_on_ray(served: Served, display: Display) -> None:
     from ..ray.serving import RayServer
 
     placed, replicas = served.from_root(), served.scaling
-    names = (placed.models.draft, placed.adapter, placed.settings.head, placed.settings.media_root)
+    names = (placed.models.draft, placed.settings.head, placed.settings.media_root)
     count = f"{replicas.replicas} to {replicas.maximum}"
     with display.job():
         RayServer(

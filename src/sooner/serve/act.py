@@ -312,7 +312,8 @@ class ActHandler(Handler):
         body = await read_body(request, self.settings)
         # Decoding a picture would block the event loop for other requests.
         fields, observation = await run_in_threadpool(self._read, body)
-        deadline = self.deadline(request, fields.deadline_ms or self.settings.deadline_ms)
+        limit = fields.deadline_ms or self.settings.deadline_ms
+        deadline = None if limit is None else request.state.began + limit / 1e3
         made = PolicyRequest(
             inputs={"observation": observation}, id=name_of(request), arrived=request.state.began,
             deadline=deadline,

@@ -149,14 +149,6 @@ class Handler:
         finally:
             self.under_way -= 1
 
-    def deadline(self, request: Request, milliseconds: float | None) -> float | None:
-        """Returns by when a request is to be answered, in the service's seconds; `None` is never.
-
-        Args:
-            milliseconds: from its arrival on.
-        """
-        return None if milliseconds is None else request.state.began + milliseconds / 1e3
-
     async def wait_for(
         self, request: Request, work: Awaitable[Result], deadline: float | None = None
     ) -> Result:

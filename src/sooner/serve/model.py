@@ -5,7 +5,6 @@ media, and uvicorn."""
 from __future__ import annotations
 
 import gc
-import hashlib
 import logging
 import threading
 import time
@@ -16,10 +15,9 @@ from typing import Any
 
 import torch
 
-from .. import __version__
 from ..engine.memory import ON_CPUS, free_bytes, gpus_of, manager
 from ..engine.scheduler import Engine, TokenPace
-from ..errors import SoonerError, reason_of
+from ..errors import SoonerError
 from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
@@ -48,7 +46,8 @@ TRIAL_TOKENS = 8
 
 
 def check_servable(pair: ModelPair) -> None:
-    """Refuse models that answer no questions, and drafts that see other pixels than their target.
+    """Refuse models that answer no questions, adapters that are not merged, and drafts that see
+    other pixels than their target.
 
     Raises:
         SoonerError: says which command is theirs, or what to do.
@@ -59,6 +58,11 @@ def check_servable(pair: ModelPair) -> None:
         raise SoonerError(f"'{target.name}' is a robot policy; use sooner act serve")
     if kind in CANVASES and getattr(target.processor, "chat_template", None) is None:
         raise SoonerError(f"'{target.name}' draws and does not chat; use sooner imagine")
+    if getattr(target.model, "_hf_peft_config_loaded", False):
+        raise SoonerError(
+            f"'{target.name}' has an adapter beside its weights; merge it (PEFT's "
+            "merge_and_unload), save the model and serve that folder"
+        )
     if draft is None or draft.is_text or target.is_text:
         return
     for part in ("image_processor", "video_processor"):
@@ -68,36 +72,6 @@ def check_servable(pair: ModelPair) -> None:
                 f"draft '{draft.name}' processes pixels otherwise than '{target.name}' ({part}); "
                 "a server makes them once, so name a draft with the same processor"
             )
-
-
-def merged_pair(pair: ModelPair, adapter: str | None) -> ModelPair:
-    """Returns the pair with an adapter of PEFT, a folder or hub id, in the target's weights.
-
-    Raises:
-        SoonerError: none, one that does not fit, or no PEFT; or the model's folder had an adapter
-            beside its weights, which transformers loads and does not merge.
-    """
-    target = pair.target
-    if getattr(target.model, "_hf_peft_config_loaded", False):
-        raise SoonerError(
-            f"'{target.name}' has an adapter beside its weights, which is not merged; name the "
-            "model without it and the adapter by --adapter"
-        )
-    if adapter is None:
-        return pair
-    try:
-        from peft import PeftModel
-
-        tuned = PeftModel.from_pretrained(target.model, adapter)
-        model = tuned.merge_and_unload(safe_merge=True).eval()
-    except ImportError:
-        raise SoonerError(
-            f"adapter '{adapter}' needs peft, which is not installed; pip install peft"
-        ) from None
-    except Exception as error:
-        # PEFT meets other weights with errors of many kinds, and NaN with a ValueError.
-        raise SoonerError(f"adapter '{adapter}' can't be merged: {reason_of(error)}") from error
-    return replace(pair, target=replace(target, model=model))
 
 
 def _config_dict(loaded: Loaded, part: str) -> dict[str, Any]:
@@ -170,18 +144,7 @@ def served_model(
         method=method,
         slots=memory.slots,
         created=int(time.time()),
-        fingerprint=fingerprint_of(pair.target),
     )
-
-
-def fingerprint_of(target: Loaded) -> str:
-    """Returns a hash of what decides the text under a seed: version, model and number format,
-    not the drafts.
-    """
-    config = target.model.config
-    known = (__version__, target.name, target.model.dtype, getattr(config, "_commit_hash", None),
-             config.to_json_string())  # fmt: skip
-    return f"fp_{hashlib.sha256(repr(known).encode()).hexdigest()[:10]}"
 
 
 @dataclass(frozen=True)

@@ -122,11 +122,6 @@ def too_long(prompt: int, new: int, limit: int) -> BadRequestError:
         f"the model takes {limit} tokens in all, and this is {prompt + new}: {prompt} of the "
         f"prompt and {new} new ones; send a shorter prompt or fewer pixels, or ask for fewer tokens"
     )
-    if prompt >= limit:
-        text = (
-            f"the prompt has {prompt} tokens, and the model takes {limit} with at least one new "
-            "one; send a shorter prompt or fewer pixels"
-        )
     return BadRequestError("messages", text, "context_length_exceeded")
 
 

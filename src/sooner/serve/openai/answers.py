@@ -42,7 +42,7 @@ class AnswerForm:
 
     Args:
         request: as it was read.
-        head: `id`, `created`, `model` and `system_fingerprint`.
+        head: `id`, `created` and `model`.
         texts: of single tokens.
     """
 

@@ -303,15 +303,14 @@ class OpenAIHandler(Handler):
         body = await read_body(request, self.settings)
         generation = await run_in_threadpool(parse, ChatRequest, body)
         del body  # it may be large, and the answer long in coming
-        default = None if self.settings.deadline is None else 1e3 * self.settings.deadline
-        deadline = self.deadline(request, generation.deadline_ms or default)
+        limit = generation.deadline_ms or 1e3 * (self.settings.deadline or math.inf)
+        deadline = None if limit == math.inf else request.state.began + limit / 1e3
         work = self._begin(request, generation, deadline)
         answering = await self.wait_for(request, work, deadline)
         head = {
             "id": f"chatcmpl-{name}",
             "created": int(time.time()),
             "model": generation.model or self.served.name,
-            "system_fingerprint": self.served.fingerprint,
         }
         writer = AnswerForm(generation, head, self._texts)
         if not generation.stream:

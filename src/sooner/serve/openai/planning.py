@@ -69,7 +69,6 @@ class ServedModel:
         method: how it decodes.
         slots: tokens that a row's memory has, drafts included; `None` is any number.
         created: seconds since 1970.
-        fingerprint: of what decides the text under a seed, as OpenAI's `system_fingerprint`.
     """
 
     names: tuple[str, ...]
@@ -82,7 +81,6 @@ class ServedModel:
     method: Method = field(default_factory=Autoregressive, repr=False)
     slots: int | None = None
     created: int = 0
-    fingerprint: str | None = None
 
     @property
     def name(self) -> str:
