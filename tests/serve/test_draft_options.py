@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from serve.chatting import HELLO, ask_sync, error_of, scripted, served
+from serve.chatting import ask_sync
 from serve.job_listener import until
-from serve.real_service import serving, shaken
-from sooner import HSD, PromptLookup, SDTree, Speculative
+from serve.real_service import planned, serving, shaken, target
+from serve.spoken import ids_of
+from sooner import HSD, Engine, PromptLookup, SDTree, Speculative
 from sooner.methods.sd_tree import STATIC_TREE
+from sooner.serve.engine_thread import ServedRequest
+from sooner.serve.openai.planning import sampling_options
 
 NEW = 40
 MESSAGES = [{"role": "user", "content": "the end, the end, the e"}]
@@ -30,39 +33,26 @@ def drafts_of(response: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_request_may_limit_its_drafts(name: str) -> None:
-    method = METHODS[name]()
-    model = served(method=method)
-    with serving(method) as service:
-        body = dict(BODY)
-        if name == "hsd":
-            text = ask_sync(service, body, model=model).json()["choices"][0]["message"]["content"]
-            body["prediction"] = {"type": "content", "content": text}
-        whole, few, none = (
-            ask_sync(service, {**body, **limit}, model=model).json()
-            for limit in ({}, {"num_draft_tokens": 2}, {"num_draft_tokens": 0})
+    method, prompt = METHODS[name](), ids_of("the end, the end, the e")
+    sampling = sampling_options(temperature=0.0, frequency_penalty=-0.06)
+    engine = Engine(target(), method, max_rows=2)
+
+    def run(limit: int | None, prediction: list[int] | None = None) -> ServedRequest:
+        request = planned(
+            method, prompt, NEW, sampling=sampling, num_draft_tokens=limit, prediction=prediction
         )
-    texts = {response["choices"][0]["message"]["content"] for response in (whole, few, none)}
-    assert len(texts) == 1
-    assert drafts_of(none)["num_draft_tokens"] == 0
-    assert drafts_of(none)["num_spec_steps"] == NEW - 1
-    assert drafts_of(few)["num_draft_tokens"] > 0
-    assert len(drafts_of(few)["acceptance_histogram"]) <= 3
-    if name in ("prompt-lookup", "speculative"):
-        assert len(drafts_of(whole)["acceptance_histogram"]) > 3
+        engine.add(request)
+        engine.run()
+        return request
 
-
-WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
-
-
-@pytest.mark.parametrize("value", WRONG)
-def test_wrong_lengths_are_refused_with_their_field(value: Any) -> None:
-    model = served(method=PromptLookup(num_draft_tokens=5))
-    with scripted() as service:
-        answer = ask_sync(service, {**HELLO, "num_draft_tokens": value}, model=model)
-        assert not service.requests
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "num_draft_tokens")
-        ask_sync(service, {**HELLO, "num_draft_tokens": 5}, model=model)
-        assert service.requests[0].options.num_draft_tokens == 5
+    guess = run(None).tokens[0] if name == "hsd" else None
+    whole, few, none = (run(limit, guess) for limit in (None, 2, 0))
+    assert whole.tokens == few.tokens == none.tokens
+    assert none.num_draft_tokens == 0
+    assert few.num_draft_tokens > 0
+    if name != "sd-tree":
+        assert few.num_draft_tokens <= 2 * few.num_drafts
+        assert whole.num_draft_tokens > 2 * whole.num_drafts
 
 
 @pytest.mark.parametrize("name", ["prompt-lookup", "speculative", "sd-tree"])

@@ -24,7 +24,6 @@ from serve.stub_engine import StubEngine
 from serve.test_openai_clients import http_status, stub_thread
 from sooner import PromptLookup
 from sooner.serve.openai.grammar import GuidanceGrammars
-from sooner.serve.openai.protocol import MAX_DRAFT
 
 SOON = 60
 DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504}
@@ -83,7 +82,6 @@ chat = {
     "response_format": formats, "return_token_origins": some.booleans() | values,
     "stop_token_ids": some.lists(some.integers(-1, 600), max_size=3), "ignore_eos": some.booleans(),
     "model": some.sampled_from(["tiny", "other"]) | values, "user": values,
-    "num_draft_tokens": some.integers(-1, 2) | values,
     "messages": messages, "tools": tools,
     "tool_choice": some.sampled_from(["auto", "none", "required"]) | values,
     "logprobs": some.booleans() | values, "top_logprobs": numbers,
@@ -141,7 +139,7 @@ def address() -> Iterator[str]:
     model = served(
         response_template=RESPONSE_TEMPLATE,
         default_max_tokens=20,
-        method=PromptLookup(num_draft_tokens=MAX_DRAFT),
+        method=PromptLookup(),
     )
     with (
         stub_thread(Forgetful, max_rows=8) as thread,

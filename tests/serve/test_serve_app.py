@@ -55,12 +55,12 @@ def test_openvlas_client_gets_its_arrays(single: Policy, chunks: Policy) -> None
     np.testing.assert_array_equal([from_json_numpy(part) for part in arrays], expected(chunks, 2))
 
 
-def test_details_come_on_request(single: Policy) -> None:
-    response = asyncio.run(ask(single, request(0, details=True))).json()
-    np.testing.assert_array_equal(response["action"], expected(single, 0)[0])
-    assert (response["mode"], response["method"], response["rows"]) == ("exact", "plain", 1)
-    assert response["deviation"] is None
-    assert response["computed"] > 0
+def test_how_an_action_was_made_is_in_the_headers(single: Policy) -> None:
+    headers = asyncio.run(ask(single, request(0))).headers
+    names = ("x-sooner-mode", "x-sooner-method", "x-sooner-batch")
+    assert [headers[name] for name in names] == ["exact", "plain", "1"]
+    assert headers["server-timing"].startswith("queue;dur=")
+    assert asyncio.run(ask(single, request(0, details=True))).status_code == 400
 
 
 def test_who_hangs_up_is_not_computed() -> None:

@@ -109,7 +109,6 @@ objects = some.fixed_dictionaries(
         "instruction": some.one_of(values, some.just("reach"), some.just("x" * 3000)),
         "unnorm_key": values,
         "deadline_ms": values,
-        "details": values,
         "encoded": some.one_of(values, values.map(json.dumps)),
         "more": values,
     },

@@ -67,7 +67,7 @@ VALUES: list[dict[str, Any]] = [
     {"unnorm_key": "k" * 1_000_000},
     {"instruction": "\ud800 half"},
     {"unnorm_key": "\ud800"},
-    {"details": json.loads("[" * 900 + "]" * 900)},
+    {"instruction": json.loads("[" * 900 + "]" * 900)},
     {"image": {"__numpy__": "", "dtype": "S999999999999", "shape": [4, 5, 3]}},
     {"image": {"__numpy__": "", "dtype": "(9999,9999)u1", "shape": [4, 5, 3]}},
     {"image": {"__numpy__": "", "dtype": {"names": ["a"]}, "shape": [4, 5, 3]}},

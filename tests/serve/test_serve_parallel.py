@@ -25,7 +25,7 @@ QUESTIONS: list[dict[str, Any]] = [
     {"text": "the end", "frequency_penalty": -0.06},
     {"text": "a fox, a fox", "temperature": 0.7, "seed": 4, "frequency_penalty": -0.5},
     {"text": "hello", "stop": "END"},
-    {"text": "again", "extra_body": {"num_draft_tokens": 0}},
+    {"text": "again"},
 ]
 
 
@@ -71,7 +71,6 @@ def test_requests_in_sequence_share_a_process(parallel: Running, texts: list[str
     responses = [parallel.chat(**question) for question in QUESTIONS]
     assert [response.choices[0].message.content for response in responses] == texts
     wait_for(lambda: accepted(parallel, texts[0]) > 0)  # a busy machine's draft may come too late
-    assert drafts_of(responses[3])["num_draft_tokens"] == 0
     assert process_of(parallel).pid == pid
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import Depends, FastAPI, Request
@@ -82,7 +82,7 @@ class ActRequest(ApiFields):
     instruction: str
     unnorm_key: str | None = None
     deadline_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    details: bool = False
+    details: Literal[False] = False  # they are in the headers
 
     @property
     def observation(self) -> Observation:
@@ -321,9 +321,6 @@ class ActHandler(Handler):
         await self.wait_for(request, self._run(made))
         action, queued, computed = made.action, made.began - made.arrived, made.seconds
         answer = write(action.values, isinstance(fields.image, NumpyImage))
-        if fields.details:
-            times = {"queued": queued, "computed": computed}
-            answer = {**action.as_dict(), "action": answer, "rows": made.batch, **times}
         headers = {
             "X-Sooner-Mode": action.mode,
             "X-Sooner-Method": action.method,

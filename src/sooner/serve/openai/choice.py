@@ -172,7 +172,7 @@ class StopStrings:
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
-        # Of two that end at the same letter, the longer one began first.
+        # The longest first: of two that end at the same letter, it began first.
         self.stops = sorted(set(stops), key=len, reverse=True)
         self.stop: str | None = None
         self._pending = ""
@@ -192,24 +192,14 @@ class StopStrings:
             end, self.stop = min(hits, key=lambda hit: hit[0])  # the longest of several
             self._pending = ""
             return whole[: end - len(self.stop)]
-        size = stop_overlap(whole, self.stops)
-        self._pending = whole[len(whole) - size :]
-        return whole[: len(whole) - size]
+        cut = max(len(whole) - (len(self.stops[0]) - 1), 0)  # a stop string may begin behind it
+        self._pending = whole[cut:]
+        return whole[:cut]
 
     def end(self) -> str:
         """Returns what was held back and began no stop string after all."""
         pending, self._pending = self._pending, ""
         return pending
-
-
-def stop_overlap(text: str, stops: Sequence[str]) -> int:
-    """Returns length of the longest end of a text with which one of the stop strings may begin."""
-    limit = min(max(map(len, stops), default=1) - 1, len(text))
-    for size in range(limit, 0, -1):
-        tail = text[len(text) - size :]
-        if any(len(stop) > size and stop.startswith(tail) for stop in stops):
-            return size
-    return 0
 
 
 def _first_end(whole: str, stop: str, start: int) -> int | None:

@@ -106,14 +106,6 @@ class Planner:
         Raises:
             BadRequestError: names the field.
         """
-        limit = self.served.method.largest_block() - 1
-        if (request.num_draft_tokens or 0) > limit:
-            raise BadRequestError(
-                "num_draft_tokens",
-                f"num_draft_tokens is {request.num_draft_tokens}, and this server, which decodes "
-                f"by '{self.served.method.name}', drafts {limit} a round at most; 0 decodes "
-                "plainly",
-            )
         for token in request.logit_bias or ():
             if int(token) >= self.served.vocab_size:
                 raise BadRequestError(
@@ -169,7 +161,6 @@ class Planner:
                     options,
                     seed_of(request.seed, number),
                     logprobs=request.num_logprobs,
-                    num_draft_tokens=request.num_draft_tokens,
                     media_keys=keys,
                     on_session=on_session,
                 ),

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Json, Ta
 from ..http import ApiFields
 
 MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
-MAX_CHOICES, MAX_STOPS, MAX_BIASES, MAX_DRAFT = 128, 16, 4096, 1024
+MAX_CHOICES, MAX_STOPS, MAX_BIASES = 128, 16, 4096
 INT64 = 1 << 63
 
 Finite = Field(allow_inf_nan=False)
@@ -130,11 +130,11 @@ REFUSED = (
     "chat_template", "continue_final_message", "documents", "echo", "function_call",
     "functions", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
     "include_stop_str_in_output", "kv_transfer_params", "logits_processors",
-    "logprob_token_ids", "media_io_kwargs", "mm_processor_kwargs", "prompt_embeds",
-    "prompt_logprobs", "repetition_detection", "return_token_ids", "return_tokens_as_token_ids",
-    "skip_special_tokens", "structural_tag", "structured_outputs", "suffix",
-    "thinking_token_budget", "truncate_prompt_tokens", "truncation_side", "use_beam_search",
-    "vllm_xargs", "web_search_options",
+    "logprob_token_ids", "media_io_kwargs", "mm_processor_kwargs", "num_draft_tokens",
+    "prompt_embeds", "prompt_logprobs", "repetition_detection", "return_token_ids",
+    "return_tokens_as_token_ids", "skip_special_tokens", "structural_tag", "structured_outputs",
+    "suffix", "thinking_token_budget", "truncate_prompt_tokens", "truncation_side",
+    "use_beam_search", "vllm_xargs", "web_search_options",
 )  # fmt: skip
 """Fields that would change the answer and can't be honoured; docs/serve.md says what does the
 same."""
@@ -247,7 +247,6 @@ class ChatRequest(ApiFields):
     modalities: list[Literal["text"]] | None = None
     add_generation_prompt: Literal[True] | None = None
     return_token_origins: bool | None = None
-    num_draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
 
     @property
