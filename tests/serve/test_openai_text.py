@@ -164,8 +164,6 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
     actual, expected = (
         [token for item in every for token in item.tokens] for every in (updates, whole)
     )
-    assert [(item.id, item.offset) for item in actual] == [
-        (item.id, item.offset) for item in expected
-    ]
+    assert [item.id for item in actual] == [item.id for item in expected]
     assert choice.num_tokens == len(actual)
     assert all(item.logprob and item.logprob.token == item.id for item in actual)

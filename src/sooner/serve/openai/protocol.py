@@ -132,9 +132,9 @@ REFUSED = (
     "include_stop_str_in_output", "kv_transfer_params", "logits_processors",
     "logprob_token_ids", "media_io_kwargs", "mm_processor_kwargs", "num_draft_tokens",
     "prompt_embeds", "prompt_logprobs", "repetition_detection", "return_token_ids",
-    "return_tokens_as_token_ids", "skip_special_tokens", "structural_tag", "structured_outputs",
-    "suffix", "thinking_token_budget", "truncate_prompt_tokens", "truncation_side",
-    "use_beam_search", "vllm_xargs", "web_search_options",
+    "return_tokens_as_token_ids", "structural_tag", "structured_outputs", "suffix",
+    "thinking_token_budget", "truncate_prompt_tokens", "truncation_side", "use_beam_search",
+    "vllm_xargs", "web_search_options",
 )  # fmt: skip
 """Fields that would change the answer and can't be honoured; docs/serve.md says what does the
 same."""
@@ -246,6 +246,7 @@ class ChatRequest(ApiFields):
     include_reasoning: bool | None = None
     modalities: list[Literal["text"]] | None = None
     add_generation_prompt: Literal[True] | None = None
+    skip_special_tokens: Literal[True] | None = None
     return_token_origins: bool | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
 
