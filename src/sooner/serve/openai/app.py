@@ -318,8 +318,8 @@ class OpenAIHandler(Handler):
         steps = answering.updates(self.settings.ping_seconds)
         # A failure that comes soon has a status of its own; a later one is told in the stream.
         first = await self.wait_for(request, anext(steps))
-        body = frames(answering, first, steps, writer, name)
-        return StreamingResponse(body, headers=HEADERS, media_type=STREAM)
+        events = frames(answering, first, steps, writer, name)
+        return StreamingResponse(events, headers=HEADERS, media_type=STREAM)
 
     async def _begin(
         self, request: Request, generation: ChatRequest, deadline: float | None
