@@ -9,10 +9,11 @@ import secrets
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -214,12 +215,25 @@ def _shutdown(ray: Any, debug: bool) -> None:
 
 @contextmanager
 def hushed(debug: bool) -> Iterator[None]:
-    """Without what Ray prints in this process, of its own and of the cluster."""
+    """Without the lines that Ray's own code writes to this process's standard error, and those of
+    the cluster that it prints."""
     if debug:
         yield
         return
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    streams = {1: sys.stdout, 2: sys.stderr}
+    for stream in streams.values():
+        stream.flush()
+    before = {number: os.dup(number) for number in streams}
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            for number in streams:
+                os.dup2(nowhere.fileno(), number)
         yield
+    finally:
+        for number, stream in streams.items():
+            stream.flush()
+            os.dup2(before[number], number)
+            os.close(before[number])
 
 
 def _short_folder() -> Path:
