@@ -65,7 +65,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .models import canvas
     from .options import GenerateOptions
     from .parity import compare
-    from .sparse.compression import VisionZip
     from .sparse.prefill import MMInference
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
 
@@ -109,13 +108,12 @@ __all__ = [  # noqa: RUF022  (in groups)
     "EagleHead",
     "MtpHead",
     "StandingDraft",
-    # Context managers over a model: sparse prefill, pruning, compression.
+    # Context managers over a model: sparse prefill, pruning.
     "DyCoke",
     "FastV",
     "MMInference",
     "PyramidDrop",
     "SparseVLM",
-    "VisionZip",
     # Errors.
     "MemoryRanOutError",
     "SoonerError",
@@ -132,7 +130,6 @@ _MODULES = {
     "models": ("canvas",),
     "options": ("GenerateOptions",),
     "parity": ("compare",),
-    "sparse.compression": ("VisionZip",),
     "sparse.prefill": ("MMInference",),
     "sparse.pruning": ("DyCoke", "FastV", "PyramidDrop", "SparseVLM"),
 }

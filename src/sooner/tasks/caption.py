@@ -70,7 +70,7 @@ def caption(
     settings, callbacks = settings or CaptionSettings(), callbacks or CaptionCallbacks()
     draft = pair.draft.name if pair.draft is not None else None
     clip = prepare(path, pair, settings, callbacks.on_decode, callbacks.on_stage)
-    prefill = build_prefill(settings, pair, clip.inputs)
+    prefill = build_prefill(settings, pair)
     stats, record = answer(clip, pair, settings, callbacks, prefill)
     info = clip.frames.info
     # Threads of the process that drafted beside the target; 0 where none did.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +50,14 @@ class Prefill:
         }
 
 
-def build_prefill(
-    settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]
-) -> Prefill | None:
+def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
     """Returns the prefill that `settings` name.
-
-    Args:
-        inputs: the target's, whose frames some are made to measure for.
 
     Raises:
         SoonerError: a pattern file that is none, or another model's.
     """
     if settings.prefill is None:
         return None
-    from ..sparse.compression import VisionZip
     from ..sparse.prefill import MMInference  # a sixth of the library, for those who ask for it
     from ..sparse.pruning import PRUNERS
     from ..sparse.table import PatternTable
@@ -76,15 +70,6 @@ def build_prefill(
         # Patterns take prompts whole and cut their MLPs instead.
         chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
         return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured), None)
-    if choice.name == "visionzip":
-        context = VisionZip()  # the paper's numbers of tokens a frame
-        if choice.ratio is not None:  # as many as a share leaves, divided as the paper's
-            frames = adapt(pair.target.model).video_frames(inputs)
-            count = max(1, round(int((frames == 0).sum()) * (1 - choice.ratio)))
-            share = context.contextual / (context.dominant + context.contextual)
-            contextual = max(1, round(count * share))
-            context = VisionZip(count - contextual, contextual)
-        return Prefill(context, settings.prefill_chunk)
     options: dict[str, Any] = {} if choice.ratio is None else {"ratio": choice.ratio}
     if choice.name == "dycoke":
         options["decode_ratio"] = 0.0  # the other half takes no drafts

@@ -29,7 +29,7 @@ class MMInference:
     by layer and head by head as the table says (Li et al. 2025, MMInference), be they prefilled by
     sooner's methods or by HF's own `generate`. Decoding stays what it was, to the bit. On exit, and
     after exceptions, no trace is left. A draft may have a context of its own; a pruner, such as
-    `FastV` or `VisionZip`, may be at work too, and patterns then hold for the tokens it has left.
+    `FastV`, may be at work too, and patterns then hold for the tokens it has left.
 
     Layers run the model's own attention where all their heads are `Dense`, and where the prompt is
     shorter than `dense_below` tokens; if all do, the result is *exact*. What happened is in

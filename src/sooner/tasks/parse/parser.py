@@ -160,7 +160,7 @@ class PageParser:
         """
         settings, form = self.settings, self.ask.form
         limit = room_for(self.target.model, work.inputs, settings.max_new_tokens)
-        prefill = build_prefill(CaptionSettings(prefill=settings.prefill), self.pair, work.inputs)
+        prefill = build_prefill(CaptionSettings(prefill=settings.prefill), self.pair)
         pieces = self._pieces(work)
         drafts = page_drafts(self.target.tokenizer, pieces, form, self.eos) if pieces else []
         return DecodeRequest(

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import rotate_half
 from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
 
-from ...errors import UnsupportedError
-from ...models import Adapter
-from ...models.hooks import ForwardHooks
+from sooner.errors import UnsupportedError
+from sooner.models import Adapter
+from sooner.models.hooks import ForwardHooks
 
 CHUNK = 1 << 25
 """Attention weights held at once; 128 MB in fp32."""

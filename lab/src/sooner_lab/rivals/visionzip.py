@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ...checks import option
-from ...models import adapt
-from ..pruning.hooks import Pruner
-from ..pruning.stage import PruningStage, Selection, cluster_means
-from .families import Gaze, TowerHooks, watch
+from sooner.checks import option
+from sooner.models import adapt
+from sooner.sparse.pruning.hooks import Pruner
+from sooner.sparse.pruning.stage import PruningStage, Selection, cluster_means
+
+from .towers import Gaze, TowerHooks, watch
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import tiny
 from recorders import hook_count
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
-from sooner.sparse.compression import VisionZip
+from sooner_lab.rivals.visionzip import VisionZip
 from sparse_attention.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
