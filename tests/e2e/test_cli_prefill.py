@@ -10,7 +10,7 @@ import pytest
 
 from commands import Run, records
 from sooner.models import adapt
-from sooner.sparse.patterns import AShape, Strided
+from sooner.sparse.patterns import AShape, Grid
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import load_pair
 
@@ -95,7 +95,7 @@ def test_a_prompt_may_come_in_chunks(caption: Any, patterns: Path) -> None:
 def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folder: Path) -> None:
     first = caption("--prefill", patterns).record["settings_hash"]
     adapter = adapt(load_pair(str(target_folder)).target.model)
-    PatternTable.uniform(adapter, Strided()).save(patterns)
+    PatternTable.uniform(adapter, Grid("frame", 0)).save(patterns)
     assert caption("--prefill", patterns).record["settings_hash"] != first
 
 

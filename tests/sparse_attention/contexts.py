@@ -21,7 +21,6 @@ from sooner.sparse.patterns import (
     Grid,
     HeadPattern,
     QBoundary,
-    Strided,
     build,
 )
 from sooner.sparse.plane import plane_of, whole
@@ -33,7 +32,7 @@ STATIC: tuple[HeadPattern, ...] = (
     AShape(4, 10),
     Grid(7, 3),
     Dense(),
-    QBoundary({"text": Strided(16), "image": AShape(2, 8)}),
+    QBoundary({"text": Grid(16, 0, hline=False, vline=False, local=16), "image": AShape(2, 8)}),
 )
 FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl")
 

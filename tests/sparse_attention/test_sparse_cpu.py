@@ -17,9 +17,6 @@ from sooner.sparse.patterns import (
     Grid,
     HeadPattern,
     QBoundary,
-    Strided,
-    StridedFixed,
-    TriShape,
     TwoDBoundary,
     VerticalSlash,
     pattern_from_dict,
@@ -41,13 +38,11 @@ LAYOUTS = {
 SHORT_PATTERNS: list[HeadPattern] = [
     Dense(),
     AShape(4, 70),
-    TriShape(3, 20, bottom=10),
     VerticalSlash(10, 20),
     Grid("frame", hline=False),
     Grid("auto", max_stride=40, slash=False),
     Grid(7, 3, sink=2, local=5),
-    Strided(),
-    StridedFixed(10),
+    Grid("frame", 0, hline=False, vline=False, local=16),
     QBoundary({"video": Grid("frame"), "text": VerticalSlash(5, 9)}),
     TwoDBoundary(
         {
@@ -161,15 +156,13 @@ def test_backends_compute_exactly_the_pairs_of_an_index(kind: str, data: st.Data
 PATTERNS: list[HeadPattern] = [
     Dense(),
     AShape(40, 500),
-    TriShape(30, 200, bottom=100),
     VerticalSlash(60, 80),
     Grid("frame"),
     Grid("auto", hline=False),
     Grid(3, 1),
     Grid(1, 0),
     Grid(300, 7, slash=False, sink=20, local=90),
-    Strided(),
-    StridedFixed("frame"),
+    Grid("frame", 0, hline=False, vline=False, local=16),
     QBoundary({"video": Grid("frame"), "text": VerticalSlash(50, 90)}),
     TwoDBoundary(
         {

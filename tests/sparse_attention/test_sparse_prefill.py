@@ -25,7 +25,7 @@ from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import AShape, Dense, TriShape
+from sooner.sparse.patterns import AShape, Dense, Grid
 from sooner.sparse.prefill.forward_context import of_call, recall
 from sparse_attention.contexts import FAMILIES, STATIC, decode, mask_of, prompt_of, sparse
 
@@ -127,7 +127,7 @@ def test_recall_is_the_attention_under_the_mask() -> None:
     generator = torch.Generator().manual_seed(0)
     layout = PromptLayout.spans(("padding", 5), ("text", 60), ("padding", 3))
     states = States(*(torch.randn(n, 68, 8, generator=generator) for n in (2, 1, 1)), 0.5)
-    patterns = [AShape(2, 3), TriShape(1, 4, 9)]
+    patterns = [AShape(2, 3), Grid(4, 1)]
     made = sparse_attention(states, layout, patterns, Reference())
     expected = []
     for head, pattern in enumerate(patterns):

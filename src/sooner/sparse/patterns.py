@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -192,57 +192,6 @@ class AShape(Pattern):
         keys, device = len(plane.keys), plane.keys.device
         sink = torch.arange(min(self.sink, keys), device=device)
         return Lines(sink, torch.arange(min(self.local, keys), device=device))
-
-
-@dataclass(frozen=True)
-class TriShape(AShape):
-    """An A-shape whose last queries can see everything (Li et al. 2025).
-
-    Args:
-        bottom: last queries, those that the answer is read from.
-    """
-
-    name: ClassVar[str] = "tri-shape"
-    bottom: int = option(128, 0)
-
-    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        return replace(super().lines(plane, seen, place), bottom=self.bottom)
-
-
-@dataclass(frozen=True)
-class StridedFixed(Pattern):
-    """Keeps the query's segment, and the first token of every segment (Child et al. 2019, fixed).
-
-    Args:
-        stride: tokens of a segment; `"frame"` for those of a video frame.
-    """
-
-    name: ClassVar[str] = "strided-fixed"
-    kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = option(FRAME, 1)
-
-    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        stride = frame_stride(self.stride, plane)
-        return Spacing(stride, plane.offset % stride, vline=True, segment=True)
-
-
-@dataclass(frozen=True)
-class Strided(Pattern):
-    """Keeps the nearest tokens, and those at multiples of a stride (Child et al. 2019, strided).
-
-    Args:
-        stride: tokens from line to line; `"frame"` for those of a video frame.
-        local: nearest tokens; 0 for as many as the stride.
-    """
-
-    name: ClassVar[str] = "strided"
-    kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = option(FRAME, 1)
-    local: int = option(0, 0)
-
-    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        stride = frame_stride(self.stride, plane)
-        return Spacing(stride, 0, slash=True, local=self.local or stride)
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
@@ -472,8 +421,7 @@ HeadPattern = Pattern | Boundary
 """What one head of one layer runs."""
 
 PATTERNS: dict[str, type[Pattern]] = {
-    kind.name: kind
-    for kind in (Dense, AShape, TriShape, VerticalSlash, Grid, StridedFixed, Strided)
+    kind.name: kind for kind in (Dense, AShape, VerticalSlash, Grid)
 }
 BOUNDARIES: dict[str, type[Boundary]] = {kind.name: kind for kind in (QBoundary, TwoDBoundary)}
 

@@ -9,11 +9,11 @@ from sooner.sparse.patterns import (
     Dense,
     Grid,
     HeadPattern,
-    Strided,
-    TriShape,
     TwoDBoundary,
     VerticalSlash,
 )
+
+from ...rivals.patterns import Strided, TriShape
 
 SINK = 128
 BOTTOM = 128
