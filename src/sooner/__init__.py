@@ -66,7 +66,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .options import GenerateOptions
     from .parity import compare
     from .sparse.prefill import MMInference
-    from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
+    from .sparse.pruning import FastV, PyramidDrop, SparseVLM
 
 __all__ = [  # noqa: RUF022  (in groups)
     # Verbs.
@@ -109,7 +109,6 @@ __all__ = [  # noqa: RUF022  (in groups)
     "MtpHead",
     "StandingDraft",
     # Context managers over a model: sparse prefill, pruning.
-    "DyCoke",
     "FastV",
     "MMInference",
     "PyramidDrop",
@@ -131,7 +130,7 @@ _MODULES = {
     "options": ("GenerateOptions",),
     "parity": ("compare",),
     "sparse.prefill": ("MMInference",),
-    "sparse.pruning": ("DyCoke", "FastV", "PyramidDrop", "SparseVLM"),
+    "sparse.pruning": ("FastV", "PyramidDrop", "SparseVLM"),
 }
 """Modules and their public names; all others are names of `sooner.methods`."""
 

@@ -114,7 +114,7 @@ def test_methods_that_rank_by_the_prefill_refuse_chunks(family: str, name: str) 
 
 @pytest.mark.parametrize(
     "pruner",
-    [sooner.FastV(layer=1), sooner.DyCoke(layer=1), sooner.PyramidDrop(layers=(1, 2))],
+    [sooner.FastV(layer=1), sooner.PyramidDrop(layers=(1, 2))],
     ids=lambda pruner: pruner.name,
 )
 def test_pruners_refuse_chunks(pruner: Any) -> None:

@@ -25,10 +25,7 @@ SOME: dict[str, Pruner] = {
     "fastv": sooner.FastV(ratio=0.7),
     "sparse-vlm": sooner.SparseVLM(ratio=0.7, recycle=0.4, pool=0.5),
     "pyramid-drop": sooner.PyramidDrop(ratio=0.5),
-    "dycoke-merging": sooner.DyCoke(ratio=0.6, decode_ratio=0.0),
-    "dycoke": sooner.DyCoke(ratio=0.6, decode_ratio=0.5, layer=2),
 }
-BLOCKS = [name for name in SOME if name != "dycoke"]
 
 
 def model_of(family: str) -> Any:
@@ -71,7 +68,7 @@ def test_nothing_is_left_after_exceptions(family: str) -> None:
     with pytest.raises(ZeroDivisionError):
         decode(family, _Broken())
     assert hook_count(model) == usual
-    with pytest.raises(KeyboardInterrupt), SOME["dycoke"](model):
+    with pytest.raises(KeyboardInterrupt), SOME["fastv"](model):
         raise KeyboardInterrupt
     assert hook_count(model) == usual
     with pytest.raises(SoonerError, match="6 layers"), sooner.FastV(layer=6)(model):
@@ -80,7 +77,7 @@ def test_nothing_is_left_after_exceptions(family: str) -> None:
     assert decode(family, None).tokens == before
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_speculation_on_a_pruned_target_has_the_output_of_the_pruned_target(
     family: str, name: str
@@ -129,12 +126,6 @@ def test_plain_generate_is_refused_and_not_silently_unpruned(pruning: Any) -> No
         pruning(**inputs)
 
 
-def test_choosing_anew_at_each_token_refuses_drafts() -> None:
-    method = sooner.Speculative(tiny.noisy("qwen2_5_vl"), num_draft_tokens=4)
-    with pytest.raises(UnsupportedError, match="decode_ratio=0"):
-        decode("qwen2_5_vl", SOME["dycoke"], method)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -143,8 +134,6 @@ def test_choosing_anew_at_each_token_refuses_drafts() -> None:
         (lambda: sooner.FastV(layer=True), "layer is True"),
         (lambda: sooner.PyramidDrop(layers=(0, 3)), "layers is 0"),
         (lambda: sooner.SparseVLM(pool=-1), "pool is -1"),
-        (lambda: sooner.DyCoke(threshold=2), "threshold is 2"),
-        (lambda: sooner.DyCoke(layer=-1), "layer is -1"),
     ],
 )
 def test_values_out_of_range_are_refused(make: Any, words: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 import tiny
 from sooner.models import adapt
 from sooner.sparse.modality import keep_count
-from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
+from sooner.sparse.pruning import FastV, Pruner, PyramidDrop, SparseVLM
 from sooner.sparse.pruning.stage import density_peaks
 from sparse_attention.literal import LAYERS, forced, read
 
@@ -123,56 +123,3 @@ def _merge(entering: Tensor, losers: list[int], count: int) -> dict[int, Tensor]
         ).mean(0)
         for number, centre in enumerate(centres)
     }
-
-
-@pytest.mark.parametrize("ratio", [0.5, 1.0])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_dycoke_merges_over_time(family: str, ratio: float) -> None:
-    inputs = tiny.inputs(family, "video")
-    gone = _merged(family, inputs, ratio)
-    expected = read(family, inputs, TEXT, {0: gone}).logits
-    check(family, inputs, DyCoke(ratio=ratio, decode_ratio=0), expected)
-
-
-def _merged(family: str, inputs: dict[str, Any], ratio: float) -> set[int]:
-    """Places that stage 1 drops in a video of two (Qwen) or four (LLaVA) frames of four tokens."""
-    visual, _ = places(family, inputs)
-    embedded = read(family, inputs, TEXT).inputs[0]
-    frames = [visual[begin : begin + 4] for begin in range(0, len(visual) // 4 * 4, 4)]
-    gone: set[int] = set()
-    for number, twin in ((1, 0), (3, 2), (2, 0)):
-        if number < len(frames):
-            alike = torch.stack(
-                [
-                    torch.cosine_similarity(embedded[slot], embedded[other], 0)
-                    for slot, other in zip(frames[number], frames[twin], strict=True)
-                ]
-            )
-            count = 4 - keep_count(4, ratio)
-            gone |= {frames[number][int(place)] for place in alike.topk(count).indices}
-    return gone
-
-
-@pytest.mark.parametrize("threshold", [0.0, 0.9, 1.0])
-@pytest.mark.parametrize("ratio", [0.0, 0.5])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_dycoke_chooses_again_in_decoding(family: str, ratio: float, threshold: float) -> None:
-    inputs, layer = tiny.inputs(family, "video"), 2
-    visual, width = places(family, inputs)
-    gone = _merged(family, inputs, ratio) if ratio else set()
-    left = [place for place in visual if place not in gone]
-    rows: dict[int, dict[int, set[int]]] = {number: {} for number in range(layer + 1, LAYERS)}
-    last, resting, choices = None, set(), 0
-    for query in range(width, width + len(TEXT) - 1):
-        pattern = read(family, inputs, TEXT, {0: gone}, rows).attention[layer][query]
-        visible = pattern[left]
-        if last is None or float(torch.cosine_similarity(visible, last, 0)) < threshold:
-            resting = set(left) - best(pattern, left, keep_count(len(left), 0.6))
-            choices += 1
-        last = visible
-        for number in rows:
-            rows[number][query] = resting
-    expected = read(family, inputs, TEXT, {0: gone}, rows).logits
-    pruner = DyCoke(ratio=ratio, decode_ratio=0.6, layer=layer, threshold=threshold)
-    check(family, inputs, pruner, expected, stepwise=True)
-    assert choices == {0.0: 1, 1.0: len(TEXT) - 1}.get(threshold, choices)

@@ -156,25 +156,6 @@ class SlotLayer(CacheLayerMixin):
             there = source.to(read.device) - other.dropped
             write[rows, :, target.to(write.device) - self.dropped] = read[rows, :, there]
 
-    def shrink(self, whole: int, room: int) -> tuple[Tensor, ...]:
-        """Keep `room` of the slots of the `whole` first tokens, and what lies behind them.
-
-        The `room` slots are to be written by `fill`. Returns keys and values of the `whole` tokens
-        as they were, `[rows, kv_heads, whole, dim]`.
-        """
-        prompt = tuple(store[:, :, :whole].clone() for store in self.stores)
-        tail = self.owner.longest - self.dropped - whole
-        capacity = self.owner.capacity + 1 - self.dropped - whole + room
-        small = []
-        for store in self.stores:
-            new = store.new_zeros(*store.shape[:2], capacity, store.shape[3])
-            new[:, :, room : room + tail] = store[:, :, whole : whole + tail]
-            small.append(new)
-        self.owner.separate()
-        self.hold(tuple(small), len(small[0]))
-        self.dropped += whole - room
-        return prompt
-
     def _write(self, store: Tensor, states: Tensor) -> None:
         block = states.shape[2]
         if self.owner.is_uniform:

@@ -71,7 +71,5 @@ def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
         chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
         return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured), None)
     options: dict[str, Any] = {} if choice.ratio is None else {"ratio": choice.ratio}
-    if choice.name == "dycoke":
-        options["decode_ratio"] = 0.0  # the other half takes no drafts
     pruners = {name.lower(): pruner for name, pruner in PRUNERS.items()}
     return Prefill(pruners[choice.name](**options), settings.prefill_chunk)

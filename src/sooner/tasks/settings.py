@@ -21,7 +21,7 @@ def short_hash(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke")
+PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop")
 """Sparse prefills that are known by name; any other is a pattern file."""
 
 
@@ -46,9 +46,8 @@ class CaptionSettings:
         seed: of the draws.
         compare: decode plainly too, and report speed-up and parity.
         prefill: what makes the prompt cheaper, and the result *approximate*: a pattern file, `auto`
-            for patterns that nobody searched, or `fastv`, `sparsevlm`, `pyramiddrop` or `dycoke`
-            with the share of visual tokens that it drops behind a colon. By default the model's
-            own prefill.
+            for patterns that nobody searched, or `fastv`, `sparsevlm` or `pyramiddrop` with the
+            share of visual tokens that it drops behind a colon. By default the model's own prefill.
         prefill_chunk: prompt tokens that are prefilled at once, by default all of them; with
             patterns, whose attention needs the whole prompt, those that pass an MLP at once.
         prefill_recall: measure what patterns keep of the attention, which takes time of its own.

@@ -18,7 +18,6 @@ from sooner.methods import Autoregressive, Method
 from sooner.models import adapt
 from sooner.parity import reference_run
 from sooner.registry import choices
-from sooner.sparse import pruning
 from sooner.sparse.pruning import Pruner
 from sooner.tasks.clip import Clip, prepare
 from sooner.tasks.loading import ModelPair, load_pair
@@ -31,7 +30,7 @@ from .clips import Clips, find_clips
 from .fidelity import acceptance_ratio
 from .prediction import predicted_speedup
 from .render import Page, Table
-from .retention import decode_retention, for_retention, retention
+from .retention import LOSSY_PRUNERS, decode_retention, for_retention, retention
 from .run import (
     Arm,
     ArmSamples,
@@ -266,7 +265,7 @@ class CaptionBench:
         """
         if name not in LOSSY:
             return None
-        kind: type[Pruner] = getattr(pruning, LOSSY[name])
+        kind: type[Pruner] = LOSSY_PRUNERS[LOSSY[name]]
         return for_retention(kind(), self.settings.retention, adapt(self.model).layers)
 
     def _once(self, name: str, make: Any) -> Any:

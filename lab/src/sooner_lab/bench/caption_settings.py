@@ -78,7 +78,7 @@ LOSSY = {
     "pyramid-drop": "PyramidDrop",
     "dycoke": "DyCoke",
 }
-"""Plain decoding of a target that a class of `sooner.sparse.pruning` prunes: approximate, so judged
+"""Plain decoding of a target that a pruner of this name prunes: approximate, so judged
 by acceptance instead of parity."""
 KNOWN = (*ARMS, COMPILED, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")

@@ -7,7 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from sooner.errors import SoonerError
-from sooner.sparse.pruning import DyCoke, FastV, Pruner
+from sooner.sparse.pruning import PRUNERS, FastV, Pruner
+
+from ..rivals.dycoke import DyCoke
+
+LOSSY_PRUNERS: dict[str, type[Pruner]] = {**PRUNERS, DyCoke.name: DyCoke}
+"""What table 2 compares, by name."""
 
 
 def retention(pruner: Pruner, layers: int) -> float:
@@ -22,10 +27,9 @@ def retention(pruner: Pruner, layers: int) -> float:
 
 def decode_retention(pruner: Pruner, layers: int) -> float:
     """Return the mean share of visual tokens that a generated token attends to."""
-    chooses = pruner.follows(layers)
-    if not isinstance(pruner, DyCoke) or chooses is None:
+    if not isinstance(pruner, DyCoke):
         return retention(pruner, layers)
-    after = layers - 1 - chooses
+    after = layers - 1 - pruner.watched(layers)
     return retention(pruner, layers) * (1 - pruner.decode_ratio * after / layers)
 
 

@@ -121,9 +121,6 @@ class PagedLayer(SlotLayer):
     def copy(self, other: SlotLayer, source: Tensor, target: Tensor) -> None:
         raise self._refusal()
 
-    def shrink(self, whole: int, room: int) -> tuple[Tensor, ...]:
-        raise self._refusal()
-
     def _refusal(self) -> UnsupportedError:
         return UnsupportedError(
             "a context rearranges slots, which lie in pages that rows may share; use paged=False"

@@ -1,12 +1,11 @@
 """Lossy pruning of a target's visual tokens: one context manager a file, all *approximate*."""
 
-from .dycoke import DyCoke
 from .hooks import Pruner
 from .ranked import FastV, PyramidDrop
 from .sparse_vlm import SparseVLM
 
 PRUNERS: dict[str, type[Pruner]] = {
-    pruner.name: pruner for pruner in (FastV, SparseVLM, PyramidDrop, DyCoke)
+    pruner.name: pruner for pruner in (FastV, SparseVLM, PyramidDrop)
 }
 
-__all__ = ["PRUNERS", "DyCoke", "FastV", "Pruner", "PyramidDrop", "SparseVLM"]
+__all__ = ["PRUNERS", "FastV", "Pruner", "PyramidDrop", "SparseVLM"]

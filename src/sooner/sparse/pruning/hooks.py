@@ -18,7 +18,7 @@ from ...engine.interface import Prompt, cache_of
 from ...errors import SoonerError, UnsupportedError
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
-from .stage import AttentionInputs, Follower, PruningStage, Selection
+from .stage import AttentionInputs, PruningStage, Selection
 
 
 class PruningHooks(ForwardHooks):
@@ -59,7 +59,7 @@ class PruningHooks(ForwardHooks):
         self.before(self.decoder, self._enter)
         self.after(self.decoder, self._leave)
         stages = self.pruner.stages(self.depth)
-        watched = {self.pruner.follows(self.depth), *(number - 1 for number in stages if number)}
+        watched = {number - 1 for number in stages if number}
         for number, layer in enumerate(self.decoder.layers):
             self.before(layer, partial(self._enter_layer, number))
             if number < self.features:
@@ -75,13 +75,6 @@ class PruningHooks(ForwardHooks):
             return None  # a prompt that is only being embedded stops here; others fail in layer 0
         if cache.is_empty:
             return args, self._begin(cache, kwargs)
-        state = self._state(kwargs)
-        entries = kwargs["inputs_embeds"].shape[1]
-        if state is not None and state.follower is not None and entries > 1:
-            raise UnsupportedError(
-                f"{self.pruner.name} chooses anew for each token and can't take {entries} at once; "
-                "decode with sooner.Autoregressive(), or set decode_ratio=0"
-            )
         return None
 
     def _state(self, kwargs: dict[str, Any]) -> PrunedPrompt | None:
@@ -102,7 +95,6 @@ class PruningHooks(ForwardHooks):
         state = PrunedPrompt(self.pruner, self.depth, cache, prompt, embeds[0])
         self.passages[cache] = state
         cache.is_stacked = False
-        cache.needs_masks = self.pruner.follows(self.depth) is not None
         # The decoder would add DeepStack features to all visual tokens; some may be gone by then.
         features = kwargs.get("deepstack_visual_embeds")
         if features is not None:
@@ -137,18 +129,11 @@ class PruningHooks(ForwardHooks):
         self, number: int, module: Any, args: tuple, kwargs: dict[str, Any], output: Any
     ) -> None:
         state = self._state(kwargs)
-        if state is None or (state.is_over and state.follower is None):
+        if state is None or state.is_over:
             return
-        hidden, layer = kwargs["hidden_states"], state.layers[number]
-        entries = hidden.shape[1]
-        filled = layer.get_mask_sizes(entries)[0] if state.is_over else entries
-        seen = AttentionInputs(
-            module, hidden, kwargs["position_embeddings"], layer.stores[0][:, :, :filled]
-        )
-        if state.follower is not None:
-            state.follower.step(state.layers, seen)
-        else:
-            state.seen = seen
+        hidden = kwargs["hidden_states"]
+        keys = state.layers[number].stores[0][:, :, : hidden.shape[1]]
+        state.seen = AttentionInputs(module, hidden, kwargs["position_embeddings"], keys)
 
     def _leave_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
@@ -181,7 +166,6 @@ class PrunedPrompt:
         left: places in the prompt of the tokens that are still there, ascending.
         seen: what the last watched attention was given.
         deepstack: features that the first layers' outputs get, `[visual tokens, hidden]` each.
-        follower: what goes on choosing in decoding.
         is_over: the prompt has left the decoder.
     """
 
@@ -201,7 +185,6 @@ class PrunedPrompt:
         self.counts: list[int] = []  # visual tokens behind each stage
         self.seen: AttentionInputs | None = None
         self.deepstack: list[Tensor] = []
-        self.follower: Follower | None = None
         self.is_over = False
         self.memo = pruner.begin(embeds, self.visual) if self.total else None
         self._rotary: tuple[Tensor, ...] = ()
@@ -290,12 +273,10 @@ class PrunedPrompt:
         self._move(hidden.device)
         if int(self.left[-1]) != len(self.visual) - 1:
             raise SoonerError(f"{self.pruner.name}: the last prompt token was dropped")
-        self.follower = self.pruner.follow(self.visual[self.left]) if self.total else None
-        if self.dropped or self.follower is not None:
-            counts = " -> ".join(map(str, [self.total, *self.counts]))
-            self.approximations.append(f"{self.pruner}: visual tokens {counts}")
         if not self.dropped:
             return hidden
+        counts = " -> ".join(map(str, [self.total, *self.counts]))
+        self.approximations.append(f"{self.pruner}: visual tokens {counts}")
         full = hidden.new_zeros(1, len(self.visual), hidden.shape[2])
         full[:, self.left] = hidden
         return full
@@ -351,19 +332,6 @@ class Pruner:
     def keep(self, stage: PruningStage) -> Selection:
         """Choose what goes on."""
         raise NotImplementedError
-
-    def follow(self, visual: Tensor) -> Follower | None:
-        """Returns what goes on choosing while tokens are generated, for a prefilled prompt.
-
-        Args:
-            visual: which prompt tokens the layers behind the last stage hold and came from pixels,
-                `[left]` bool.
-        """
-        return None
-
-    def follows(self, layers: int) -> int | None:
-        """Returns the layer whose attention `follow` needs, or `None` if it never chooses."""
-        return None
 
     def check_depth(self, layers: int) -> None:
         """Refuse a model without the layers that the pruner works on.

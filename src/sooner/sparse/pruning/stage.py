@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import rotate_half
-
-from ...engine.cache import SlotLayer
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,6 @@ class Selection:
 
     index: Tensor
     hidden: Tensor | None = None
-
-
-class Follower(Protocol):
-    """Chooses, token by token, what the layers behind one attend to."""
-
-    def step(self, layers: list[SlotLayer], seen: AttentionInputs) -> None:
-        """Is called with what the watched layer saw, before the later layers run."""
 
 
 def density_peaks(states: Tensor, count: int) -> tuple[Tensor, Tensor]:
