@@ -112,16 +112,14 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "hsd": aligned(nodes=10),
     "hsd-wide": aligned(nodes=40, width=16, reference_window=1),
     "hsd-auto": aligned(),
-    "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, num_draft_tokens=4),
+    "prompt-lookup-auto": lambda family: sooner.PromptLookup(),
     "dflash": _dflash(num_draft_tokens=4),
     "ddtree": _ddtree(nodes=60),
     "ddtree-auto": _ddtree(nodes="auto", max_nodes=40),
     "eagle3": _eagle3(top_k=24, nodes=48, depth=3),
     "eagle3-auto": _eagle3(nodes="auto", top_k=16),
     "assistant": lambda family: sooner.Assistant(assistants.of(family), num_draft_tokens=4),
-    "prompt-lookup-auto": lambda family: sooner.PromptLookup(),
     "sd-tree-auto": lambda family: sooner.SDTree(tiny.noisy(family)),
-    "sparse-to-dense-auto": lambda family: sooner.SparseToDense(prune=0.5),
     "parallel-paper": _parallel(schedule="paper"),
 }
 
@@ -169,7 +167,7 @@ FACTORS: dict[str, Sequence[Any]] = {
     "attention": ("sdpa", "eager"),
 }
 
-RANKING = ("parallel", "parallel-paper", "specvlm", "sparse-to-dense", "sparse-to-dense-auto")
+RANKING = ("parallel", "parallel-paper", "specvlm")
 """Methods that rank visual tokens by the target's prefill, which must not come in chunks."""
 
 

@@ -227,12 +227,6 @@ PAGES = (
         "model", CHAIN,
     ),
     Repository(
-        "sparse-to-dense", "Sparse to dense", "SparseToDense",
-        "The target drafts for itself on the part of its cache that its attention looks at.",
-        "none", (*CHAIN, "prune"),
-        task="video-text-to-text",
-    ),
-    Repository(
         "prompt-lookup", "Prompt lookup in batches", "PromptLookup",
         "What followed the last few tokens earlier in the text is proposed; no model is needed.",
         "none", (*CHAIN, "max_ngram", "min_ngram"),

@@ -96,8 +96,6 @@ METHODS = (
           "what another method drafts; accepts numbers near the target's", False),
     Entry("sd-tree", "SDTree", "sooner.methods.sd_tree", "pixels",
           "a static tree of a draft model"),
-    Entry("sparse-to-dense", "SparseToDense", "sooner.methods.sparse_to_dense", "none",
-          "a chain of the target on a short copy of its cache"),
     Entry("speculative", "Speculative", "sooner.methods.speculative", "pixels",
           "a chain of a draft model"),
     Entry("specvlm", "SpecVLM", "sooner.methods.specvlm", "pixels",

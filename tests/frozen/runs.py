@@ -21,7 +21,7 @@ from sooner.engine.stats.run import Stats
 SEED = 3
 TIMED = (
     "noisy-auto", "eagle-auto", "hsd-auto", "ddtree-auto", "eagle3-auto", "parallel",
-    "parallel-paper", "prompt-lookup-auto", "sd-tree-auto", "sparse-to-dense-auto",
+    "parallel-paper", "prompt-lookup-auto", "sd-tree-auto",
 )  # fmt: skip
 """Methods whose drafts are as long as the clock says, so that nothing of them is frozen."""
 

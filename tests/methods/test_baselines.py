@@ -18,7 +18,6 @@ from sooner.methods.attention_tap import AttentionTap
 from sooner.methods.base import Method
 from sooner.methods.pruning import SCORES
 from sooner.methods.sd_tree import STATIC_TREE, SDTree
-from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.speculative import OnSD
 from sooner.methods.specvlm import SpecVLM, staged
 from sooner.models import adapt
@@ -31,7 +30,6 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "specvlm": lambda family: SpecVLM(
         tiny.noisy(family), ((3,), (2, 1, 1), (1, 1), (2,)), prune=0.5
     ),
-    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=3),
 }
 
 
@@ -46,9 +44,8 @@ def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> Non
         inputs = tiny.inputs(family, kind, 3)
         prompt = adapter.embed_prompt(inputs)
         seen = recorded.setdefault(name, [])
-        context = (
-            SparseToDense().session(model, inputs, SamplingParams(max_new_tokens=2)).drafter.context
-        )
+        params = SamplingParams(max_new_tokens=2)
+        context = SpecVLM(tiny.noisy(family)).session(model, inputs, params).drafter.context
         tap = AttentionTap(context, [0, 2], lambda _n, s, seen=seen: seen.append(s), queries=5)
         adapter.decode(prompt.embeds, prompt.positions, attention_mask=None, **prompt.extras)
         tap.remove()
@@ -64,7 +61,8 @@ def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
     """The way in for an ablation of ParallelVLM: the tap that ranks by attention."""
     family = "qwen3_vl"
     model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
-    session = SparseToDense().session(model, inputs, SamplingParams(max_new_tokens=20))
+    params = SamplingParams(max_new_tokens=20)
+    session = SpecVLM(tiny.noisy(family)).session(model, inputs, params)
     context = session.drafter.context
     calls: list[tuple[torch.Tensor, int]] = []
     layers: list[int] = []
@@ -84,7 +82,7 @@ def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
     assert torch.equal(SCORES["attention"](paid[1], paid[1], visual), paid[1][visual])
 
 
-@pytest.mark.parametrize("name", ["sd-tree", "onsd", "specvlm", "sparse-to-dense"])
+@pytest.mark.parametrize("name", ["sd-tree", "onsd", "specvlm"])
 def test_hooks_are_gone_afterwards_even_after_an_error(name: str) -> None:
     family = "qwen2_5_vl"
     model = tiny.model(family)
@@ -117,13 +115,6 @@ def test_specvlm_drafts_from_a_shorter_prompt(family: str) -> None:
     methods = [SpecVLM(tiny.noisy(family), STATIC_TREE, prune=prune) for prune in (0.0, 0.5, 0.9)]
     sizes = [generate(family, method, "mixed", 1).stats.draft_cache_bytes for method in methods]
     assert sizes[0] > sizes[1] > sizes[2]
-
-
-@pytest.mark.parametrize("family", VISUAL)
-def test_a_full_sparse_cache_agrees_with_the_dense_cache(family: str) -> None:
-    stats = generate(family, SparseToDense(9, prune=0.0), "uneven", 3, 21).stats
-    assert stats.acceptance_histogram == {9: 6}
-    assert stats.seconds["draft_prefill"] > 0
 
 
 @pytest.mark.parametrize("family", VISUAL)
@@ -193,8 +184,6 @@ BAD: list[tuple[Callable[[], Method], str]] = [
     (lambda: SDTree(None, siblings="topp"), "did you mean 'top'"),
     (lambda: SpecVLM(None, prune=1.2), "prune"),
     (lambda: SpecVLM(None, focus=-0.1), "focus"),
-    (lambda: SparseToDense(prune=-1), "prune"),
-    (lambda: SparseToDense(num_draft_tokens=0), "num_draft_tokens"),
     (lambda: OnSD(None, num_draft_tokens=0), "num_draft_tokens"),
     (lambda: OnSD(None, num_draft_tokens="all"), "OnSD: num_draft_tokens"),
 ]

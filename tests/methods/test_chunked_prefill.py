@@ -23,8 +23,6 @@ LISTENING = {
     "parallel-paper": "ranking visual tokens",
     "parallel-attention": "ranking visual tokens by attention",
     "specvlm": "ranking visual tokens by attention",
-    "sparse-to-dense": "ranking visual tokens by attention",
-    "sparse-to-dense-auto": "ranking visual tokens by attention",
 }
 
 

@@ -35,7 +35,6 @@ JOINING = (
     "eagle",
     "eagle-chain",
     "eagle-auto",
-    "sparse-to-dense",
     "jacobi-1",
     "jacobi-4",
     "jacobi-16",

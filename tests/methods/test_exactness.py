@@ -87,7 +87,7 @@ def test_an_end_at_any_place_of_a_draft_ends_the_row(at: int) -> None:
     width = tiny.inputs(family, kind, 2)["input_ids"].shape[1]
     end = matrix.reference(family, kind, 2, matrix.LONG)[0, width + at].item()
     expected = matrix.reference(family, kind, 2, matrix.LONG, end)[:, width:].tolist()
-    for name in ("itself", "sd-tree", "sparse-to-dense"):
+    for name in ("itself", "sd-tree"):
         case = Case(family, name, kind, 2, matrix.LONG, "custom_generate", ends=True)
         assert decode(case, end) == expected, name
 

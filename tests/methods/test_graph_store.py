@@ -24,7 +24,7 @@ from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
 FAST = (
-    "plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "jacobi-4", "eagle",
+    "plain", "prompt-lookup", "noisy-4", "sd-tree", "jacobi-4", "eagle",
     "eagle3", "mtp", "dflash", "ddtree", "hsd",
 )  # fmt: skip
 """Each kind of drafter; others that are recorded are variants, which no clock sizes either."""

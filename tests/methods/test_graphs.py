@@ -52,12 +52,12 @@ def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
     assert made.stats.graphs == recorder.recorded
 
 
-CLOCKED = {"noisy-auto", "parallel", "parallel-paper", "sd-tree-auto", "sparse-to-dense-auto"}
+CLOCKED = {"noisy-auto", "parallel", "parallel-paper", "sd-tree-auto"}
 """Methods whose drafts are as long as the clock says, and decide what is drawn."""
 
 
 KINDS = {
-    "plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "jacobi-4", "eagle",
+    "plain", "prompt-lookup", "noisy-4", "sd-tree", "jacobi-4", "eagle",
     "eagle3", "dflash", "ddtree", "hsd",
 }  # fmt: skip
 """A method of each kind of drafter; the merge lane has the others."""

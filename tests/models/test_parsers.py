@@ -14,7 +14,7 @@ from models.test_tree_forward import SMALL, parser_kinds
 from sooner.models import FAMILIES
 
 METHODS_HERE = ("plain", "prompt-lookup", "noisy-4", "words-only", "sd-tree", "specvlm",
-                "sparse-to-dense", "eagle", "hsd-wide", "hsd")  # fmt: skip
+                "eagle", "hsd-wide", "hsd")  # fmt: skip
 
 
 CASES = [

@@ -176,7 +176,7 @@ def test_values_out_of_range_are_refused(make: Callable[[], Any], words: str) ->
 
 METHOD_NAMES = (
     "prompt-lookup", "noisy-4", "noisy-auto", "words-only", "parallel", "sd-tree", "onsd",
-    "specvlm", "jacobi-4", "sparse-to-dense",
+    "specvlm", "jacobi-4",
 )  # fmt: skip
 
 

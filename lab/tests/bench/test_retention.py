@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sooner.sparse.pruning import Pruner
-from sooner_lab.bench.retention import LOSSY_PRUNERS, decode_retention, for_retention, retention
+from sooner_lab.bench.retention import PRUNERS, decode_retention, for_retention, retention
 from sooner_lab.rivals.dycoke import DyCoke
 
 
 @pytest.mark.parametrize("layers", [22, 28, 32, 80])
 @pytest.mark.parametrize("share", [0.1, 0.3])
-@pytest.mark.parametrize("kind", LOSSY_PRUNERS.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", PRUNERS.values(), ids=lambda kind: kind.name)
 def test_every_pruner_keeps_the_requested_share(
     kind: type[Pruner], share: float, layers: int
 ) -> None:

@@ -40,7 +40,7 @@ QUESTIONS = {
     "Explain something": "Explain in a few sentences what the `with` statement of Python is for.",
 }
 """What the chat's tab asks, by what it is: an answer that copies, and one that doesn't."""
-PRUNING = ("parallel", "specvlm", "sparse-to-dense")
+PRUNING = ("parallel", "specvlm")
 """Methods whose draft may be shown a part of the pixels."""
 
 

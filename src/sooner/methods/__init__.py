@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
-    from .sparse_to_dense import SparseToDense
     from .speculative import OnSD, Speculative
     from .specvlm import SpecVLM
     from .tolerance import Relaxed, Tolerance

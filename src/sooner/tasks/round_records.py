@@ -23,7 +23,7 @@ from .detokenizer import Detokenizer, special_ids
 
 ORIGINS = {
     "plain": "target", "prompt-lookup": "lookup", "onsd": "draft", "eagle": "head",
-    "dflash": "head", "ddtree": "head", "sparse-to-dense": "short",
+    "dflash": "head", "ddtree": "head",
 }  # fmt: skip
 """Who proposes the tokens of a method; any other has a draft model."""
 

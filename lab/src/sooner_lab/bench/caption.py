@@ -30,7 +30,7 @@ from .clips import Clips, find_clips
 from .fidelity import acceptance_ratio
 from .prediction import predicted_speedup
 from .render import Page, Table
-from .retention import LOSSY_PRUNERS, decode_retention, for_retention, retention
+from .retention import PRUNERS, decode_retention, for_retention, retention
 from .run import (
     Arm,
     ArmSamples,
@@ -265,7 +265,7 @@ class CaptionBench:
         """
         if name not in LOSSY:
             return None
-        kind: type[Pruner] = LOSSY_PRUNERS[LOSSY[name]]
+        kind: type[Pruner] = PRUNERS[name]
         return for_retention(kind(), self.settings.retention, adapt(self.model).layers)
 
     def _once(self, name: str, make: Any) -> Any:

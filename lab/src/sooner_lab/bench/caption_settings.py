@@ -72,14 +72,9 @@ BASELINES = tuple(
 )
 COMPILED = "plain-compiled"
 """Plain decoding whose forwards `torch.compile` has made, which takes a minute or so beforehand."""
-LOSSY = {
-    "fastv": "FastV",
-    "sparse-vlm": "SparseVLM",
-    "pyramid-drop": "PyramidDrop",
-    "dycoke": "DyCoke",
-}
-"""Plain decoding of a target that a pruner of this name prunes: approximate, so judged
-by acceptance instead of parity."""
+LOSSY = ("fastv", "sparse-vlm", "pyramid-drop", "dycoke")
+"""Plain decoding of a target that a pruner prunes: approximate, so judged by acceptance instead of
+parity."""
 KNOWN = (*ARMS, COMPILED, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")
 """Arms that the simulator of `sooner_lab.theory` models."""

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from sooner.errors import SoonerError
-from sooner.sparse.pruning import PRUNERS, FastV, Pruner
+from sooner.sparse.pruning import FastV, Pruner, PyramidDrop, SparseVLM
 
 from ..rivals.dycoke import DyCoke
 
-LOSSY_PRUNERS: dict[str, type[Pruner]] = {**PRUNERS, DyCoke.name: DyCoke}
-"""What table 2 compares, by name."""
+PRUNERS: dict[str, type[Pruner]] = {
+    "fastv": FastV, "sparse-vlm": SparseVLM, "pyramid-drop": PyramidDrop, "dycoke": DyCoke,
+}  # fmt: skip
+"""What table 2 compares, by arm."""
 
 
 def retention(pruner: Pruner, layers: int) -> float:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import rotate_half
-from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
 
 from sooner.errors import UnsupportedError
 from sooner.models import Adapter
@@ -23,21 +22,19 @@ CHUNK = 1 << 25
 """Attention weights held at once; 128 MB in fp32."""
 
 
-def received(queries: Tensor, keys: Tensor, scale: float, from_first: bool = False) -> Tensor:
+def received(queries: Tensor, keys: Tensor, scale: float) -> Tensor:
     """Mean over heads and queries of the attention on each key of a frame, `[tokens]` in fp32.
 
     Args:
         queries, keys: `[heads, tokens, head_dim]`.
         scale: of the scores.
-        from_first: count the attention of the first token (CLS) alone.
     """
     heads, tokens = queries.shape[:2]
-    selected = queries[:, :1] if from_first else queries
     keys = keys.float().transpose(1, 2)
     total = keys.new_zeros(tokens)
-    for some in selected.split(max(CHUNK // (heads * tokens), 1), 1):
+    for some in queries.split(max(CHUNK // (heads * tokens), 1), 1):
         total += (some.float() @ keys * scale).softmax(-1).sum((0, 1))
-    return total / (heads * selected.shape[1])
+    return total / (heads * tokens)
 
 
 NONE = -1
@@ -163,15 +160,11 @@ class TowerHooks(ForwardHooks):
 
 
 class LlavaOnevisionWatch(TowerHooks):
-    """A SigLIP or CLIP tower of equal views; videos are pooled 2x2, pictures come in tiles."""
+    """A SigLIP or CLIP tower of equal views, those of a video, which are pooled 2x2."""
 
     def install(self) -> None:
         super().install()
         self.before(self._attention(), self._attended)
-
-    def _input(self, name: str) -> Any:
-        value = self.inputs.get(name)
-        return getattr(self.adapter.config, name, None) if value is None else value
 
     def _attention(self) -> nn.Module:
         """Returns the attention of the layer whose output is taken."""
@@ -194,53 +187,20 @@ class LlavaOnevisionWatch(TowerHooks):
             project(view).view(len(view), -1, module.head_dim)
             for project in (module.q_proj, module.k_proj)
         )
-        # The decoder is not shown a CLS token.
-        has_first = self._input("vision_feature_select_strategy") == "default"
-        scores = received(queries.transpose(0, 1), keys.transpose(0, 1), module.scale, has_first)
-        return table_of(scores, keys)[int(has_first) :]
+        scores = received(queries.transpose(0, 1), keys.transpose(0, 1), module.scale)
+        return table_of(scores, keys)
 
     def carried(self, kind: str, gaze: Gaze) -> Gaze:
-        return self._image(gaze) if kind == "image" else self._video(gaze)
-
-    def _video(self, gaze: Gaze) -> Gaze:
+        if kind == "image":  # whose tiles end up in shared lines
+            raise UnsupportedError(
+                "VisionZip follows videos through LLaVA-OneVision, and no pictures; give a video"
+            )
         videos, frames = self.inputs["pixel_values_videos"].shape[:2]
         pooled = self.body.apply_pooling(gaze.table.unflatten(0, (videos * frames, -1)))
         units = torch.arange(videos * frames, device=pooled.device)[:, None]
         units = units.expand(pooled.shape[:2]).reshape(videos, -1)
         table = _with_newline(pooled.reshape(videos, -1, pooled.shape[-1]), 0)
         return Gaze(table.flatten(0, 1), _with_newline(units, NONE).flatten())
-
-    def _image(self, gaze: Gaze) -> Gaze:
-        sizes, counts = self.inputs["image_sizes"], self.inputs.get("batch_num_images")
-        alone = [True] * len(sizes)
-        if counts is not None:
-            alone = [bool(count == 1) for count in counts for _ in range(int(count))]
-        config = self.adapter.config
-        side, grid = config.vision_config.image_size, config.image_grid_pinpoints
-        tiles = [
-            image_size_to_num_patches(size, grid, side) if scores else 1
-            for size, scores in zip(sizes, alone, strict=True)
-        ]
-        views = gaze.table.unflatten(0, (sum(tiles), -1))
-        # Tiles are told apart by one channel each, since they end up in shared lines.
-        marks = torch.eye(max(tiles), device=views.device)
-        images = [
-            torch.cat([view, marks[: len(view), None].expand(-1, view.shape[1], -1)], 2)
-            for view in views.split(tiles)
-        ]
-        newline = torch.full((images[0].shape[-1],), torch.nan, device=views.device)
-        options = {"vision_aspect_ratio": aspect} if (aspect := self._input(ASPECT)) else {}
-        made, _ = self.body.pack_image_features(images, sizes, image_newline=newline, **options)
-        begin, parts, units = 0, [], []
-        for image, count in zip(made, tiles, strict=True):
-            target = image[:, views.shape[-1] :].nan_to_num().argmax(1) + begin
-            units.append(target.masked_fill(image[:, 0].isnan(), NONE))
-            parts.append(image[:, : views.shape[-1]].nan_to_num())
-            begin += count
-        return Gaze(torch.cat(parts), torch.cat(units))
-
-
-ASPECT = "vision_aspect_ratio"
 
 
 def _with_newline(states: Tensor, value: int) -> Tensor:

@@ -23,8 +23,8 @@ from .towers import Gaze, TowerHooks, watch
 class VisionZip(Pruner):
     """Keep a few visual tokens of each frame and merge its others, before the decoder.
 
-    *Dominant* tokens get the most attention in the vision tower: from its CLS token where it has
-    one, else from all tokens on average. Of the rest, evenly spaced ones become *contextual*: each
+    *Dominant* tokens get the most attention in the vision tower, from all its tokens on average,
+    as these towers have no CLS token. Of the rest, evenly spaced ones become *contextual*: each
     takes the mean of itself and of those whose tower keys are nearest to its own (cosine).
 
     A frame is a video frame (a temporal group of Qwen-VL), an image, or a tile of one. Frames of

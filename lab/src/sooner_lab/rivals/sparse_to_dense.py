@@ -9,18 +9,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import option
-from ..engine.interface import Drafter, Outcome
-from ..engine.loop import Rule
-from ..engine.rows import Rows
-from ..engine.runner import ModelRunner
-from ..engine.tree import Tree
-from .attention_tap import AttentionTap
-from .base import Method
-from .context import Context
-from .draft_length import AdaptiveDraftLength, DraftLength
-from .pruning import keep_count
-from .speculative import ChainDrafter, reject
+from sooner.checks import option
+from sooner.engine.interface import Drafter, Outcome
+from sooner.engine.loop import Rule
+from sooner.engine.rows import Rows
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
+from sooner.methods.attention_tap import AttentionTap
+from sooner.methods.base import Method
+from sooner.methods.context import Context
+from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
+from sooner.methods.pruning import keep_count
+from sooner.methods.speculative import ChainDrafter, reject
 
 
 @dataclass(frozen=True)
