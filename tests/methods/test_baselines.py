@@ -16,7 +16,6 @@ from recorders import hook_count
 from sooner.engine.row_sampling import SamplingParams
 from sooner.methods.attention_tap import AttentionTap
 from sooner.methods.base import Method
-from sooner.methods.pruning import SCORES
 from sooner.methods.sd_tree import STATIC_TREE, SDTree
 from sooner.methods.speculative import OnSD
 from sooner.methods.specvlm import SpecVLM, staged
@@ -57,8 +56,7 @@ def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> Non
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @torch.no_grad()
-def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
-    """The way in for an ablation of ParallelVLM: the tap that ranks by attention."""
+def test_attention_is_reported_during_the_prefill(depth: int) -> None:
     family = "qwen3_vl"
     model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
     params = SamplingParams(max_new_tokens=20)
@@ -78,8 +76,7 @@ def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
         hook.remove()
     [(paid, when)] = calls
     assert when == depth - 1, "before layer L has ended"
-    visual = tap.visual[1]
-    assert torch.equal(SCORES["attention"](paid[1], paid[1], visual), paid[1][visual])
+    assert paid.shape == tap.visual.shape
 
 
 @pytest.mark.parametrize("name", ["sd-tree", "onsd", "specvlm"])

@@ -21,17 +21,12 @@ GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "eos_token_id": None, "do_sampl
 LISTENING = {
     "parallel": "ranking visual tokens",
     "parallel-paper": "ranking visual tokens",
-    "parallel-attention": "ranking visual tokens by attention",
     "specvlm": "ranking visual tokens by attention",
 }
 
 
 def listening(name: str, family: str) -> sooner.Method:
     """Methods that hear the target's prefill."""
-    if name == "parallel-attention":
-        return sooner.ParallelVLM(
-            tiny.noisy(family), prune=0.5, min_visual=0, criterion="attention", placement="thread"
-        )
     return matrix.METHODS[name](family)
 
 

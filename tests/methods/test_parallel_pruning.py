@@ -62,11 +62,9 @@ def test_the_end_of_a_video_is_never_pruned() -> None:
     first, last = torch.randn(2, 13, 8)
     assert pruning.closings(visual, frames).nonzero()[:, 0].tolist() == [8]
     for criterion in pruning.CRITERIA:
-        paid = criterion in pruning.BY_ATTENTION
-        states = (first[:, 0], last[:, 0]) if paid else (first, last)
         for ratio in (0.5, 0.7, 0.9):
-            indices = pruning.rank(criterion, ratio, *states, visual, frames).tolist()
+            indices = pruning.rank(criterion, ratio, first, last, visual, frames).tolist()
             assert indices == sorted(set(indices)), criterion
             assert len(indices) == max(1, round(9 * (1 - ratio)))
             assert indices[-1] == 8, criterion
-        assert pruning.rank(criterion, 1.0, *states, visual, frames).tolist() == [8]
+        assert pruning.rank(criterion, 1.0, first, last, visual, frames).tolist() == [8]

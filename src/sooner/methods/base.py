@@ -299,7 +299,6 @@ class Method:
             processing,
             stopping,
             stats,
-            generator,
             noise,
             copies=params.n,
             guidance=guidance,

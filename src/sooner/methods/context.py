@@ -202,7 +202,6 @@ class Context:
         processing: the processed distribution, to be shared by the draft.
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
         stats: where the drafter's own times go.
-        generator: where the run's seed comes from; `None` is torch's global one.
         noise: the rows' random numbers, at the first new token.
         copies: rows that each prompt becomes (`num_return_sequences`).
         guidance: scale of classifier-free guidance; 1 is none.
@@ -218,7 +217,6 @@ class Context:
     processing: Processing
     stopping: Stopping
     stats: Stats
-    generator: torch.Generator | None
     noise: RowNoise
     copies: int = 1
     guidance: float = 1.0

@@ -16,7 +16,7 @@ centre lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import isqrt
 from typing import Any, Literal, get_args
 
@@ -27,15 +27,8 @@ from torch.nn.functional import normalize
 from ..models.base import Adapter
 from ..sparse.modality import keep_count
 
-Criterion = Literal[
-    "uv-prune", "uv-prune-by-frame", "similarity", "attention", "attention-by-frame", "uniform",
-    "random",
-]  # fmt: skip
+Criterion = Literal["uv-prune", "uv-prune-by-frame", "uniform"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
-BY_ATTENTION: tuple[Criterion, ...] = ("attention", "attention-by-frame")
-"""Criteria that rank by what the text attends to instead of by states."""
-BY_FRAME: tuple[Criterion, ...] = ("uv-prune-by-frame", "attention-by-frame")
-"""Criteria whose tokens compete within their frame or picture."""
 
 
 def similarity(states: Tensor, visual: Tensor) -> Tensor:
@@ -109,7 +102,6 @@ def rank(
     last: Tensor,
     visual: Tensor,
     frames: Tensor | None = None,
-    generator: torch.Generator | None = None,
     minimum: int = 0,
 ) -> Tensor:
     """Returns indices, among the visual tokens, of those kept by a criterion, ascending.
@@ -118,14 +110,12 @@ def rank(
     trained with it loses words that need no pixels where it is missing.
 
     Args:
-        criterion: `uv-prune`; `similarity` (at layer L, without variation); `attention` (at layer
-            L); two of these `-by-frame`; `uniform`; `random`.
+        criterion: `uv-prune`, whose tokens all compete; `uv-prune-by-frame`; or, to compare with,
+            `uniform`, which takes evenly spread ones.
         ratio: share that is pruned (alpha).
-        first, last: states before the decoder and after layer L, `[width, hidden]`; for criteria of
-            `BY_ATTENTION` what each token got at layer L, `[width]`, twice.
+        first, last: states before the decoder and after layer L, `[width, hidden]`.
         visual: `[width]` bool.
-        frames: for criteria of `BY_FRAME`, see `groups_of`; by default the prompt has no video.
-        generator: of `random`.
+        frames: as of `groups_of`; by default the prompt has no video.
         minimum: so many are kept at least, unless `ratio` is 1.
     """
     tokens = int(visual.sum())
@@ -136,28 +126,14 @@ def rank(
         return torch.arange(tokens, device=visual.device)
     frames = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames
     closing = closings(visual, frames)
-    if criterion in ("uniform", "random"):
+    if criterion == "uniform":
         visible, fixed = (~closing).nonzero()[:, 0], closing.nonzero()[:, 0][:count]
-        left = count - len(fixed)
-        if criterion == "uniform":
-            chosen = uniform(len(visible), left, visual.device)
-        else:
-            chosen = torch.randperm(len(visible), generator=generator)[:left].to(visual.device)
+        chosen = uniform(len(visible), count - len(fixed), visual.device)
         return torch.cat([visible[chosen], fixed]).sort().values
-    scores = SCORES[criterion](first, last, visual).masked_fill(closing, torch.inf)
-    if criterion not in BY_FRAME:
+    scores = similarity_variation(first, last, visual).masked_fill(closing, torch.inf)
+    if criterion == "uv-prune":
         return scores.topk(count).indices.sort().values  # eq. 4
     return top_by_frame(scores, count, groups_of(visual, frames))
-
-
-Score = Callable[[Tensor, Tensor, Tensor], Tensor]
-SCORES: dict[Criterion, Score] = {
-    "uv-prune": similarity_variation,
-    "uv-prune-by-frame": similarity_variation,
-    "similarity": lambda first, last, visual: similarity(last, visual),
-    "attention": lambda first, last, visual: last[visual],
-    "attention-by-frame": lambda first, last, visual: last[visual],
-}
 
 
 LINE = 1

@@ -205,7 +205,7 @@ class CaptionBench:
             method,
             prefill=self.pruner(name),
             compile=name == COMPILED,
-            seed=self.settings.seed + index,  # of what the criterion `random` keeps
+            seed=self.settings.seed + index,
             on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
             max_new_tokens=clip.max_new_tokens,
             do_sample=False,

@@ -157,10 +157,7 @@ class DrafterBenchSettings(ClipSettings):
 
 PARTS = ("methods", "lossy", "sweep")
 """Tables 1 and 6; table 2; tables 3, 5, 7 and figure 6."""
-SWEPT = (
-    *("uv-prune-by-frame", "uv-prune", "attention-by-frame", "attention", "uniform", "random"),
-    "similarity",
-)
+SWEPT = ("uv-prune-by-frame", "uv-prune", "uniform")
 """Criteria by which a draft's visual tokens are chosen, the method's own first."""
 
 

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from ...checks import option
 from ...engine.loop import Rule
-from ...engine.noise import Purpose, draw_seed
+from ...engine.noise import Purpose
 from ...errors import SoonerError
 from ...models.hooks import ForwardHooks
-from ..attention_tap import AttentionTap
 from ..base import DraftMethod, Method, MethodSettings
 from ..context import Context, frame_numbers, prompt_lengths, to_device, visual_tokens
 from ..draft_length import Acceptance, ChainAcceptance
-from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank, views
+from ..pruning import CRITERIA, Criterion, rank, views
 from .board import TokenIndices
 from .drafter import AutoSchedule, Listen, PaperSchedule, ParallelDrafter, PrefillTap
 from .server import DraftJob
@@ -50,7 +49,7 @@ class ParallelVLM(DraftMethod):
         layer: target layers that run before tokens are ranked (L); `None` is 20, or a third of
             the layers of a model with fewer than 60.
         criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
-            compete; or, to compare with, another of `sooner.methods.pruning.CRITERIA`.
+            compete; or, to compare with, `uniform`, which takes evenly spread ones.
         num_draft_tokens: most draft tokens verified at once, or `"auto"`: as many as
             `max_draft_tokens`, and with `schedule="paper"` the paper's window.
         max_draft_tokens: upper limit for `"auto"`.
@@ -130,11 +129,6 @@ class ParallelVLM(DraftMethod):
         )
 
     @property
-    def needs_whole_target(self) -> bool:
-        """Attention is spread over the heads, and states are not."""
-        return self.prune > 0 and self.criterion in BY_ATTENTION
-
-    @property
     def needs_whole_prompt(self) -> bool:
         """Whether visual tokens are ranked, by states of the whole prompt."""
         return self.prune > 0
@@ -204,10 +198,7 @@ class ParallelVLM(DraftMethod):
         """Returns what ranks the visual tokens once `depth` layers of the target have run."""
         if self.prune == 0:
             return None
-        generator = torch.Generator().manual_seed(draw_seed(context.generator))
-        chosen = partial(
-            rank, self.criterion, self.prune, generator=generator, minimum=self.min_visual
-        )
+        chosen = partial(rank, self.criterion, self.prune, minimum=self.min_visual)
 
         def listen(on_ranked: Callable[[TokenIndices], None]) -> ForwardHooks:
             # What of the prompt is pixels is known before it runs; only the ranking has to wait.
@@ -226,12 +217,6 @@ class ParallelVLM(DraftMethod):
                         indices.append(chosen(*parts).tolist())
                     on_ranked(indices)
 
-            def hear(layer: int, scores: Tensor) -> None:
-                paid = scores.mean(1)  # [rows, width], over heads
-                choose(paid, paid)
-
-            if self.criterion in BY_ATTENTION:
-                return AttentionTap(context, [depth - 1], hear)
             return PrefillTap(context.target.decoder, depth, choose)
 
         return listen
