@@ -29,7 +29,7 @@ def allowed(family: str) -> Iterator[list[int]]:
     elif family == "emu3":
         yield from emu3_allowed(3, 5)
     else:
-        yield from lumina_allowed(*{"lumina": (4, 6), "lumina2": (4, 8)}[family])
+        yield from lumina_allowed(4, 6)
 
 
 def lumina_allowed(height: int, width: int) -> Iterator[list[int]]:
@@ -67,9 +67,6 @@ def contexts(family: str, prompt: list[int]) -> tuple[list[int], list[int]]:
         return [*prompt, tiny.C_BOI], [tiny.C_BOS, tiny.C_BOI]
     if family == "lumina":
         opening = [tiny.C_BOI, tiny.C_SIZE + 2, tiny.C_SIZE + 3]
-        return [*prompt, *opening], opening
-    if family == "lumina2":
-        opening = [tiny.C_BOI, tiny.C_SIZE + 1, tiny.C_SIZE + 2]
         return [*prompt, *opening], opening
     if family == "emu3":
         return prompt, [tiny.E_BOS, *prompt[-5:]]

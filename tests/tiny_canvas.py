@@ -35,11 +35,10 @@ TEXT: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
 }
-FAMILIES = ("janus", "chameleon", "lumina", "lumina2", "emu3", "cosmos_ar")
+FAMILIES = ("janus", "chameleon", "lumina", "emu3", "cosmos_ar")
 GUIDED = FAMILIES[:-1]
 OPTIONS: dict[str, dict[str, Any]] = {
     "lumina": {"layout": "lumina", "height": 64, "width": 96},
-    "lumina2": {"layout": "lumina2", "height": 32, "width": 64},
     "emu3": {"height": 6, "width": 10},
     "cosmos_ar": {"prefix": 1},
 }
@@ -58,16 +57,13 @@ def _letters(code: int) -> str:
     return "".join(chr(ord("A") + int(digit)) for digit in str(code))
 
 
-def chameleon_names(second: bool = False) -> dict[str, int]:
-    """The vocabulary of a checkpoint; of Lumina-mGPT 2 if `second`."""
+def chameleon_names() -> dict[str, int]:
+    """The vocabulary of a checkpoint."""
     names = {"<s>": C_BOS, "<pad>": 1, "</s>": C_EOS, "<unk>": 3, "<eoss>": C_EOI}
     names |= {"<racm3:break>": C_BOI, "<image>": C_IMAGE, "<reserved08799>": C_ROW_END}
     names |= {f"<reserved{8800 + size:05d}>": C_SIZE + size for size in range(1, 9)}
     names |= {f"word{word}": word for word in range(C_WORDS, VOCAB)}
-    codes = range(CODES)
-    if second:
-        return names | {f"<MOVQGAN{code}>": C_CODES + code for code in codes}
-    return names | {f"IMGIMG{_letters(SCRAMBLED[code])}Z": C_CODES + code for code in codes}
+    return names | {f"IMGIMG{_letters(SCRAMBLED[code])}Z": C_CODES + code for code in range(CODES)}
 
 
 def emu3_names() -> dict[str, int]:
@@ -126,7 +122,7 @@ def janus(seed: int = 0, layers: int = 3) -> Any:
 
 
 @functools.cache
-def chameleon(second: bool = False, attention: str = "sdpa") -> Any:
+def chameleon(attention: str = "sdpa") -> Any:
     """Draws 4 x 4 codes of 24, or rows of them with an end."""
     vq = {
         "embed_dim": 8,
@@ -142,7 +138,7 @@ def chameleon(second: bool = False, attention: str = "sdpa") -> Any:
         **TEXT,
         num_hidden_layers=3,
         vq_config=vq,
-        vocabulary_map=chameleon_names(second),
+        vocabulary_map=chameleon_names(),
         eos_token_id=C_EOS,
         attn_implementation=attention,
     )
@@ -199,7 +195,7 @@ def cosmos_ar() -> Any:
 
 def model(family: str) -> Any:
     builders = {"janus": janus, "emu3": emu3, "cosmos_ar": cosmos_ar}
-    return builders[family]() if family in builders else chameleon(family == "lumina2")
+    return builders[family]() if family in builders else chameleon()
 
 
 def prompts(rows: int, seed: int = 0) -> dict[str, torch.Tensor]:

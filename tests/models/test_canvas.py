@@ -13,12 +13,11 @@ from torch import Tensor
 import canvas_reference as reference
 import sooner
 import tiny_canvas as tiny
-from movqgan_reference import FEATURES, literal, weights
 from sooner.errors import SoonerError
 from sooner.models import CANVASES, FAMILIES, Sampling
 from sooner.models.canvas import rows_of
 from sooner.models.chameleon_files import VQGANDecoder, load_lumina
-from sooner.models.movqgan import MoVQGANDecoder
+from vqgan_reference import literal, weights
 
 
 class Echo:
@@ -47,7 +46,6 @@ def test_grids_are_those_of_the_published_layouts(family: str) -> None:
         "janus": (1, 4, 4),
         "chameleon": (1, 4, 4),
         "lumina": (1, 4, 6),
-        "lumina2": (1, 4, 8),
         "emu3": (1, 3, 5),
         "cosmos_ar": (3, 3, 4),
     }
@@ -96,8 +94,6 @@ def test_unknown_options_and_layouts_are_refused_by_name() -> None:
     assert sooner.canvas(tiny.cosmos_ar(), height=None, prefix=1).grid.prefix == 12
     with pytest.raises(SoonerError, match=r"unknown layout 'lumnia' \(did you mean 'lumina'"):
         sooner.canvas(tiny.chameleon(), layout="lumnia")
-    with pytest.raises(SoonerError, match=r"no tokens named '<MOVQGAN\.\.\.'"):
-        sooner.canvas(tiny.chameleon(), layout="lumina2", height=32, width=32)
     with pytest.raises(SoonerError, match=r"prefix=3: .* from 1 to 2 of them"):
         sooner.canvas(tiny.cosmos_ar(), prefix=3)
     assert set(CANVASES) == {"chameleon", "cosmos_ar", "emu3", "janus"} <= set(FAMILIES)
@@ -141,21 +137,17 @@ def test_clips_need_the_prefix_frames() -> None:
             sooner.draw(tiny.canvas("cosmos_ar"), {"input_ids": ids.long()}, seed=0)
 
 
-@pytest.mark.parametrize("family", ["chameleon", "lumina", "lumina2"])
+@pytest.mark.parametrize("family", ["chameleon", "lumina"])
 def test_chameleon_hands_its_decoder_the_numbers_of_the_vq_model(family: str) -> None:
     options = tiny.OPTIONS.get(family, {})
     canvas = sooner.canvas(tiny.model(family), **options, decoder=Echo())
     tokens, codes = spans(family)
-    if family != "lumina2":
-        codes = torch.tensor(tiny.SCRAMBLED)[codes]
+    codes = torch.tensor(tiny.SCRAMBLED)[codes]
     pixels = canvas.pixels(tokens)
     assert pixels.shape == (2, 1, 2 * canvas.grid.height, 2 * canvas.grid.width, 3)
     torch.testing.assert_close(pixels[:, :, ::2, ::2, 1] * 2 - 1, codes / 100)
     with pytest.raises(SoonerError, match="pass decoder="):
         tiny.canvas(family).pixels(tokens)
-    if family == "lumina2":
-        with pytest.raises(SoonerError, match="holds no codebook of the codes '<MOVQGAN"):
-            canvas.codebook  # noqa: B018
 
 
 def test_chameleon_reads_back_what_its_encoder_writes() -> None:
@@ -208,7 +200,6 @@ def test_clips_are_decoded_by_their_tokenizer() -> None:
         ("janus", Sampling(guidance=5.0)),
         ("chameleon", Sampling(temperature=0.7, top_p=0.9, guidance=3.0)),
         ("lumina", Sampling(top_k=2000, guidance=3.0)),
-        ("lumina2", Sampling(top_k=4096, guidance=4.0)),
         ("emu3", Sampling(top_k=2048, guidance=3.0)),
         ("cosmos_ar", Sampling(top_p=0.8)),
     ],
@@ -248,7 +239,7 @@ def test_norms_of_a_shard_become_norms_of_its_heads(tmp_path: Path) -> None:
 
 def vqgan() -> dict[str, Tensor]:
     """Tensors of Meta's VQGAN, small."""
-    return weights(CODES, 1, widths=(32, 32, 64), features=8, latent=32, looks=False)
+    return weights(CODES, 1, widths=(32, 32, 64), features=8, latent=32)
 
 
 @pytest.mark.parametrize("name", ["vqgan.ckpt", "vqgan.safetensors"])
@@ -270,25 +261,6 @@ def test_the_vqgan_decodes_as_taming_does(name: str, tmp_path: Path) -> None:
     pixels = canvas.pixels(tokens)
     assert pixels.shape == (2, 1, 16, 24, 3)
     assert 0 <= pixels.min() < pixels.max() <= 1
-
-
-@pytest.mark.parametrize("name", ["movqgan_270M.ckpt", "wrapped.ckpt", "movqgan_270M.safetensors"])
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_movqgan_decodes_as_published(name: str, blocks: int, tmp_path: Path) -> None:
-    torch.manual_seed(blocks)
-    state, file = weights(tiny.CODES, blocks), tmp_path / name
-    if file.suffix == ".safetensors":
-        save_file(state, file)
-    else:  # ai-forever's files are the bare state, those of its trainer hold more
-        torch.save({"state_dict": state, "epoch": 3} if name == "wrapped.ckpt" else state, file)
-    decoder = MoVQGANDecoder(file)
-    codes = torch.randint(0, tiny.CODES, (2, 4, 6))
-    pixels = decoder.decode(codes)
-    assert pixels.shape == (2, 3, 32, 48)  # 8 pixels a code
-    expected = literal(state, codes)
-    assert expected.std() > 0.1
-    torch.testing.assert_close(pixels, expected.clamp(-1, 1), atol=1e-4, rtol=1e-4)
-    assert decoder.codebook.shape == (tiny.CODES, FEATURES)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -11,23 +11,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import movqgan_reference
 import tiny_canvas
 from models.test_canvas import vqgan
 from sooner.models.chameleon_files import VQGANDecoder
-from sooner.models.movqgan import MoVQGANDecoder
 from sooner.tasks.imagine.job import imagine
 from sooner.tasks.imagine.loading import SEPARATOR, load_drawing_model
 from sooner.tasks.imagine.settings import ImagineSettings
 
 SEPARATOR_ID = 40
-SIZE = {"lumina": (64, 64), "lumina2": (32, 32)}
+SIZE = (64, 64)
 
 
-def published(folder: Path, second: bool) -> Path:
+def published(folder: Path) -> Path:
     """Names, files and shapes of the published folders, tiny: config, weights with norms of a
     shard, a tokenizer; neither a processor's config nor a VQ model."""
-    model = copy.deepcopy(tiny_canvas.chameleon(second))
+    model = copy.deepcopy(tiny_canvas.chameleon())
     model.save_pretrained(folder)
     state = load_file(folder / "model.safetensors")
     weights = {name: tensor for name, tensor in state.items() if ".vqmodel." not in name}
@@ -35,7 +33,7 @@ def published(folder: Path, second: bool) -> Path:
         if ".q_norm." in name or ".k_norm." in name:
             weights[name] = tensor[:1].contiguous()  # one shard
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    words = dict(tiny_canvas.chameleon_names(second))
+    words = dict(tiny_canvas.chameleon_names())
     names = (SEPARATOR, "Generate", "an", "image", "a", "fox")
     for token, name in enumerate(names, SEPARATOR_ID):
         del words[f"word{token}"]
@@ -48,33 +46,16 @@ def published(folder: Path, second: bool) -> Path:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "</s>",
         "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "pad_token": "<pad>",
     }
-    if not second:
-        tokenizer_info |= {"bos_token": "<s>", "pad_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_info))
     return folder
 
 
 @pytest.fixture(scope="module")
-def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(tmp_path_factory.mktemp("lumina") / "Lumina-mGPT-2.0", second=True)
-
-
-@pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(tmp_path_factory.mktemp("lumina") / "Lumina-mGPT-7B-768", second=False)
-
-
-@pytest.fixture(scope="module")
-def movqgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkout of Lumina-mGPT 2, `movqgan/270M/movqgan_270M.ckpt` in it."""
-    root = tmp_path_factory.mktemp("lumina_mgpt")
-    (root / "movqgan" / "270M").mkdir(parents=True)
-    torch.manual_seed(0)
-    torch.save(
-        movqgan_reference.weights(tiny_canvas.CODES), root / "movqgan/270M/movqgan_270M.ckpt"
-    )
-    return root
+    return published(tmp_path_factory.mktemp("lumina") / "Lumina-mGPT-7B-768")
 
 
 @pytest.fixture(scope="module")
@@ -89,18 +70,6 @@ def meta(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("place", ["", "movqgan/270M", "movqgan/270M/movqgan_270M.ckpt"])
-def test_lumina_2_draws_from_its_published_folder(second: Path, movqgan: Path, place: str) -> None:
-    drawing_model = load_drawing_model(
-        str(second), layout="lumina2", tokenizer=str(movqgan / place), threads=1
-    )
-    assert isinstance(drawing_model.options["decoder"], MoVQGANDecoder)
-    settings = ImagineSettings(size=SIZE["lumina2"], method="plain")
-    made = imagine("a fox", drawing_model, settings)
-    assert made.record["mode"] == "exact"
-    assert made.record["tokens"] >= 4 * 4
-
-
 def test_lumina_draws_from_its_published_folder(first: Path, meta: Path) -> None:
     drawing_model = load_drawing_model(str(first), layout="lumina", tokenizer=str(meta), threads=1)
     assert isinstance(drawing_model.options["decoder"], VQGANDecoder)
@@ -109,5 +78,5 @@ def test_lumina_draws_from_its_published_folder(first: Path, meta: Path) -> None
         model.model.layers[0].self_attn.q_norm.weight.shape
     )
     assert imagine(
-        "a fox", drawing_model, ImagineSettings(size=SIZE["lumina"], method="plain")
+        "a fox", drawing_model, ImagineSettings(size=SIZE, method="plain")
     ).record["tokens"]  # fmt: skip

@@ -38,8 +38,8 @@ class Loading(options.SingleModel):
     """The model that draws.
 
     Attributes:
-        tokenizer: folder of a video model's; vqgan.ckpt or movqgan_270M.ckpt of a Chameleon.
-        layout: how a Chameleon writes pictures: chameleon, lumina, lumina2.
+        tokenizer: folder of a video model's; vqgan.ckpt of a Chameleon.
+        layout: how a Chameleon writes pictures: chameleon or lumina.
         trust_remote_code: run a tokenizer's TorchScript.
     """
 

@@ -19,9 +19,9 @@ from .base import Adapter
 from .canvas import Canvas, Sampling, as_frames, id_range, rows_of, side_of, token_id
 
 START = "<s>"  # 0
-BEGIN, END = "<racm3:break>", "<eoss>"  # 8197 and 8196; of Lumina-mGPT 2 151665 and 151666
-ROW_END = "<reserved08799>"  # 8803; 151670
-SIZE = "<reserved{:05d}>"  # of 8800 + n: 8804 + n; 151671 + n
+BEGIN, END = "<racm3:break>", "<eoss>"  # 8197 and 8196
+ROW_END = "<reserved08799>"  # 8803
+SIZE = "<reserved{:05d}>"  # of 8800 + n: 8804 + n
 
 IMGIMG = "IMGIMG"
 """How transformers knows a code: by this and its number in letters. Codes are 4 to 8195."""
@@ -35,20 +35,17 @@ class PictureFormat:
     """How a checkpoint spells a picture.
 
     Attributes:
-        codes: how the names of its codes begin.
         per_block: codes along a side of `BLOCK` pixels; `None`: one size, no size told, no row end.
         sampling: what its published code draws with.
     """
 
-    codes: str
     per_block: int | None
     sampling: Sampling
 
 
 LAYOUTS = {
-    "chameleon": PictureFormat(IMGIMG, None, Sampling(temperature=0.7, top_p=0.9, guidance=3.0)),
-    "lumina": PictureFormat(IMGIMG, 2, Sampling(top_k=2000, guidance=3.0)),
-    "lumina2": PictureFormat("<MOVQGAN", 4, Sampling(top_k=4096, guidance=4.0)),
+    "chameleon": PictureFormat(None, Sampling(temperature=0.7, top_p=0.9, guidance=3.0)),
+    "lumina": PictureFormat(2, Sampling(top_k=2000, guidance=3.0)),
 }
 
 Plan = tuple[TokenGrid, tuple[int, ...], tuple[int, ...]]
@@ -98,11 +95,11 @@ class ChameleonCanvas(_Reader, Canvas):
     Args:
         model: a `ChameleonForConditionalGeneration`.
         height, width: of the picture in pixels, for Lumina-mGPT: multiples of 32, by default 768.
-        layout: how the checkpoint spells pictures: `"chameleon"`, `"lumina"` (Lumina-mGPT) or
-            `"lumina2"` (Lumina-mGPT 2). Their configs look alike, so it has to be said.
+        layout: how the checkpoint spells pictures: `"chameleon"` or `"lumina"` (Lumina-mGPT). Their
+            configs look alike, so it has to be said.
         decoder: makes pixels of codes, which transformers' Chameleon can't: its method
             `decode(codes [rows, height, width])` returns `[rows, 3, height, width]` in -1..1, as
-            those of `chameleon_files.VQGANDecoder` and `movqgan.MoVQGANDecoder` do.
+            that of `chameleon_files.VQGANDecoder` does.
 
     Raises:
         SoonerError: a size that the model can't draw, an unknown layout, names missing in the
@@ -131,8 +128,6 @@ class ChameleonCanvas(_Reader, Canvas):
     def _order(self) -> Tensor:
         """Number in the codebook of each id of `grid.codes`, `[codes]`."""
         low, high = self.grid.codes
-        if self.layout.codes != IMGIMG:  # Lumina-mGPT 2 counts its codes as it counts their ids
-            return torch.arange(high - low)
         numbers = self.model.model.vocabulary_mapping.bpe2img
         return torch.tensor([numbers[token] for token in range(low, high)])
 
@@ -141,17 +136,9 @@ class ChameleonCanvas(_Reader, Canvas):
         """Returns what each code stands for, `[codes, features]`, in the order of the ids.
 
         The decoder's, if it has one: several Lumina-mGPT checkpoints come without their VQ model.
-
-        Raises:
-            SoonerError: neither the decoder nor the model knows.
         """
         book = getattr(self.pixel_decoder, "codebook", None)
         if book is None:
-            if self.layout.codes != IMGIMG:
-                raise SoonerError(
-                    f"{type(self.model).__name__} holds no codebook of the codes "
-                    f"'{self.layout.codes}...'; pass a decoder= that has one"
-                )
             book = self.model.model.vqmodel.quantize.embedding
         weight = getattr(book, "weight", book).detach().float()  # an embedding, or its table
         return weight[self._order.to(weight.device)]
@@ -193,7 +180,7 @@ def chameleon_grid(model: Any, in_text: bool = False) -> TokenGrid:
     return TokenGrid(
         side,
         side,
-        codes=_codes(vocabulary, IMGIMG, owner),
+        codes=_codes(vocabulary, owner),
         tail=(token_id(vocabulary, END, owner),),
         begin=token_id(vocabulary, BEGIN, owner) if in_text else None,
     )
@@ -220,7 +207,7 @@ def _rows(model: Any, layout: PictureFormat, height: int | None, width: int | No
     grid = TokenGrid(
         sides[0] * per_block,
         sides[1] * per_block,
-        codes=_codes(vocabulary, layout.codes, owner),
+        codes=_codes(vocabulary, owner),
         row_end=token_id(vocabulary, ROW_END, owner),
         tail=(token_id(vocabulary, END, owner),),
     )
@@ -229,6 +216,6 @@ def _rows(model: Any, layout: PictureFormat, height: int | None, width: int | No
     return grid, opening, opening
 
 
-def _codes(vocabulary: Mapping[str, int], prefix: str, owner: str) -> tuple[int, int]:
-    ids = (token for name, token in vocabulary.items() if name.startswith(prefix))
-    return id_range(ids, prefix, owner)
+def _codes(vocabulary: Mapping[str, int], owner: str) -> tuple[int, int]:
+    ids = (token for name, token in vocabulary.items() if name.startswith(IMGIMG))
+    return id_range(ids, IMGIMG, owner)

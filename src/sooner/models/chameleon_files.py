@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -48,8 +48,12 @@ def load_lumina(
     ).eval()
 
 
-MEASURED = ("quantize.embedding.weight", "post_quant_conv.weight", "decoder.conv_in.weight")
-"""Tensors of a checkpoint that tell sizes of a decoder."""
+MEASURED = (
+    "quantize.embedding.weight", "post_quant_conv.weight", "decoder.conv_in.weight",
+    "decoder.norm_out.weight",
+)  # fmt: skip
+"""Tensors of a checkpoint that tell sizes of a decoder, and that it is one."""
+ADVICE = "give the vqgan.ckpt of Chameleon"
 
 
 class VQGANDecoder:
@@ -65,9 +69,6 @@ class VQGANDecoder:
         SoonerError: no such file, or not a VQGAN.
     """
 
-    last_norm: ClassVar[str] = "decoder.norm_out.weight"
-    advice: ClassVar[str] = "give the vqgan.ckpt of Chameleon"
-
     def __init__(
         self,
         path: str | Path,
@@ -75,10 +76,10 @@ class VQGANDecoder:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         file = Path(path)
-        whole = _read(file, self.advice)
-        for name in (*MEASURED, self.last_norm):
+        whole = _read(file)
+        for name in MEASURED:
             if name not in whole:
-                raise SoonerError(f"{file} has no {name}; {self.advice}")
+                raise SoonerError(f"{file} has no {name}; {ADVICE}")
         used = ("quantize.embedding.", "post_quant_conv.", "decoder.")  # the encoder is not
         named = {name: tensor for name, tensor in whole.items() if name.startswith(used)}
         state = {name: tensor.to(device, dtype) for name, tensor in named.items()}
@@ -100,22 +101,21 @@ class VQGANDecoder:
         """Returns pictures `[rows, 3, scale * height, scale * width]` in -1..1.
 
         Args:
-            codes: `[rows, height, width]`; each is a square of 16 pixels of Chameleon's pictures,
-                and of 8 of MoVQGAN's.
+            codes: `[rows, height, width]`; each is a square of 16 pixels.
         """
         latents = self.codebook[codes.to(self.codebook.device)].movedim(-1, 1)
-        return self._drawn(latents).clamp(-1, 1)
-
-    def _drawn(self, latents: Tensor) -> Tensor:
-        """Returns pixels of entries of the codebook, `[rows, features, height, width]`."""
-        return self.decoder(self.entry(latents))
+        return self.decoder(self.entry(latents)).clamp(-1, 1)
 
     def _empty(self, state: dict[str, Tensor]) -> nn.Module:
         """Returns the decoder without its weights."""
+        levels = range(_count(state, "decoder.up."))
         config = JanusVQVAEConfig(
             base_channels=1,
-            channel_multiplier=level_widths(state),
-            num_res_blocks=count(state, "decoder.up.0.block.") - 1,
+            # Of each level, the finest first.
+            channel_multiplier=[
+                state[f"decoder.up.{level}.block.0.conv1.weight"].shape[0] for level in levels
+            ],
+            num_res_blocks=_count(state, "decoder.up.0.block.") - 1,
             latent_channels=state["decoder.conv_in.weight"].shape[1],
             out_channels=state["decoder.conv_out.weight"].shape[0],
         )
@@ -136,21 +136,15 @@ class VQGANDecoder:
         return turned
 
 
-def level_widths(state: dict[str, Tensor]) -> list[int]:
-    """Returns channels of each level of a decoder in a checkpoint, the finest first."""
-    levels = count(state, "decoder.up.")
-    return [state[f"decoder.up.{i}.block.0.conv1.weight"].shape[0] for i in range(levels)]
-
-
-def count(state: dict[str, Tensor], prefix: str) -> int:
+def _count(state: dict[str, Tensor], prefix: str) -> int:
     """Returns how many numbered parts a checkpoint has under a name."""
     names = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
     return len({part for part in names if part.isdigit()})
 
 
-def _read(file: Path, advice: str) -> dict[str, Tensor]:
+def _read(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
-        raise SoonerError(f"no VQGAN at {file}; {advice}")
+        raise SoonerError(f"no VQGAN at {file}; {ADVICE}")
     if file.suffix == ".safetensors":
         return load_file(file)
     try:

@@ -18,7 +18,7 @@ from ...models import canvas as make_canvas
 from .settings import ImagineSettings
 
 Kind = Literal["image", "video"]
-LUMINA, LUMINA_SIZE = ("lumina", "lumina2"), (768, 768)
+LUMINA, LUMINA_SIZE = "lumina", (768, 768)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class DrawingModel:
         if any(not prompt.strip() for prompt in prompts):
             raise SoonerError("the prompt is empty; say what is to be drawn")
         kind, options = self.model.config.model_type, dict[str, Any]()
-        if self.options.get("layout") in LUMINA:  # the request that Lumina-mGPT was tuned on
+        if self.options.get("layout") == LUMINA:  # the request that Lumina-mGPT was tuned on
             height, width = size or LUMINA_SIZE
             request = f"Generate an image of {width}x{height} according to the following prompt:\n"
             prompts = [request + prompt for prompt in prompts]

@@ -19,7 +19,6 @@ from ...models.chameleon_files import VQGANDecoder, load_lumina
 from ...models.cosmos_ar.checkpoint import load_published
 from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
-from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype
 from ..model_types import config_dict
@@ -31,7 +30,7 @@ FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 SEPARATOR = "<reserved08706>"
 """Ends a turn of a conversation (`Conversation.sep_token` in Lumina-mGPT's code)."""
 
-DECODER_FOLDERS = ("tokenizer", "movqgan/270M", "ckpts/chameleon/tokenizer")
+DECODER_FOLDERS = ("tokenizer", "ckpts/chameleon/tokenizer")
 """Where the published repositories have the decoder of codes."""
 
 PREFIX_FRAMES = 9
@@ -45,33 +44,27 @@ def chameleon_options(
     folder: str, device: torch.device, tokenizer: str | None, layout: str | None
 ) -> dict[str, Any]:
     """Returns options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its
-    codes.
-
-    Lumina-mGPT 2's codes are MoVQGAN's (`movqgan_270M.ckpt`), all others' Meta's (`vqgan.ckpt`).
+    codes, Meta's `vqgan.ckpt`.
 
     Args:
         tokenizer: the decoder's file or its folder, where it is not in the model's.
 
     Raises:
-        SoonerError: no decoder, or that of other codes; an unknown layout.
+        SoonerError: no decoder; an unknown layout.
     """
     if layout is not None:
         check_choice("layout", layout, LAYOUTS)
     extra = {} if layout is None else {"layout": layout}
-    kind, name = VQGANDecoder, "vqgan"
-    if layout == "lumina2":
-        kind, name = MoVQGANDecoder, "movqgan_*"
     root = Path(folder if tokenizer is None else tokenizer)
     for place in (root, *(root / below for below in DECODER_FOLDERS)):
         files = [place] if place.is_file() else []
         for end in ("ckpt", "safetensors"):
-            files += place.glob(f"{name}.{end}")
+            files += place.glob(f"vqgan.{end}")
         if files:
-            return {"decoder": kind(max(files), device), **extra}
-    file_name = "movqgan_270M.ckpt" if layout == "lumina2" else "vqgan.ckpt"
+            return {"decoder": VQGANDecoder(max(files), device), **extra}
     raise SoonerError(
         f"model '{folder}' is a Chameleon, whose codes transformers can't turn into pixels; give "
-        f"its {file_name} with --tokenizer"
+        "its vqgan.ckpt with --tokenizer"
     )
 
 
@@ -129,7 +122,7 @@ def load_drawing_model(
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
         threads: torch threads of this process, see `sooner.methods.threads.Threads`.
         tokenizer: folder of a video model's tokenizer, where it is not in or beside the model's;
-            for Chameleon, what makes pixels of its codes (`vqgan.ckpt`, `movqgan_270M.ckpt`).
+            for Chameleon, what makes pixels of its codes (`vqgan.ckpt`).
         layout: how a Chameleon writes pictures as tokens, see `ChameleonCanvas`.
         trust_remote_code: run the code in a tokenizer's TorchScript files.
 
@@ -174,7 +167,7 @@ def _load_image_model(
     with explained(folder, device):
         if kind == "chameleon":
             options = chameleon_options(folder, device, tokenizer, layout)
-        if kind == "chameleon" and layout in LUMINA:
+        if kind == "chameleon" and layout == LUMINA:
             # Its config has to be adapted for transformers, which needs the files in a folder.
             if not Path(folder).is_dir():
                 folder = snapshot_download(folder, allow_patterns=FILES)

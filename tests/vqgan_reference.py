@@ -1,5 +1,4 @@
-"""VQGAN and MoVQGAN written out: random weights under the published names, and the decoder call by
-call."""
+"""VQGAN written out: random weights under the published names, and the decoder call by call."""
 
 from __future__ import annotations
 
@@ -7,23 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-WIDTHS, FEATURES, LATENT = (32, 32, 64, 64), 4, 8
-"""Channels of each level, the finest first; the published ones are (256, 512, 512, 1024), 4, 4."""
-
 
 def weights(
-    codes: int,
-    blocks: int = 2,
-    widths: tuple[int, ...] = WIDTHS,
-    features: int = FEATURES,
-    latent: int = LATENT,
-    looks: bool = True,
+    codes: int, blocks: int, widths: tuple[int, ...], features: int, latent: int
 ) -> dict[str, Tensor]:
-    """Random tensors under the names of `taming`'s VQGAN; levels count from the finest.
-
-    Args:
-        looks: as in `movqgan_270M.ckpt`: the coarsest level attends, every norm looks at the codes.
-    """
+    """Random tensors under the names of `taming`'s VQGAN; levels count from the finest."""
     state: dict[str, Tensor] = {}
 
     def conv(name: str, out: int, into: int, side: int = 3) -> None:
@@ -31,12 +18,8 @@ def weights(
         state[f"{name}.bias"] = torch.randn(out) / 10
 
     def norm(name: str, size: int) -> None:
-        layer = f"{name}.norm_layer" if looks else name
-        state[f"{layer}.weight"] = torch.rand(size) + 0.5
-        state[f"{layer}.bias"] = torch.randn(size) / 10
-        if looks:
-            conv(f"{name}.conv_y", size, features, 1)
-            conv(f"{name}.conv_b", size, features, 1)
+        state[f"{name}.weight"] = torch.rand(size) + 0.5
+        state[f"{name}.bias"] = torch.randn(size) / 10
 
     def block(name: str, out: int, into: int) -> None:
         norm(f"{name}.norm1", into)
@@ -55,7 +38,7 @@ def weights(
     conv("quant_conv", features, latent, 1)  # of the encoder, as the next one
     conv("encoder.conv_in", widths[0], 3)
     conv("post_quant_conv", latent, features, 1)
-    width, coarsest = widths[-1], len(widths) - 1
+    width = widths[-1]
     conv("decoder.conv_in", width, latent)
     block("decoder.mid.block_1", width, width)
     attention("decoder.mid.attn_1", width)
@@ -64,8 +47,6 @@ def weights(
         for number in range(blocks + 1):
             block(f"decoder.up.{level}.block.{number}", widths[level], width)
             width = widths[level]
-            if looks and level == coarsest:
-                attention(f"decoder.up.{level}.attn.{number}", width)
         if level:
             conv(f"decoder.up.{level}.upsample.conv", width, width)
     norm("decoder.norm_out", width)
@@ -74,7 +55,7 @@ def weights(
 
 
 def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
-    """The decoder of either, call by call; codes `[rows, height, width]`, unclamped pixels."""
+    """The decoder, call by call; codes `[rows, height, width]`, unclamped pixels."""
     book = state["quantize.embedding.weight"]
     quantised = book[codes].permute(0, 3, 1, 2)
 
@@ -83,13 +64,8 @@ def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
         return functional.conv2d(x, weight, state[f"{name}.bias"], padding=weight.shape[-1] // 2)
 
     def norm(name: str, x: Tensor) -> Tensor:
-        if f"{name}.weight" in state:
-            parts = (state[f"{name}.{part}"] for part in ("weight", "bias"))
-            return functional.group_norm(x, 32, *parts, 1e-6)
-        near = functional.interpolate(quantised, size=x.shape[-2:], mode="nearest")
-        layer = f"{name}.norm_layer"
-        plain = functional.group_norm(x, 32, state[f"{layer}.weight"], state[f"{layer}.bias"], 1e-6)
-        return plain * conv(f"{name}.conv_y", near) + conv(f"{name}.conv_b", near)
+        parts = (state[f"{name}.{part}"] for part in ("weight", "bias"))
+        return functional.group_norm(x, 32, *parts, 1e-6)
 
     def block(name: str, x: Tensor) -> Tensor:
         h = conv(f"{name}.conv1", functional.silu(norm(f"{name}.norm1", x)))
@@ -111,8 +87,6 @@ def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
         number = 0
         while f"decoder.up.{level}.block.{number}.conv1.weight" in state:
             x = block(f"decoder.up.{level}.block.{number}", x)
-            if f"decoder.up.{level}.attn.{number}.q.weight" in state:
-                x = attend(f"decoder.up.{level}.attn.{number}", x)
             number += 1
         if level:
             x = functional.interpolate(x, scale_factor=2.0, mode="nearest")
