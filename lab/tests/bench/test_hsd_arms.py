@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,14 +10,15 @@ import pytest
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.methods.aligned.alignment import Alignment, Experience, Prior
+from sooner.methods.aligned.alignment import Alignment, Prior
 from sooner.methods.aligned.index import DraftIndex
 from sooner.methods.aligned.method import grow
-from sooner.tasks.parse.settings import ParseSettings
-from sooner_lab.bench.hsd_arms import UNLIMITED, LiteralAlignment, LiteralHSD, page_arms
+from sooner_lab.bench.hsd_arms import UNLIMITED, LiteralAlignment, LiteralHSD
 
 NEW = 40
-DRAFTED = [name for name, arm in page_arms().items() if arm.make]
+ARMS: dict[str, Callable[[Any], sooner.HSD]] = {
+    "paper-literal": LiteralHSD.unlimited, "hsd-page": lambda drafts: sooner.HSD(drafts, nodes=NEW),
+}  # fmt: skip
 TEXT = list(range(100, 130))
 """A text in which no token comes twice."""
 
@@ -39,18 +41,16 @@ def wrong_every(step: int, tokens: list[int]) -> list[int]:
 
 def run(name: str, draft: list[int]) -> Any:
     """The three rows, of which the one in the middle has a draft."""
-    make = page_arms(nodes=NEW)[name].make
-    assert make is not None
     return sooner.generate(
         tiny.model("qwen3_vl"),
         tiny.inputs("qwen3_vl", "uneven", 3),
-        make([[], [draft], []], Experience()),
+        ARMS[name]([[], [draft], []]),
         max_new_tokens=NEW,
         eos_token_id=None,
     )
 
 
-@pytest.mark.parametrize("name", DRAFTED)
+@pytest.mark.parametrize("name", ARMS)
 def test_every_arm_generates_what_hf_does_whatever_the_draft(name: str, text: list[int]) -> None:
     expected = matrix.reference("qwen3_vl", "uneven", 3, NEW)
     for draft in (text, wrong_every(6, text), text[::-1], [WRONG] * 20):
@@ -115,13 +115,3 @@ def test_the_literal_arm_has_no_limit_and_the_paper_s_name() -> None:
     method = LiteralHSD.unlimited([])
     assert method.name == "paper-literal"
     assert method.nodes == method.depth == method.width == UNLIMITED
-
-
-def test_stages_and_confidence_of_the_arms() -> None:
-    arms = page_arms()
-    assert {name: arm.stages for name, arm in arms.items()} == {
-        "plain": 1, "paper-literal": 1, "paper-literal-both": 2, "hsd-page": 1, "hsd": 2,
-        "hsd-unsure": 2,
-    }  # fmt: skip
-    assert arms["hsd"].sure == 1
-    assert arms["hsd-unsure"].sure == ParseSettings().sure < 1

@@ -1,4 +1,4 @@
-"""The arms of HSD: the paper's alignment to the letter, and this library's own.
+"""HSD with the paper's alignment to the letter, which this library's own is compared with.
 
 The paper looks up windows of n tokens and does nothing beside that: no draft opens where none
 matches, no shorter window is tried, no draft is taken up again behind a token that it had wrongly,
@@ -7,15 +7,14 @@ and a tree holds every continuation to its end (eq. 4 to 6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from sooner.methods import HSD, Method
+from sooner.methods import HSD
 from sooner.methods.aligned.alignment import LONGEST, Alignment, Branch, Cursor, Experience
 from sooner.methods.aligned.index import Drafts
 from sooner.methods.context import Context
-from sooner.tasks.parse.settings import ParseSettings
 
 UNLIMITED = 1024
 """The limit of nodes, depth and width of a literal tree: more tokens than a region has. Where many
@@ -61,41 +60,3 @@ class LiteralHSD(HSD):
 
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         return [LiteralAlignment(row) for row in super()._rows(drafts, context, experience)]
-
-
-@dataclass(frozen=True)
-class PageArm:
-    """A way to read a page with a draft of it.
-
-    Attributes:
-        name: of the arm.
-        make: the method, given drafts and what earlier pages taught; `None` is plain decoding.
-        stages: 1 reads the page alone, 2 reads crops of its regions first.
-        sure: confidence of OCR above which stage 1 leaves a region out, as `ParseSettings.sure`; 1
-            reads every region.
-    """
-
-    name: str
-    make: Callable[[Any, Experience], Method] | None
-    stages: int = 1
-    sure: float = 1.0
-
-
-def page_arms(nodes: int | Literal["auto"] = "auto") -> dict[str, PageArm]:
-    """The arms by name, plain decoding first; `nodes` is the size of this library's trees."""
-
-    def aligned(drafts: Any, experience: Experience) -> Method:
-        return HSD(drafts, nodes=nodes, experience=experience)
-
-    def literal(drafts: Any, experience: Experience) -> Method:
-        return LiteralHSD.unlimited(drafts)
-
-    arms = (
-        PageArm("plain", None),
-        PageArm("paper-literal", literal),
-        PageArm("paper-literal-both", literal, stages=2),
-        PageArm("hsd-page", aligned),
-        PageArm("hsd", aligned, stages=2),
-        PageArm("hsd-unsure", aligned, stages=2, sure=ParseSettings().sure),
-    )
-    return {arm.name: arm for arm in arms}
