@@ -25,11 +25,11 @@ def method(request: pytest.FixtureRequest) -> sooner.Method:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
     """Every worker of one run that a test starts."""
     workers: list[Worker] = []
-    start = Worker.start
+    start = Worker.__init__
 
-    def recorded(*options: Any) -> Worker:
-        workers.append(start(*options))
-        return workers[-1]
+    def recorded(worker: Worker, *options: Any) -> None:
+        start(worker, *options)
+        workers.append(worker)
 
-    monkeypatch.setattr(Worker, "start", recorded)
+    monkeypatch.setattr(Worker, "__init__", recorded)
     return workers

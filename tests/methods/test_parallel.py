@@ -17,6 +17,7 @@ from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
 from sooner.engine.acceptance import Guess, couple
 from sooner.methods import base
+from sooner.methods.parallel import standing
 
 PLACEMENTS = ("thread", "process")
 SCHEDULES = ("auto", "paper")
@@ -90,6 +91,7 @@ class PrunableFake(FakeAdapter):
 @pytest.fixture
 def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_models.adapt_fakes(monkeypatch)
+    monkeypatch.setattr(standing, "adapt", lambda model: model)
     monkeypatch.setattr(base, "prompt_for", lambda adapter, context: dict(context.inputs))
 
 

@@ -38,10 +38,6 @@ def decode(method: sooner.Method | None, new: int, on_tokens: Any = None) -> soo
     )  # fmt: skip
 
 
-def parallel(**options: Any) -> sooner.ParallelVLM:
-    return sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="process", **options)
-
-
 def children() -> list[int]:
     """Process ids of the draft processes that a test started."""
     return [child.pid for child in draft_processes()]
@@ -85,19 +81,14 @@ def plain() -> sooner.Generation:
     return decode(None, ROUNDS)
 
 
-def decode_stopped(stands: bool, place: int, new: int) -> sooner.Generation:
+def decode_stopped(place: int, new: int) -> sooner.Generation:
     """A run whose worker is stopped at a place of the text."""
-    if not stands:
-        return decode(parallel(), new, stop_at(place))
     with sooner.StandingDraft(tiny.noisy(FAMILY)) as standing:
-        return decode(parallel(standing=standing), new, stop_at(place))
+        method = sooner.ParallelVLM(standing.draft, prune=0, placement="process", standing=standing)
+        return decode(method, new, stop_at(place))
 
 
-@pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
-@pytest.mark.slow
-def test_a_stopped_worker_costs_no_more_than_two_seconds(
-    plain: sooner.Generation, stands: bool
-) -> None:
+def test_a_stopped_worker_costs_no_more_than_two_seconds(plain: sooner.Generation) -> None:
     """SIGSTOP for 2,000 rounds: nothing that is sent to the worker may wait for it."""
     for _ in range(ATTEMPTS):
         begin = time.perf_counter()
@@ -105,7 +96,7 @@ def test_a_stopped_worker_costs_no_more_than_two_seconds(
         allowed = 1.1 * (time.perf_counter() - begin) + SLACK
         with killed_after(3 * allowed) as froze:
             begin = time.perf_counter()
-            made = decode_stopped(stands, 2, ROUNDS)
+            made = decode_stopped(2, ROUNDS)
             spent = time.perf_counter() - begin
         assert not froze.is_set(), "the target waited for a worker that had stopped"
         assert torch.equal(made.sequences, plain.sequences)
@@ -116,14 +107,11 @@ def test_a_stopped_worker_costs_no_more_than_two_seconds(
     pytest.fail(f"{spent:.1f} s, allowed were {allowed:.1f} s, in each of {ATTEMPTS} attempts")
 
 
-@pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
 @pytest.mark.parametrize("place", [60, 399])
-def test_a_worker_may_stop_at_any_moment(
-    plain: sooner.Generation, stands: bool, place: int
-) -> None:
+def test_a_worker_may_stop_at_any_moment(plain: sooner.Generation, place: int) -> None:
     """In the midst of a text, and so late that only `close` waits for it."""
     with killed_after(60) as froze:
-        made = decode_stopped(stands, place, 400)
+        made = decode_stopped(place, 400)
     assert not froze.is_set()
     assert torch.equal(made.sequences, plain.sequences[:, : made.sequences.shape[1]])
     assert len(made.stats.notes) <= 1

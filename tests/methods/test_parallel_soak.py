@@ -21,13 +21,13 @@ from methods.children import children
 from methods.parallel_runs import Unpicklable
 
 FAMILY, NEW = "llama", 24
-PLACES = ("forked", "standing", "spawned", "thread")
+PLACES = ("standing", "spawned", "thread")
 ENDS = ("done", "sampled", "unpicklable", "interrupted", "killed", "stopped")
 STRUCK = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 """Signals to the draft's process at a random moment; a spawned one, which takes seconds to start
 anew, gets none."""
 WITHIN = 0.08
-"""Seconds in which most of a run's moments are, from the fork on."""
+"""Seconds in which most of a run's moments are."""
 
 
 def resources() -> dict[str, int]:
@@ -69,11 +69,9 @@ class Runs:
         )  # fmt: skip
 
     def method(self, place: str) -> sooner.ParallelVLM:
-        options: dict[str, Any] = {"placement": "thread" if place == "thread" else "process"}
-        if place == "spawned":
-            options = {"standing": self.spawned}
-        elif place == "standing":
-            options["standing"] = self.standing
+        options: dict[str, Any] = {"placement": "thread"}
+        if place != "thread":
+            options = {"standing": self.spawned if place == "spawned" else self.standing}
         return sooner.ParallelVLM(self.draft, prune=0, **options)
 
     def strike(self, how: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import gc
 from typing import Any
 
 import pytest
@@ -50,6 +50,8 @@ def test_an_interrupted_run_leaves_nothing(launched: list[Worker]) -> None:
             on_tokens=interrupt,
         )
     assert launched
+    del method
+    gc.collect()
     assert not children()
     assert [len(layer._forward_hooks) for layer in layers] == before
 
@@ -61,5 +63,6 @@ def test_a_failing_prompt_leaves_nothing(launched: list[Worker]) -> None:
     method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), min_visual=0, placement="process")
     with pytest.raises(sooner.SoonerError, match="do not match"):
         sooner.generate(tiny.model("llava_onevision"), inputs, method, max_new_tokens=4)
-    time.sleep(0.1)
+    del method
+    gc.collect()
     assert not children()

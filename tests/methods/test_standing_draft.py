@@ -104,7 +104,7 @@ def test_a_crash_is_reported_and_the_process_replaced(
     assert not generate(standing, FAMILY, "video", 1).stats.notes
 
 
-def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> None:
+def test_what_cannot_travel_is_drafted_for_in_a_thread(standing: sooner.StandingDraft) -> None:
     made = generate(
         standing, FAMILY, "video", 1, logits_processor=LogitsProcessorList([Unpicklable()])
     )

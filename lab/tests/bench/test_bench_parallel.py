@@ -66,7 +66,6 @@ def test_an_interrupted_study_loses_nothing_and_completes(
     for name in ("fastv", "sparse-vlm", "pyramid-drop", "dycoke"):
         assert arms[name]["retention"] == pytest.approx(0.1, abs=1e-6)
     assert arms["dycoke"]["prefill_retention"] == pytest.approx(0.25)
-    assert arms["parallel-forked"]["first_token_ratio"] > 0
     assert arms["parallel"]["over_speculative_auto"] > 0
     points = {(point["criterion"], point["alpha"]): point for point in result["sweep"]}
     swept = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}

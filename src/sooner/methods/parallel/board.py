@@ -79,7 +79,7 @@ class Board:
         ring: draft distributions kept for each row, the newest ones.
         vocab: size of a distribution; 0 keeps none (greedy decoding).
         visual: visual tokens of a prompt at most.
-        descriptor: of memory for processes that inherit none; without it, only a fork shares it.
+        descriptor: of memory that another process maps, too; without it, only threads share it.
     """
 
     def __init__(

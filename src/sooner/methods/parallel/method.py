@@ -63,10 +63,10 @@ class ParallelVLM(DraftMethod):
             a target on CUDA, and for one on CUDA `thread`.
         draft_device: where a spawned process holds the draft, such as `cuda:1`; by default where
             `draft` is. By `auto`, a draft with such a device is spawned, except from CPU to CPU.
-            The process stays for all runs of this object, see `StandingDraft`.
+            Processes stay for all runs of this object, see `StandingDraft`.
         draws_as_target: draw drafts with the target's own random numbers, for a rule that follows
             its draws.
-        standing: a draft process for all runs, instead of one for each; for the same draft.
+        standing: a draft process that other objects use as well; for the same draft.
         experience: the acceptance of earlier runs, which this one begins with and adds to; for one
             pair of models and one way to prune. Without it every run begins with a guess.
 
@@ -159,27 +159,29 @@ class ParallelVLM(DraftMethod):
             views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
         rows = len(context.rows.active)
-        worker = None if standing is None else standing.worker(job, rows)
-        worker = worker or Worker.start(placement, job, rows)
+        start = Worker.in_thread if standing is None else standing.worker
         acceptance = ChainAcceptance(self.experience or Acceptance())
         schedule: AutoSchedule | PaperSchedule = AutoSchedule(acceptance, longest)
         if self.schedule == "paper":
             window = None if self.num_draft_tokens == "auto" else self.num_draft_tokens
             schedule = PaperSchedule(window, longest)
         listen = self._listen(context, depth)
-        drafter = ParallelDrafter(context, worker, listen, schedule, acceptance)
+        drafter = ParallelDrafter(context, start(job, rows), listen, schedule, acceptance)
         return drafter, drafter.verify
 
     def _place(self, device: torch.device) -> tuple[str, StandingDraft | None]:
-        """Returns where a draft on `device` works, and the process that outlives the run, if there
-        is one; a spawned one does."""
+        """Returns where a draft on `device` works, and its process, unless it is a thread."""
         if self.standing is not None and self.standing.is_spawned:
             return "spawn", self.standing
         placement = place(self.placement, device, self.draft_device)
-        if placement != "spawn":
-            return placement, self.standing if placement == "process" else None
+        if placement == "thread":
+            return placement, None
+        if placement == "process" and self.standing is not None:
+            return placement, self.standing
         if not self._started:
-            self._started.append(StandingDraft(self.draft, self.draft_device, spawn=True))
+            spawn = placement == "spawn"
+            device_name = self.draft_device if spawn else None
+            self._started.append(StandingDraft(self.draft, device_name, spawn))
         return placement, self._started[0]
 
     def depth(self, layers: int) -> int:

@@ -113,11 +113,10 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
 class StandingDraft:
     """Keeps one draft process for all runs of `ParallelVLM`.
 
-    A process that is forked for every run costs the run twice: the fork itself, and a page fault
-    for every page that the parent writes for the first time while the child lives. Together that
-    was a fifth of the time to the first token of the bundled miniature. This process starts with
-    the first run; later runs only hand it their prompt. It holds the draft as it was then: weights
-    that change afterwards change nothing in it, and with it only how many drafts are right.
+    This process starts with the first run; later runs only hand it their prompt. (To fork anew for
+    every run, page faults included, took a fifth of the time to the first token of the bundled
+    miniature.) It holds the draft as it was then: weights that change afterwards change nothing in
+    it, and with it only how many drafts are right.
 
     A draft on a CPU is forked. One with a device of its own is spawned: the process imports torch
     and gets the draft's weights, which takes seconds. A draft on the `meta` device, without
@@ -190,10 +189,10 @@ class StandingDraft:
                 self._busy.release()
         return self.failure
 
-    def worker(self, job: DraftJob, rows: int) -> Worker | None:
+    def worker(self, job: DraftJob, rows: int) -> Worker:
         """Returns a worker for one run. While another run is on, or where the job can't travel (a
-        logits processor that can't be pickled), this is `None`: the run has to fork its own, or one
-        that drafts nothing and says why, where forking is not possible.
+        logits processor that can't be pickled), it is a thread; beside a spawned process, whose
+        draft may have no weights here, it is one that drafts nothing and says why.
         """
         worker: Worker | str = "another run has it"
         if self._busy.acquire(blocking=False):
@@ -207,8 +206,8 @@ class StandingDraft:
         if self.is_spawned:
             why = self.failure or f"its process can't take this run: {worker}"
             return Worker(Board(rows, 0, 0, 0, 0), None, failure=why)
-        logger.info("this run forks a draft process of its own: %s", worker)
-        return None
+        logger.info("this run drafts in a thread of its own: %s", worker)
+        return Worker.in_thread(job, rows)
 
     def _hand_over(self, job: DraftJob, rows: int) -> Worker | str:
         if self._is_late():

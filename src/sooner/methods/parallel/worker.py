@@ -203,7 +203,7 @@ class Worker:
     Args:
         board: what both share.
         task: where it works.
-        release: called when the run is over, if the task outlives it; `None` ends the task.
+        release: called when the run is over, if the task outlives it; `None` ends the thread.
         failure: why it can't be used, if no task is there.
 
     Attributes:
@@ -224,16 +224,14 @@ class Worker:
         self._signs = 0, 0, 0
 
     @classmethod
-    def start(cls, placement: str, job: DraftJob, rows: int) -> Worker:
-        """Starts a worker for one run over so many rows, forked or in a thread."""
+    def in_thread(cls, job: DraftJob, rows: int) -> Worker:
+        """Starts a worker for one run over so many rows, in a thread."""
         board = job.board(rows)
 
         def serve(peer: socket.socket) -> None:
             DraftServer(job, board).serve(partial(receive, peer))
 
-        if placement == "thread":
-            return cls(board, start_thread(serve, job.adapter.device, job.inputs.values()))
-        return cls(board, start_process("fork", serve))
+        return cls(board, start_thread(serve, job.adapter.device, job.inputs.values()))
 
     @property
     def is_usable(self) -> bool:
@@ -287,8 +285,7 @@ class Worker:
         return 0.0
 
     def close(self, forward: float) -> str | None:
-        """Ends the run. A process of this run alone is killed, since it has nothing to lose; a
-        thread, or what outlives the run, gets its `patience` to end it.
+        """Ends the run: a thread, or a process that outlives it, gets its `patience` to do so.
 
         Returns:
             What could not be ended, in a line; `None` where all is over.
@@ -302,10 +299,9 @@ class Worker:
             self._nap(lambda: self.board.is_over, seconds)
             self._release()
             return None
-        if not self.task.is_process:
-            self.task.runner.join(seconds)
+        self.task.runner.join(seconds)
         self.task.end()
-        if self.task.is_process or not self.task.is_alive:
+        if not self.task.is_alive:
             return None
         self.failure = (
             f"the draft worker's thread did not end within {seconds:.1f} s; it ends behind the "

@@ -24,8 +24,6 @@ from ..run import ArmSamples, Data, Journal, Keep, Progress, TimedRun
 
 PLAIN, ALL_CORES = "plain", "plain-all-cores"
 OURS, UNPRUNED = "parallel", "parallel-unpruned"
-FORKED = "parallel-forked"
-"""`parallel` without a `StandingDraft`: a draft process is forked for each run."""
 BASELINES = (
     "hf-assisted", "speculative", "speculative-auto", "onsd", "sd-tree", "specvlm",
     "sparse-to-dense",
@@ -35,8 +33,6 @@ VANILLA = {"over_speculative": "speculative", "over_speculative_auto": "speculat
 """Vanilla speculative decoding, with the paper's window of 5 and with one that it chooses."""
 RIVALS = ((PLAIN, 3.4), ("speculative", 1.3), ("speculative-auto", 1.3), ("hf-assisted", 1.6))
 """Goals: decoding speed of `parallel`, the one arm that is named in advance, over an arm's."""
-OPENING = ((OURS, "standing draft"), (FORKED, "draft forked for the run"))
-"""Arms whose time to the first token is judged."""
 FREE = ("clips", "repeats", "parts", "alphas", "criteria", "all_cores")
 """Settings on which a single run does not depend."""
 
@@ -90,9 +86,7 @@ class ParallelBench(CaptionBench):
             for alpha in settings.ratios
             for criterion in (settings.criteria if alpha else settings.criteria[:1])
         }
-        self.pruned = {
-            OURS: ours, UNPRUNED: {**ours, "alpha": 0.0}, FORKED: ours, **self.points,
-        }  # fmt: skip
+        self.pruned = {OURS: ours, UNPRUNED: {**ours, "alpha": 0.0}, **self.points}
 
     def _name(self, criterion: str, alpha: float) -> str:
         """Return the name of a point of the sweep; without pruning all criteria are one."""
@@ -106,14 +100,12 @@ class ParallelBench(CaptionBench):
         """Return the arms beside the sweep, plain decoding first."""
         parts = self.settings.parts
         names = [PLAIN] + [ALL_CORES] * self.settings.all_cores
-        names += [*BASELINES, OURS, UNPRUNED, FORKED] if "methods" in parts else []
+        names += [*BASELINES, OURS, UNPRUNED] if "methods" in parts else []
         return list(dict.fromkeys([*names, *([*LOSSY, OURS] if "lossy" in parts else [])]))
 
     def is_possible(self, name: str) -> bool:
-        draft = self.pair.draft
-        if name == FORKED and (draft is None or draft.standing is None):
-            return False  # the other arms fork, too
-        return super().is_possible(name) and (name not in self.pruned or draft is not None)
+        has_draft = self.pair.draft is not None
+        return super().is_possible(name) and (name not in self.pruned or has_draft)
 
     def base(self, name: str) -> str:
         return OURS if name in self.pruned else PLAIN if name == ALL_CORES else super().base(name)
@@ -137,7 +129,7 @@ class ParallelBench(CaptionBench):
             draft.model,
             prune=self.pruned[name]["alpha"],
             min_visual=0,
-            standing=None if name == FORKED else draft.standing,
+            standing=draft.standing,
             criterion=self.pruned[name]["criterion"],
             placement=self.settings.placement,
             draft_inputs=clip.draft_inputs,
@@ -225,11 +217,9 @@ def goals(result: Data) -> list[Data]:
     if ours.get("ranking_share"):
         name, reached = "ranking, % of the target's prefill", 100 * ours["ranking_share"]
         rows.append(goal(name, 1.0, reached, is_upper=True))
-    for method, how in OPENING:
-        ratio = arms.get(method, {}).get("first_token_ratio")
-        if ratio is not None:
-            name = f"addition to the time to the first token, {how}, %"
-            rows.append(goal(name, 5.0, 100 * (ratio - 1), is_upper=True))
+    if (ratio := ours.get("first_token_ratio")) is not None:
+        name = "addition to the time to the first token, standing draft, %"
+        rows.append(goal(name, 5.0, 100 * (ratio - 1), is_upper=True))
     return rows
 
 
