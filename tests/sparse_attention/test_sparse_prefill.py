@@ -176,7 +176,7 @@ def test_values_out_of_range_are_refused(make: Callable[[], Any], words: str) ->
 
 METHOD_NAMES = (
     "prompt-lookup", "noisy-4", "noisy-auto", "words-only", "parallel", "sd-tree", "onsd",
-    "specvlm", "jacobi-4",
+    "jacobi-4",
 )  # fmt: skip
 
 
@@ -193,6 +193,11 @@ def test_methods_on_a_sparse_target_have_its_output_alone(method: str, family: s
     made = decode(family, sparse(family), METHODS[method](family), rows=rows)
     assert made.tokens == expected.tokens
     assert made.stats.mode == "approximate"
+
+
+def test_a_method_that_hears_the_target_s_attention_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"no dense attention .* leave the prefill context"):
+        decode("qwen2_5_vl", sparse("qwen2_5_vl"), METHODS["specvlm"]("qwen2_5_vl"))
 
 
 def test_a_model_whose_layers_have_configs_of_their_own_is_refused() -> None:

@@ -17,11 +17,8 @@ from torch import Tensor, nn
 from ..engine.cache import SlotCache
 from ..engine.interface import cache_of
 from ..errors import UnsupportedError
-from ..models.hooks import AttentionCall, AttentionHooks, prompt_attention
+from ..models.hooks import AttentionCall, AttentionHooks
 from .context import Context, prompt_lengths, visual_tokens
-
-KERNELS = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
-"""Dense attention, and that of a sparse prefill."""
 
 QUERIES = 64
 """Last words of a prompt whose attention is heard."""
@@ -46,8 +43,6 @@ class AttentionTap(AttentionHooks):
         slots: places of the asking tokens, `[rows, queries]`, padded.
         valid: which of them are real, `[rows, queries]` bool.
     """
-
-    functions = KERNELS
 
     def __init__(
         self, context: Context, layers: Sequence[int], on_scores: OnScores, queries: int = QUERIES
@@ -90,8 +85,8 @@ class AttentionTap(AttentionHooks):
             weights = self._rows(matrix).float()
         else:
             raise UnsupportedError(
-                f"{type(module).__name__} called no attention that can be heard; load the model "
-                "with attn_implementation='sdpa'"
+                f"{type(module).__name__} called no dense attention that can be heard; leave the "
+                "prefill context, or load the model with attn_implementation='sdpa'"
             )
         valid = self.valid.to(weights.device)[:, None, :, None]
         return weights.masked_fill(~valid, 0.0).sum(2)

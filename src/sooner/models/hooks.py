@@ -8,13 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 Hook = Callable[..., Any]
-Execute = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 OnAttention = Callable[[nn.Module, "AttentionCall | None", Any], None]
 """Told `(attention module, the last call inside it, its output)`; no call if there was none."""
 
@@ -128,37 +127,8 @@ class AttentionCall(NamedTuple):
     scale: float
 
 
-def prompt_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, execute: Execute
-) -> Tensor:
-    """Returns causal attention over a whole prompt, `[rows, tokens, heads, head_dim]`.
-
-    It takes part in torch's override protocol, as `scaled_dot_product_attention` does: an active
-    `TorchFunctionMode` hears this call, with the states in the order of the prompt, and none of the
-    many that `execute` makes over permuted parts of them.
-
-    Args:
-        queries: rotated, `[rows, heads, tokens, head_dim]`.
-        keys, values: `[rows, kv_heads, tokens, head_dim]`.
-        scale: factor of the scores.
-        execute: does it, given the same four.
-    """
-    states = (queries, keys, values)
-    if has_torch_function(states):
-        return handle_torch_function(
-            prompt_attention, states, queries, keys, values, scale=scale, execute=execute
-        )
-    return execute(queries, keys, values, scale)
-
-
 class AttentionHooks(ForwardHooks):
-    """Hooks that see what attention functions are called with, in one thread.
-
-    `functions` are those that are seen: they take queries, keys and values first and `scale` by
-    name, and take part in torch's override protocol.
-    """
-
-    functions: ClassVar[tuple[Hook, ...]] = (torch.nn.functional.scaled_dot_product_attention,)
+    """Hooks that see what `scaled_dot_product_attention` is called with, in one thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +152,7 @@ class AttentionHooks(ForwardHooks):
             self._stop()  # torch calls no hook after a KeyboardInterrupt
 
     def _start(self, *call: Any) -> None:
-        self._recorder = _Recorder(self.functions)
+        self._recorder = _Recorder()
         self._recorder.__enter__()
 
     def _stop(self) -> _Recorder | None:
@@ -193,18 +163,17 @@ class AttentionHooks(ForwardHooks):
 
 
 class _Recorder(TorchFunctionMode):
-    """Keeps the last call of some functions in this thread."""
+    """Keeps the last call of `scaled_dot_product_attention` in this thread."""
 
-    def __init__(self, functions: tuple[Hook, ...]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.functions = functions
         self.call: AttentionCall | None = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in self.functions:
+        if func is scaled_dot_product_attention:
             queries, keys, values = args[:3]
             scale = kwargs.get("scale")
             factor = queries.shape[-1] ** -0.5 if scale is None else scale

@@ -132,7 +132,7 @@ def attend(
     )
     padded = max(16, triton.next_power_of_2(dim))
     width = padded if padded <= 64 else padded // 2  # columns of values that are added up as one
-    with _on(query):
+    with on_device(query):
         split_kernel[(tiles, rows * kv_heads, splits)](
             query, keys, values, parts, lse, block.lengths, sizes, ancestors, depths, pages,
             scale, softcap or 0.0, window or 0, chunk or 0,
@@ -153,7 +153,7 @@ def attend(
     return output.to(dtype).transpose(1, 2)
 
 
-def _on(states: Tensor) -> AbstractContextManager[Any]:
+def on_device(states: Tensor) -> AbstractContextManager[Any]:
     """Triton launches on the current GPU, which need not be that of the states."""
     is_cuda = states.device.type == "cuda"
     return torch.cuda.device(states.device) if is_cuda else nullcontext()

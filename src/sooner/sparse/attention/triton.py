@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...engine.attention.kernel import on_device
 from ..kernels.common import dense, tiles_for
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
@@ -33,7 +32,7 @@ class TritonBackend:
         """Attends to the plane's pairs."""
         if not (len(plane.queries) and len(plane.keys) and len(heads)):
             return
-        with _on(states):
+        with on_device(states.queries):
             tiles, is_pair = tiles_for(states), _moves_keys(plane)
             if isinstance(index, LineIndex):
                 self._lines(states, plane, index, heads, into)
@@ -54,12 +53,6 @@ class TritonBackend:
         if bottom > 0:
             start = max(len(plane.queries) - bottom, 0)
             dense(states, plane, heads, into, lists.last, start, tiles, is_pair)
-
-
-def _on(states: States) -> AbstractContextManager[Any]:
-    """Triton launches on the current GPU, which need not be that of the states."""
-    device = states.queries.device
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _moves_keys(plane: Plane) -> bool:

@@ -11,14 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...engine.attention.kernel import INTERPRETED, LOG2E
 from ...errors import SoonerError
 from ..attention.partial import Partial, States
 from ..plane import Plane
 from .indices import permuted
-
-INTERPRETED = bool(triton.knobs.runtime.interpret)
-"""`TRITON_INTERPRET=1` asks for the interpreter; what counts is its value when kernels are
-imported, which is now."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +130,6 @@ def sizes(states: States, tiles: TileSizes) -> dict[str, Any]:
 
 # ruff: noqa: N803
 # mypy: disable-error-code="no-untyped-def"
-
-LOG2E = tl.constexpr(1.4426950408889634)
 
 LN2 = tl.constexpr(0.6931471805599453)
 

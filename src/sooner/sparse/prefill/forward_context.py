@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...models import Adapter
-from ...models.hooks import AttentionCall, prompt_attention
+from ...models.hooks import AttentionCall
 from ..attention import Backend, Partial, States
 from ..attention.run import jobs
 from ..cost import clock, flops
@@ -154,12 +154,7 @@ class SparsePrefill:
             fallback: the model's own attention.
         """
         measured: list[Measured] = []
-
-        def execute(*states: Any) -> Tensor:
-            return self.sparse(layer, AttentionCall(*states), measured)
-
-        *states, scale = call
-        output = prompt_attention(*states, scale=scale, execute=execute)
+        output = self.sparse(layer, call, measured)
         self.reports[layer] = LayerReport(layer)
         if measured:  # recall is a mean over tokens, the share one over pairs
             tokens = sum(count for count, _, _ in measured)
