@@ -169,11 +169,10 @@ def test_other_inputs_are_refused(
          "'letterbox' is not built in"),
         (lambda: PictureForm.published({"interpolations": ["bicubic", "bilinear"]}, 28),
          "'bilinear' is not built in"),
-        (lambda: PictureForm.read({"side": 0}), "side is 0; it must be a whole number"),
-        (lambda: PictureForm.read({"means": [[0.5] * 3]}),
+        (lambda: PictureForm(side=0), "side is 0; it must be a whole number"),
+        (lambda: PictureForm(means=[[0.5] * 3]),
          "not three numbers for each of two towers"),
-        (lambda: PictureForm.read({"stds": [[0.5] * 3, [0.5, 0.5, 0]]}), "not all above 0"),
-        (lambda: PictureForm.read({"sidde": 3}), "did you mean 'side'"),
+        (lambda: PictureForm(stds=[[0.5] * 3, [0.5, 0.5, 0]]), "not all above 0"),
     ],
 )  # fmt: skip
 def test_other_forms_are_refused(make: Callable[[], Any], message: str) -> None:
@@ -187,6 +186,9 @@ def test_broken_files_are_refused(processor: OpenVLAProcessor, tmp_path: Path) -
     settings = json.loads(file.read_text())
     file.write_text(json.dumps(settings | {"promt": "x"}))
     with pytest.raises(SoonerError, match="did you mean 'prompt'"):
+        OpenVLAProcessor.from_pretrained(tmp_path)
+    file.write_text(json.dumps(settings | {"pictures": {"sidde": 3}}))
+    with pytest.raises(SoonerError, match="did you mean 'side'"):
         OpenVLAProcessor.from_pretrained(tmp_path)
     del settings["pictures"]
     file.write_text(json.dumps(settings))

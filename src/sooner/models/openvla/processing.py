@@ -77,16 +77,6 @@ class PictureForm:
         fields = {name: config[name] for name in ("means", "stds") if config.get(name)}
         return cls(side, **fields)
 
-    @classmethod
-    def read(cls, data: Mapping[str, Any]) -> PictureForm:
-        """Reads the form from what `save_pretrained` wrote.
-
-        Raises:
-            SoonerError: an unknown key.
-        """
-        check_keys("key of a picture form", data, cls)
-        return cls(**data)
-
     def __call__(self, picture: Any) -> Tensor:
         """A picture to `[6, side, side]`, float32: DINOv2's channels, then SigLIP's.
 
@@ -98,11 +88,8 @@ class PictureForm:
         """
         square = np.array(self.fitted(picture))  # [side, side, 3]
         pixels = torch.from_numpy(square).permute(2, 0, 1).float() / 255  # [3, side, side]
-        views = [
-            (pixels - _column(mean)) / _column(std)
-            for mean, std in zip(self.means, self.stds, strict=True)
-        ]
-        return torch.cat(views)
+        means, stds = (torch.tensor(each)[..., None, None] for each in (self.means, self.stds))
+        return torch.cat([*(pixels - means) / stds])  # of [2, 3, side, side]
 
     def fitted(self, picture: Any) -> Image.Image:
         """Returns a picture as the square that the towers see, RGB; one that is that square stays
@@ -152,10 +139,6 @@ def _check_size(width: int, height: int) -> None:
             f"a picture of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
             f"{MAX_PIXELS // 1_000_000} are read, so scale it down"
         )
-
-
-def _column(values: Sequence[float]) -> Tensor:
-    return torch.tensor(values).view(3, 1, 1)
 
 
 def _pair(name: str, values: Any) -> tuple[Triple, Triple]:
@@ -335,8 +318,9 @@ def _checked(raw: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("patches", "pictures"):
         if key not in raw:
             raise SoonerError(f"{FILE} has no '{key}'; save the processor again")
-    form = PictureForm.read(raw["pictures"])
-    return {"form": form, **{key: value for key, value in raw.items() if key != "pictures"}}
+    check_keys("key of a picture form", raw["pictures"], PictureForm)
+    fields = {key: value for key, value in raw.items() if key != "pictures"}
+    return {"form": PictureForm(**raw["pictures"]), **fields}
 
 
 def _listed(pictures: Any) -> list[Any]:
