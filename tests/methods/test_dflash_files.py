@@ -15,8 +15,8 @@ import sooner
 import tiny
 from sooner import DFlashModel
 from sooner.methods.dflash.model import FUSED, DFlashConfig
-from sooner.methods.published import WEIGHTS
 from sooner.methods.trained import load_drafter, load_for
+from sooner.models.checkpoint import WEIGHTS
 
 SIZES: dict[str, Any] = {
     "hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..checks import check_whole
-from ..errors import SoonerError, did_you_mean, reason_of
+from ..errors import SoonerError, did_you_mean
 from ..io import replacing, write_json
+from ..models.checkpoint import BINARY, WEIGHTS, opened, tensor_files
 
-CONFIG, WEIGHTS, BINARY = "config.json", "model.safetensors", "pytorch_model.bin"
+CONFIG = "config.json"
 CONFIG_KEY = "sooner"
 """Key of config.json under which sooner keeps what no published layout has a place for."""
 
@@ -73,45 +71,6 @@ def size_of(raw: Mapping[str, Any], name: str, where: Any, usual: int | None = N
     return int(value)
 
 
-def tensor_files(folder: Path) -> dict[str, Path]:
-    """Returns the file of each tensor of a folder, by its index where there is one.
-
-    Raises:
-        SoonerError: a file can't be read.
-    """
-    index, binary = folder / f"{WEIGHTS}.index.json", folder / BINARY
-    if index.is_file():
-        with _readable(index):
-            mapping = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return {name: folder / path for name, path in mapping.items()}
-    files: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.safetensors")) or [binary] * binary.is_file():
-        with _opened(path, "meta") as (names, _):
-            files |= dict.fromkeys(names, path)
-    return files
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, KeyError, SafetensorError, RuntimeError, EOFError,
-            pickle.UnpicklingError) as error:  # fmt: skip
-        raise SoonerError(f"'{path}' can't be read as weights: {reason_of(error)}") from error
-
-
-@contextmanager
-def _opened(path: Path, device: str = "cpu") -> Iterator[tuple[Any, Callable[[str], Tensor]]]:
-    """Opens a file of weights: the names of its tensors, and what reads one of them."""
-    with _readable(path):
-        if path.name == BINARY:
-            state = torch.load(path, map_location=device, weights_only=True)
-            yield state.keys(), state.__getitem__
-        else:
-            with safe_open(str(path), framework="pt") as file:
-                yield file.keys(), file.get_tensor
-
-
 @dataclass
 class Weights:
     """Holds the tensors of a drafter's folder by the names of its module.
@@ -156,7 +115,7 @@ class Weights:
                 f"'{folder}' has no {WEIGHTS} and no {BINARY}; give the whole repository"
             )
         for path, sources in by_file.items():
-            with _opened(path) as (_, tensor):
+            with opened(path) as (_, tensor):
                 values = {source: tensor(source) for source in sources}
             for source, value in values.items():
                 name = re.sub(r"^(model|draft_model)\.", "", source.removeprefix(prefix))

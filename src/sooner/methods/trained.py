@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import SoonerError, UnsupportedError
+from ..models.checkpoint import tensor_files
 from ..registry import choices
 from .base import Method, MethodSettings
 from .context import Context, hub_problem
-from .published import CONFIG, read_config, tensor_files
+from .published import CONFIG, read_config
 from .tree_size import MeasuredSize, Size, TreeSize
 
 if TYPE_CHECKING:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 from transformers.models.janus.configuration_janus import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAEDecoder
 
 from ..errors import SoonerError
+from .checkpoint import read_tensors
 
 
 def load_lumina(
@@ -35,7 +34,7 @@ def load_lumina(
     if not files:
         raise SoonerError(f"no safetensors in {path}; give the folder of a Lumina-mGPT checkpoint")
     config = ChameleonConfig.from_pretrained(path)
-    state = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    state = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
     queries = config.num_attention_heads
     heads = {"q_norm": queries, "k_norm": config.num_key_value_heads or queries}
     for name, tensor in state.items():
@@ -76,7 +75,9 @@ class VQGANDecoder:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         file = Path(path)
-        whole = _read(file)
+        if not file.is_file():
+            raise SoonerError(f"no VQGAN at {file}; {ADVICE}")
+        whole = read_tensors(file)
         for name in MEASURED:
             if name not in whole:
                 raise SoonerError(f"{file} has no {name}; {ADVICE}")
@@ -140,18 +141,3 @@ def _count(state: dict[str, Tensor], prefix: str) -> int:
     """Returns how many numbered parts a checkpoint has under a name."""
     names = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
     return len({part for part in names if part.isdigit()})
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise SoonerError(f"no VQGAN at {file}; {ADVICE}")
-    if file.suffix == ".safetensors":
-        return load_file(file)
-    try:
-        whole: Any = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise SoonerError(
-            f"{file} holds more than tensors, which loading could run; save its state_dict as "
-            "safetensors and give that"
-        ) from error
-    return whole.get("state_dict", whole)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SoonerError, UnsupportedError
+from ...models.checkpoint import tensor_files
 from ..draft_module import Rotation, read_saved, saved_fields
-from ..published import CONFIG, CONFIG_KEY, Weights, renamed, tensor_files
+from ..published import CONFIG, CONFIG_KEY, Weights, renamed
 from ..target_print import fingerprint
 from .head import DraftHead
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from ...checks import check_keys
 from ...errors import SoonerError, UnsupportedError
 from ..base import complain
+from ..checkpoint import read_tensors
 from .config import CosmosARConfig
 from .model import CosmosARForCausalLM
 
@@ -124,17 +124,8 @@ def _weights_file(path: Path) -> Path:
 
 def _read(file: Path) -> dict[str, Tensor]:
     """Returns tensors by published name without prefix, and no extra state of kernels."""
-    if file.suffix == ".safetensors":
-        state = load_file(file)
-    else:
-        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    nested = state.get("model")
-    state = nested if isinstance(nested, dict) else state
-    return {
-        key.removeprefix("model."): value
-        for key, value in state.items()
-        if "_extra_state" not in key
-    }
+    state = read_tensors(file).items()
+    return {key.removeprefix("model."): value for key, value in state if "_extra_state" not in key}
 
 
 def _read_config(file: Path) -> dict[str, Any]:

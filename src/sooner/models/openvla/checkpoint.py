@@ -14,19 +14,18 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from safetensors import safe_open
 from torch import Tensor
 from transformers import Dinov2WithRegistersConfig, LlamaConfig, SiglipVisionConfig
 
 from ...errors import SoonerError, UnsupportedError
 from ..base import complain
+from ..checkpoint import WEIGHTS, opened, tensor_files
 from .config import OpenVLAConfig, read_object
 from .model import OpenVLAForActionPrediction
 from .processing import OpenVLAProcessor
 from .published import DINO, HEADS, SIGLIP, current, depth, is_unused, moves
 from .statistics import FILE
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MEASURED = (
     DINO + "patch_embed.proj.weight",
     DINO + "pos_embed",
@@ -114,18 +113,18 @@ class Published(Mapping[str, Tensor]):
     """The tensors of a folder by published name, read one by one when they are asked for.
 
     Raises:
-        SoonerError: no weights, or a shard that is not there.
+        SoonerError: a shard that is not there, or can't be read.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.files: dict[str, tuple[Any, str]] = {}
-        for file in _shards(folder):
-            opened = safe_open(file, framework="pt")
-            self.files |= {current(name): (opened, name) for name in opened.keys()}  # noqa: SIM118
+        files = tensor_files(folder).items()
+        self.files = {current(name): (path, name) for name, path in files}
+        _complain(folder, "lacks", [] if self.files else [WEIGHTS])
 
     def __getitem__(self, name: str) -> Tensor:
-        file, stored = self.files[name]
-        return file.get_tensor(stored)
+        path, stored = self.files[name]
+        with opened(path) as (_, tensor):
+            return tensor(stored)
 
     def __iter__(self) -> Any:
         return iter(self.files)
@@ -134,21 +133,7 @@ class Published(Mapping[str, Tensor]):
         return len(self.files)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        file, stored = self.files[name]
-        return tuple(file.get_slice(stored).get_shape())
-
-
-def _shards(folder: Path) -> list[Path]:
-    index = read_object(folder / INDEX)
-    if index is None:
-        names = {SINGLE}
-    elif isinstance(index.get("weight_map"), dict):
-        names = {Path(str(name)).name for name in index["weight_map"].values()}
-    else:
-        raise SoonerError(f"'{folder / INDEX}' has no weight_map; fetch it again")
-    gone = [name for name in sorted(names) if not (folder / name).is_file()]
-    _complain(folder, "lacks", gone)
-    return [folder / name for name in sorted(names)]
+        return tuple(self[name].shape)
 
 
 def _refuse_what_is_not_built(folder: Path, config: Mapping[str, Any]) -> None:
