@@ -50,6 +50,7 @@ def test_an_interrupted_run_leaves_nothing(launched: list[Worker]) -> None:
             on_tokens=interrupt,
         )
     assert launched
+    launched.clear()  # workers hold the process of the method
     del method
     gc.collect()
     assert not children()
@@ -63,6 +64,7 @@ def test_a_failing_prompt_leaves_nothing(launched: list[Worker]) -> None:
     method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), min_visual=0, placement="process")
     with pytest.raises(sooner.SoonerError, match="do not match"):
         sooner.generate(tiny.model("llava_onevision"), inputs, method, max_new_tokens=4)
+    launched.clear()  # workers hold the process of the method
     del method
     gc.collect()
     assert not children()
