@@ -39,7 +39,7 @@ MAY_USE: dict[str, set[str]] = {
         "options",
     },
     "models": {"engine", "engine.attention"},
-    "sparse": {"engine", "models"},
+    "sparse": {"engine", "engine.attention", "models"},
     "methods": {
         "engine", "engine.attention", "engine.graphs", "engine.stats", "models",
         "sparse",
