@@ -59,8 +59,7 @@ def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> Non
 def test_attention_is_reported_during_the_prefill(depth: int) -> None:
     family = "qwen3_vl"
     model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
-    params = SamplingParams(max_new_tokens=20)
-    session = SpecVLM(tiny.noisy(family)).session(model, inputs, params)
+    session = SpecVLM(tiny.noisy(family)).session(model, inputs, SamplingParams(max_new_tokens=20))
     context = session.drafter.context
     calls: list[tuple[torch.Tensor, int]] = []
     layers: list[int] = []

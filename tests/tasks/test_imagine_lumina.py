@@ -22,9 +22,11 @@ SEPARATOR_ID = 40
 SIZE = (64, 64)
 
 
-def published(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Names, files and shapes of the published folders, tiny: config, weights with norms of a
     shard, a tokenizer; neither a processor's config nor a VQ model."""
+    folder = tmp_path_factory.mktemp("lumina") / "Lumina-mGPT-7B-768"
     model = copy.deepcopy(tiny_canvas.chameleon())
     model.save_pretrained(folder)
     state = load_file(folder / "model.safetensors")
@@ -42,20 +44,11 @@ def published(folder: Path) -> Path:
     whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     whole.add_special_tokens([SEPARATOR])
     whole.save(str(folder / "tokenizer.json"))
-    tokenizer_info = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "bos_token": "<s>",
-        "pad_token": "<pad>",
-    }
+    marks = {"eos": "</s>", "unk": "<unk>", "bos": "<s>", "pad": "<pad>"}
+    tokenizer_info = {f"{name}_token": mark for name, mark in marks.items()}
+    tokenizer_info["tokenizer_class"] = "PreTrainedTokenizerFast"
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_info))
     return folder
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(tmp_path_factory.mktemp("lumina") / "Lumina-mGPT-7B-768")
 
 
 @pytest.fixture(scope="module")

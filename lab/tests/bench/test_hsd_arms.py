@@ -109,9 +109,3 @@ def test_all_continuations_of_a_window_are_merged_into_a_tree() -> None:
     row.advance(TEXT[:3])
     tree = grow(row, UNLIMITED, UNLIMITED, UNLIMITED)
     assert sorted(tree.tokens) == sorted([*TEXT[3:12], *other[5:]])
-
-
-def test_the_literal_arm_has_no_limit_and_the_paper_s_name() -> None:
-    method = LiteralHSD.unlimited([])
-    assert method.name == "paper-literal"
-    assert method.nodes == method.depth == method.width == UNLIMITED

@@ -18,7 +18,6 @@ TOKENS, FRAME = 61, 8
 LAYOUT = PromptLayout.spans(("video", 48), ("text", 13), frame=FRAME)
 DEFINITIONS: list[tuple[Pattern, Callable[[int, int], bool]]] = [
     (TriShape(3, 64, bottom=9), lambda query, key: True),
-    (TriShape(3, 1, bottom=TOKENS), lambda query, key: True),
     (Strided(5), lambda query, key: (query - key) % 5 == 0 or query - key < 5),
     (Strided("frame", local=2), lambda query, key: (query - key) % FRAME == 0 or query - key < 2),
     (StridedFixed("frame"), lambda query, key: key % FRAME == 0 or query // FRAME == key // FRAME),
