@@ -1,39 +1,45 @@
-"""Pages as formats of documents see them: tables and paragraphs that go on are whole again, and
-what neighbouring pages repeat at their edges is a page header or footer, though nobody marked it.
+"""Pages as formats of documents see them: paragraphs that go on on the next page are whole again.
 
 A page's own files are never changed. Within a document, the last block of a page and the first one
-of the next become one if all signs say so (`continued.py`); where they are doubtful, nothing
-happens.
+of the next become one if all signs say so: the first one stops within a sentence and the next one
+begins in small letters, or a divided word does. A wrong join is worse than none, so where the signs
+are doubtful, nothing happens.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, repeat
 from pathlib import PurePosixPath
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....documents import Region
 from ....documents.regions import FURNITURE, Box, Label, Size
-from ....documents.serialise import escaped, written
+from ....documents.serialise import BULLET, FENCE, HEADING, NUMBER, escaped, written
 from ..families import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
-from .continued import CONTINUES, Whole, joined_paragraph, joined_table
 from .figures import figure_address
 
 LOW, HIGH = 0.6, 0.4
 """Shares of a page's height: a page that ends above was not full, so nothing goes on behind it."""
 
-ALIGNED = 0.03
-"""Most difference between edges of tables, as a share of the page's width."""
-
 Boxes = tuple[Box | None, Box | None]
 """Where the last block of a page and the first one of the next stand."""
+
+
+class Whole(NamedTuple):
+    """Holds two blocks as one.
+
+    Attributes:
+        text: of both.
+        cut: where the first one's part ends in it.
+        start: where the second one's part begins.
+    """
+
+    text: str
+    cut: int
+    start: int
 
 
 @dataclass(frozen=True)
@@ -94,20 +100,14 @@ class DocumentPage:
     after: str
 
     @classmethod
-    def of(
-        cls, parsed: ParsedPage, labels: Mapping[int, str] = MappingProxyType({})
-    ) -> DocumentPage:
-        """Returns a page.
-
-        Args:
-            labels: of regions, by order, where they are not what the page says.
-        """
+    def of(cls, parsed: ParsedPage) -> DocumentPage:
+        """Returns a page with its regions as blocks."""
         blocks, at, whole = [], 0, parsed.markdown
         for region in parsed.regions:
             start, end = _standing(region, parsed, at)
             part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
             block = DocumentBlock(
-                labels.get(region.order, region.label), region.text, region.level, region.picture,
+                region.label, region.text, region.level, region.picture,
                 before=whole[at:start], markdown=whole[start:end], parts=[part],
             )  # fmt: skip
             blocks.append(block)
@@ -158,10 +158,12 @@ def folder_of(info: dict[str, Any]) -> str:
 
 
 def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
-    """Pages in order, each once nothing can follow it; those that a table covers wait together."""
+    """Yields pages in order, each once nothing can follow it; those that one paragraph covers wait
+    together.
+    """
     pending: list[DocumentPage] = []
-    for parsed, labels in labelled(pages):
-        page = DocumentPage.of(parsed, labels)
+    for parsed in pages:
+        page = DocumentPage.of(parsed)
         if pending and _goes_on(pending, page):
             pending.append(page)
             if page.body:
@@ -174,43 +176,30 @@ def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
 
 
 def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
-    """Join the last block of the pages held with the first one of the next page, if it goes on."""
+    """Join the last block of the pages that wait with the first one of the next page, if it goes
+    on; returns whether it does.
+    """
     last, home = pending[-1].parsed, pending[0]
     if page.parsed.number != last.number + 1 or last.status == PARTIAL:
         return False
     blocks, rest = home.body, page.body
-    is_noted = bool(blocks) and blocks[-1].label == Label.FOOTNOTE
     while blocks and blocks[-1].label == Label.FOOTNOTE:
         blocks.pop()
-    marks = [blocks.pop()] if blocks and is_marked(blocks[-1]) else []
-    next_marks = [rest.pop(0)] if rest and is_marked(rest[0]) else []
     if not blocks or not rest:
         return False
-    tail, head, label = blocks[-1], rest[0], rest[0].label
+    tail, head = blocks[-1], rest[0]
+    if tail.label not in (Label.TEXT, Label.LIST_ITEM) or head.label != Label.TEXT:
+        return False
     sizes, boxes = (last.size, page.parsed.size), (tail.parts[-1].bbox, head.parts[0].bbox)
     if not _is_at_edges(boxes, sizes):
         return False
-    join: Callable[[str, str], Whole | None]
-    if tail.label == label == Label.TABLE and not is_noted and not _has_caption(rest[1:2]):
-        is_placed = bool(marks or next_marks) or _is_aligned(boxes, sizes)
-        join = partial(joined_table, is_placed=is_placed)
-    elif (
-        tail.label in (Label.TEXT, Label.LIST_ITEM)
-        and label == Label.TEXT
-        and not (marks or next_marks)
-    ):
-        is_below = [block.label for block in blocks[-2:]] == [Label.TEXT, Label.TEXT]
-        join = partial(joined_paragraph, after_text=is_below)
-    else:
-        return False
-    # The Markdown may write a table otherwise than its region does.
-    text, markdown = join(tail.text, head.text), join(tail.markdown, head.markdown)
+    is_below = [block.label for block in blocks[-2:]] == [Label.TEXT, Label.TEXT]
+    text = joined_paragraph(tail.text, head.text, is_below)
+    # The Markdown may have marks escaped that the region's text has as they are.
+    markdown = joined_paragraph(tail.markdown, head.markdown, is_below)
     if text is None or markdown is None:
         return False
-    for block in (head, *next_marks):
-        page.remove(block)
-    for block in marks:
-        home.remove(block)
+    page.remove(head)
     tail.take(head, text, markdown.text)
     return True
 
@@ -222,29 +211,6 @@ def _is_at_edges(boxes: Boxes, sizes: Sequence[Size]) -> bool:
     low, high = boxes
     reaches_down = low is None or low[3] >= LOW * sizes[0][1]
     return reaches_down and (high is None or high[1] <= HIGH * sizes[1][1])
-
-
-def _is_aligned(boxes: Boxes, sizes: Sequence[Size]) -> bool:
-    """Returns whether left and right edges are the same."""
-    first, other = boxes
-    if first is None or other is None:
-        return False
-    shares = [(first[side] / sizes[0][0], other[side] / sizes[1][0]) for side in (0, 2)]
-    return all(abs(a - b) <= ALIGNED for a, b in shares)
-
-
-def _has_caption(following: list[DocumentBlock]) -> bool:
-    """Returns whether a table's own caption follows it."""
-    return any(
-        block.label == Label.CAPTION and not block.text.lower().startswith("fig")
-        for block in following
-    )
-
-
-def is_marked(block: DocumentBlock) -> bool:
-    """Returns whether a block says that a table goes on on another page, and nothing else."""
-    is_text = block.label in (Label.TEXT, Label.CAPTION, Label.SECTION_HEADER)
-    return is_text and CONTINUES.fullmatch(block.text.strip()) is not None
 
 
 def _standing(region: ParsedRegion, parsed: ParsedPage, at: int) -> tuple[int, int]:
@@ -262,99 +228,72 @@ def _standing(region: ParsedRegion, parsed: ParsedPage, at: int) -> tuple[int, i
     return at, at
 
 
-NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
+DIVIDED = re.compile(r"[^\W\d_][-\u2010\u00ad]$")
 
-NEAR = 2
-"""Pages before and behind that are compared: left and right ones may differ."""
+STOPS_WITHIN = re.compile(r"(?:[^\W\d_]|[,\-\u2010-\u2015)\]])$")
+"""A letter, comma, dash or bracket: within a sentence. Numbers may be of a page or of a line in a
+table of contents, so they don't count."""
 
-EDGE, MOVED = 0.12, 0.01
-"""Share of the page's height, above and below, where they stand, and by which they may differ."""
+OPENING = "([\"'“‘«"
+"""What may stand before a sentence's small letter."""
 
-WORDS = 16
-"""Words at most."""
+NOTE = re.compile(r"\s*(?:\d{1,3}|[*†‡§¶]|[¹²³⁴⁵-⁹]|\[\d{1,3}\]|\$\^|<sup>|\(\d{1,3}\))")
+"""How footnotes begin, where nobody marked them as such."""
 
-CLOSE = 0.75
-"""Heights that are free, at least, between them and the text: what is nearer is the head of what
-stands below it, such as of a table that goes on."""
+FEWEST_BEFORE, FEWEST_AFTER = 8, 5
+"""Words that both sides must have, unless a word is divided."""
+
+MARKS = ("|", "<", "![", "$$", "\\[", FENCE)
+"""How other things than sentences begin."""
+
+SENTENCE_WORD = re.compile(
+    r"[*_\"'“”‘’«»(\[]*[^\W_]+(?:['’.,\-\u2010-\u2015/][^\W_]+)*"
+    r"[*_\"'“”‘’«»)\].,;:!?…%\-\u2010-\u2015]*|[–—&-]"
+)
+
+OPERATOR = re.compile(r"[^\w\s\"'“”‘’.,;:!?…–—&()-]+")
+"""A word of signs, as in code and formulas."""
+
+NEAR_WORDS, LAST_WORDS, PROSE = 12, 3, 0.85
+"""Words of each side that are looked at, those at the break that must all be words of a language,
+and the share of the others that must be."""
 
 
-@dataclass(frozen=True)
-class Edge:
-    """Holds a short text at a page's edge.
+def joined_paragraph(text: str, following: str, after_text: bool = False) -> Whole | None:
+    """Returns a paragraph or an item of a list, and the rest of it.
 
-    Attributes:
-        order: of its region.
-        text: without its numbers.
-        top: where it stands, as a share of the page's height.
-        number: what it says, if that is digits and nothing else.
+    Args:
+        after_text: `text` stands below a paragraph, and therefore does not go on from elsewhere.
     """
-
-    order: int
-    text: str
-    top: float
-    number: int | None = None
-
-    def is_like(self, other: Edge, pages: int) -> bool:
-        """Returns whether both are the same thing, `pages` apart: numbers of pages count these."""
-        if self.number is not None and other.number is not None:
-            return other.number - self.number == pages and abs(self.top - other.top) <= MOVED
-        return self.text == other.text and abs(self.top - other.top) <= MOVED
-
-
-def labelled(pages: Iterable[ParsedPage]) -> Iterator[tuple[ParsedPage, dict[int, str]]]:
-    """Yields pages with the labels of regions, by order, that a page nearby repeats; the next
-    pages are needed for that.
-    """
-    edges, waiting = dict[int, list[Edge]](), deque[ParsedPage]()
-    for parsed in chain(pages, repeat(None, NEAR)):
-        if parsed is not None:
-            edges[parsed.number] = list(_edges(parsed))
-            waiting.append(parsed)
-        if waiting and (parsed is None or len(waiting) > NEAR):
-            first = waiting.popleft()
-            yield first, _labels(first.number, edges)
+    before, after = text.rstrip(), following.lstrip()
+    is_small = after.lstrip(OPENING)[:1].islower()
+    if not before or not is_small or NUMBER.match(after):
+        return None
+    last = before.split("\n")[-1]
+    is_item = BULLET.match(last) or NUMBER.match(last)
+    if HEADING.match(last) or (NOTE.match(last) and not is_item):
+        return None
+    if FENCE in before or FENCE in after or last.startswith(MARKS):
+        return None
+    if after_text and last[:1].islower():
+        return None  # terms with their meanings, or lines of code
+    ends, begins = last.split()[-NEAR_WORDS:], after.split()[:NEAR_WORDS]
+    around = [*ends[-LAST_WORDS:], begins[0]]
+    if not _is_prose(ends) or not _is_prose(begins) or not all(map(_is_word, around)):
+        return None
+    if DIVIDED.search(before):
+        return Whole(f"{before[:-1]}{after}", len(before) - 1, len(before) - 1)
+    if len(ends) < FEWEST_BEFORE or len(begins) < FEWEST_AFTER:
+        return None
+    if not STOPS_WITHIN.search(before):
+        return None
+    return Whole(f"{before} {after}", len(before), len(before) + 1)
 
 
-def _labels(number: int, edges: Mapping[int, list[Edge]]) -> dict[int, str]:
-    """Returns what regions of a page are, by order: those that stand on a page nearby, too."""
-    others = [
-        (other, apart)
-        for apart in range(-NEAR, NEAR + 1)
-        for other in edges.get(number + apart, ())
-        if apart
-    ]
-    return {
-        edge.order: Label.PAGE_HEADER if edge.top < EDGE else Label.PAGE_FOOTER
-        for edge in edges[number]
-        if any(edge.is_like(other, apart) for other, apart in others)
-    }
+def _is_word(text: str) -> bool:
+    return SENTENCE_WORD.fullmatch(text) is not None
 
 
-def _edges(parsed: ParsedPage) -> Iterator[Edge]:
-    width, height = parsed.size
-    # Slides repeat their headings, and these belong to the text.
-    labels = (Label.TEXT, Label.SECTION_HEADER) if height > width else (Label.TEXT,)
-    boxes = [region.bbox for region in parsed.regions if region.bbox is not None]
-    inner = [box for box in boxes if box[3] > EDGE * height and box[1] < (1 - EDGE) * height]
-    for region in parsed.regions:
-        text = region.text.lstrip("# ")
-        if region.label in labels and region.bbox is not None and 0 < len(text.split()) <= WORDS:
-            _, top, _, bottom = region.bbox
-            is_above, is_below = bottom <= EDGE * height, top >= (1 - EDGE) * height
-            if (is_above or is_below) and not _is_close(region.bbox, inner, is_above):
-                masked = NUMBER.sub("0", " ".join(text.casefold().split()))
-                number = int(text) if text.strip().isdecimal() else None
-                yield Edge(region.order, masked, top / height, number)
-
-
-def _is_close(box: Box, inner: list[Box], is_above: bool) -> bool:
-    """Returns whether the page's text begins right below a box at its top, or ends right
-    above one.
-    """
-    left, top, right, bottom = box
-    gaps = [
-        other[1] - bottom if is_above else top - other[3]
-        for other in inner
-        if other[0] < right and left < other[2]
-    ]
-    return any(0 <= gap < CLOSE * (bottom - top) for gap in gaps)
+def _is_prose(words: list[str]) -> bool:
+    known = sum(map(_is_word, words))
+    return known >= PROSE * len(words) and not any(map(OPERATOR.fullmatch, words))
