@@ -15,7 +15,6 @@ import pytest
 from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
 from sooner.documents.drafters import AllOf, FirstOf, GuardedDrafter, TextLayer
-from sooner.documents.regions import Label
 from sooner.errors import SoonerError
 
 LONG = 60.0
@@ -54,30 +53,6 @@ def test_the_first_drafter_with_any_text_is_used() -> None:
     assert last.calls == 0
     empty = FirstOf(FixedDrafter("a", reason="nothing"), FixedDrafter("b", reason="blank"))(blank())
     assert empty.reason == "a: nothing; b: blank"
-
-
-@pytest.mark.parametrize(
-    ("text", "any_script", "reads"),
-    [
-        ("The valve of the pump", False, True), ("\u30d0\u30eb\u30d6", False, True),
-        ("12 34", False, True), ("\ubc38\ube0c \uc555\ub825 p", False, False),
-        ("\ubc38\ube0c \uc555\ub825 p", True, True),
-    ],
-)  # fmt: skip
-def test_pictures_are_read_in_scripts_that_the_reader_knows(
-    text: str, any_script: bool, reads: bool
-) -> None:
-    class Printed(FixedDrafter):
-        def __call__(self, page: Page) -> PageDraft:
-            draft = super().__call__(page)
-            draft.regions.append(Region((0, 100, 300, 300), Label.PICTURE, 1))
-            return draft
-
-    reader = FixedDrafter("b", "read")
-    draft = FirstOf(Printed("a", text), reader, pictures=True, any_script=any_script)(blank())
-    assert reader.calls == int(reads)
-    assert draft.texts == [text, "read"][: 1 + reads]
-    assert draft.drafter == ("a+b" if reads else "a")
 
 
 def test_all_of_them_are_branches() -> None:

@@ -112,8 +112,7 @@ class ParseOptions(options.SingleModel):
         name = None if self.model is None else parser_name(self.model)
         intake = Intake(pages, self._resolution(name), self.password)
         timeout = TIMEOUT if self.settings.timeout is None else self.settings.timeout
-        pictures = self.model is None  # a model sees the pictures itself
-        made = make_drafter(self.drafter, self.language, self.ocr_model_dir, pictures)
+        made = make_drafter(self.drafter, self.language, self.ocr_model_dir)
         drafter = guard(made, self.drafter, timeout, self.workers)
         hashed = self.settings.digest(
             name or DRAFTED,
@@ -172,7 +171,6 @@ class ParseOptions(options.SingleModel):
             "drafter_options": {
                 "language": self.language,
                 "ocr_models": self.ocr_model_dir and os.path.abspath(self.ocr_model_dir),
-                "pictures": self.model is None,
             },
             "timeout": self.settings.timeout or TIMEOUT,
         }

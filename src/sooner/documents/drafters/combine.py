@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from unicodedata import name
-
-import numpy as np
 
 from ..grouping import in_reading_order
 from ..page import BLANK, Page, PageDrafter
-from ..regions import Label, PageDraft, Region, area, iou, overlap, resized
-
-MIN_PICTURE = 0.05
-"""Share of the page that a picture takes in which there may be text that matters."""
-
-READ_BY_DEFAULT = ("CJK", "HIRAGANA", "KATAKANA", "LATIN")
-"""Scripts that OCR reads where no language is named, by the names of their letters."""
+from ..regions import PageDraft, Region, iou, overlap, resized
 
 SAME = 0.5
 """Intersection over union from which two boxes are the same region; small ones, such as a page's
@@ -76,15 +66,10 @@ class FirstOf:
 
     Args:
         drafters: one or more, the best or cheapest first.
-        pictures: the last one reads large pictures of a page that another one drafted.
-        any_script: it was told the language; otherwise it reads pictures only on pages whose text
-            is in a script that OCR reads by default.
     """
 
-    def __init__(
-        self, *drafters: PageDrafter, pictures: bool = False, any_script: bool = False
-    ) -> None:
-        self.drafters, self.pictures, self.any_script = drafters, pictures, any_script
+    def __init__(self, *drafters: PageDrafter) -> None:
+        self.drafters = drafters
         self.name = "|".join(drafter.name for drafter in drafters)
 
     def __call__(self, page: Page) -> PageDraft:
@@ -97,51 +82,10 @@ class FirstOf:
             if draft.texts or draft.reason == BLANK:
                 break
         reason = draft.reason if draft.texts else "; ".join(reasons)
-        draft = replace(draft, seconds=seconds, reason=reason)
-        last = self.drafters[-1]
-        if self.pictures and draft.drafter != last.name and self._is_read(draft.texts):
-            return _with_read_pictures(page, draft, last)
-        return draft
-
-    def _is_read(self, texts: Sequence[str]) -> bool:
-        """Returns whether the reader knows the script of at least half of the letters."""
-        names = [name(letter, "") for text in texts for letter in text if letter.isalpha()]
-        known = sum(letter.startswith(READ_BY_DEFAULT) for letter in names)
-        return self.any_script or 2 * known >= len(names)
+        return replace(draft, seconds=seconds, reason=reason)
 
     def close(self) -> None:
         """End the processes of those that have any."""
         for drafter in self.drafters:
             if (close := getattr(drafter, "close", None)) is not None:
                 close()
-
-
-def large_pictures(page: Page, draft: PageDraft) -> list[int]:
-    """Returns places of a draft's regions that are pictures without a text, and large enough for
-    some.
-    """
-    minimum = MIN_PICTURE * page.width * page.height
-    return [
-        place
-        for place, region in enumerate(draft.regions)
-        if region.label == Label.PICTURE and not region.drafts
-        if region.bbox and area(region.bbox) >= minimum
-    ]
-
-
-def _with_read_pictures(page: Page, draft: PageDraft, drafter: PageDrafter) -> PageDraft:
-    """Returns a draft with what another drafter reads in its large pictures as their texts."""
-    places = large_pictures(page, draft)
-    if not places:
-        return draft
-    regions, seconds, reasons = list(draft.regions), draft.seconds, [draft.reason]
-    for place in places:
-        picture = np.ascontiguousarray(page.crop(regions[place].bbox or ()))
-        read = drafter(replace(page, picture=picture, text=None))
-        seconds += read.seconds
-        if read.texts:
-            regions[place] = replace(regions[place], drafts=["\n".join(read.texts)])
-        elif read.reason and read.reason != BLANK:
-            reasons.append(f"a picture was not read: {read.reason}")
-    reader, reason = f"{draft.drafter}+{drafter.name}", "; ".join(filter(None, reasons))
-    return PageDraft(regions, seconds, reader, draft.size, reason)

@@ -24,10 +24,7 @@ _FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "tex
 
 
 def make_drafter(
-    spec: str,
-    language: str | None = None,
-    ocr_models: str | Path | None = None,
-    pictures: bool = False,
+    spec: str, language: str | None = None, ocr_models: str | Path | None = None
 ) -> PageDrafter | None:
     """Returns the drafter that `spec` names; several of them, put together, where it has commas.
 
@@ -36,7 +33,6 @@ def make_drafter(
     Args:
         language: that OCR reads, by rapidocr's names.
         ocr_models: a folder of recognition models for languages that rapidocr's wheel lacks.
-        pictures: `auto` reads large pictures beside a text layer by OCR.
 
     Raises:
         SoonerError: an unknown name or language, a file that does not exist, OCR that is not
@@ -72,7 +68,7 @@ def make_drafter(
         ocr = OCR(language=language, models=ocr_models)
         if name == OCR.name:
             return ocr
-        return FirstOf(TextLayer(), ocr, pictures=pictures, any_script=language is not None)
+        return FirstOf(TextLayer(), ocr)
 
     drafters = [drafter_of(name) for name in names]
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
@@ -97,8 +93,7 @@ def guard(
         return None
     if isinstance(drafter, FirstOf):
         guards = (guard(item, item.name, timeout, workers) for item in drafter.drafters)
-        members: list[PageDrafter] = [item for item in guards if item is not None]
-        return FirstOf(*members, pictures=drafter.pictures, any_script=drafter.any_script)
+        return FirstOf(*(item for item in guards if item is not None))
     is_ocr = any(name.strip() in (AUTO, OCR.name) for name in spec.split(","))
     return GuardedDrafter(drafter, timeout, workers if is_ocr else 0)
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from ...documents import Page, PageDraft, Region, to_markdown
 from ...documents.drafters import BLANK, TextLayer
-from ...documents.drafters.combine import large_pictures
-from ...documents.regions import Label
+from ...documents.regions import Label, area
 from ...documents.serialise import MARKDOWN, PROSE, escaped, texts_of
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_regions
+
+MIN_PICTURE = 0.05
+"""Share of the page that a picture takes in which there may be text that matters."""
 
 
 class DraftParser:
@@ -46,7 +48,9 @@ class DraftParser:
 def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
     if draft.reason:
         yield f"drafter {draft.drafter}: {draft.reason}"
-    count = len(large_pictures(page, draft))
+    minimum = MIN_PICTURE * page.width * page.height
+    boxes = (region.bbox for region in draft.regions if region.label == Label.PICTURE)
+    count = sum(box is not None and area(box) >= minimum for box in boxes)
     if draft.drafter == TextLayer.name and count:
         which = "a picture" if count == 1 else f"{count} pictures"
         yield f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
