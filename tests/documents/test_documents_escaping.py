@@ -51,8 +51,8 @@ def test_a_draft_is_escaped_in_markdown_alone(tmp_path: Path) -> None:
     text = "## Sales\n\n\\# of items sold - all of them\n\n- apples\n- pears\n\n\\* provisional\n"
     assert parsed.markdown == text == render_page("md", parsed).decode()
     assert parsed.regions[1].text == "# of items sold - all of them"
-    html = render_page("html", parsed).decode()
+    info = {"source": "a.png", "status": "DRAFT", "input_hash": "ab", "failed": []}
+    html = b"".join(render_document("html", [parsed], info)).decode()
     assert "<p># of items sold - all of them</p>" in html
-    info = {"source": "a.png", "status": "DRAFT", "failed": []}
     whole = b"".join(render_document("md", [parsed], info, furniture=False)).decode()
     assert whole == "## Sales\n\n\\# of items sold - all of them\n\n- apples\n- pears\n"

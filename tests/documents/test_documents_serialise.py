@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.documents import DOTS, PageDraft, Region, Style, draft_texts, page_html, to_markdown
+from sooner.documents import DOTS, PageDraft, Region, Style, draft_texts, to_markdown
 from sooner.documents.boxed_forms import LayoutJson
 from sooner.documents.serialise import bare_formula, items, reflowed, written
 from sooner.documents.tables import (
@@ -40,24 +40,6 @@ def test_a_page_as_markdown() -> None:
     )
     assert to_markdown(PAGE).endswith("\n\n17\n")
     assert to_markdown([]) == ""
-
-
-def test_a_page_as_html() -> None:
-    assert page_html(PAGE) == (
-        "<h1>A Title</h1>\n<h3>1 Method</h3>\n<p>Lines are hyphenated and joined.</p>\n"
-        "<ul><li>one more</li></ul>\n"
-        "<ul><li>2) two</li></ul>\n<p>\\[E = mc^2\\]</p>\n"
-        "<table><tr><td>a</td><td>b</td></tr><tr><td>1</td><td>&lt;2</td></tr></table>\n"
-        "<footer>17</footer>\n"
-    )
-
-
-def test_code_and_superscripts_as_html() -> None:
-    code = Region(None, drafts=["```python\nif a < b:\n    go()\n```"])
-    raised = Region(None, drafts=["10<sup>2</sup> < 3"])
-    assert page_html([code, raised]) == (
-        "<pre><code>if a &lt; b:\n    go()</code></pre>\n<p>10<sup>2</sup> &lt; 3</p>\n"
-    )
 
 
 def test_drafts_are_written_as_the_target_writes() -> None:

@@ -52,7 +52,7 @@ def test_a_tree_is_parsed(run: Run, tree: Path, tmp_path: Path, how: list[object
     for record in rows:
         for name in record["files"]:
             assert (out / name).stat().st_size > 0
-    assert len(rows[0]["files"]) == 3
+    assert len(rows[0]["files"]) == 2
     page = json.loads((out / "sub/paper.pdf/page-0002.json").read_text())
     assert page["size"] == [60, 40]
     assert not {"seconds", "stages"} & set(page)  # the same from run to run

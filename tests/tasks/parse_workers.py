@@ -27,7 +27,10 @@ PROCESSES = multiprocessing.get_context("forkserver")
 threads (xdist's, those of earlier tests) are not copied, and a lock that one held stays taken."""
 
 PROCESSES.set_forkserver_preload(
-    ["sooner.tasks.parse.job", "numpy", "pypdfium2", "reportlab.pdfgen.canvas", "s3fs"]
+    [
+        *("sooner.tasks.parse.job", "sooner.tasks.parse.formats.docling", "numpy", "pypdfium2"),
+        *("reportlab.pdfgen.canvas", "s3fs"),
+    ]
 )
 
 

@@ -97,6 +97,23 @@ def test_docling_reads_everything(pages: list[ParsedPage]) -> None:
     ]
 
 
+def test_html_shows_everything(pages: list[ParsedPage]) -> None:
+    pytest.importorskip("docling_core")
+    named = figures.named(pages[0], ("Picture",))
+    raised = page(3, ("Text", "10<sup>2</sup> < 3", MIDDLE))
+    text = rendered("html", [named, pages[1], raised]).decode()
+    assert "default-src 'none'" in text
+    assert "<title>sub/a paper.pdf</title>" in text
+    assert '<img src="a%20paper.pdf/page-0001-figure-1.png">' in text
+    parts = [
+        "A Paper", "<h1>On Fruit</h1>", "<h2>1 What</h2>", "apples</li>", "<math", "<th>Name</th>",
+        "<code>x = 1</code>", f"<p>{BEGUN} {REST}</p>", "No box.", "10<sup>2</sup> &lt; 3",
+    ]  # fmt: skip
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
 def test_docling_tables_keep_their_spans() -> None:
     (table,) = docling([page(1, ("Table", MERGED, MIDDLE))]).tables
     assert (table.data.num_rows, table.data.num_cols) == (3, 3)

@@ -42,7 +42,7 @@ class ParseOptions(options.SingleModel):
         language: what OCR reads, by rapidocr's names: en, german, japan, korean, cyrillic, arabic,
             ...; by default Chinese, Japanese and Latin script.
         ocr_model_dir: recognition models of languages that rapidocr's wheel has none for.
-        formats: files of each document, the first three of each page, too.
+        formats: files of each document, md and json of each page, too.
         resume: skip pages of the same content and settings, or not.
         on_error: what a page that fails does.
         workers: drafter processes that work ahead, on as many pages; 0 drafts each page in turn.

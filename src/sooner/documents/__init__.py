@@ -7,7 +7,7 @@ from .inputs import Document, PageRange, fetched, find_documents
 from .page import BrokenPage, Line, Page, PageText, Resolution
 from .pages import read_pages
 from .regions import PageDraft, Region
-from .serialise import DOTS, MARKDOWN, Style, draft_texts, page_html, texts_of, to_markdown
+from .serialise import DOTS, MARKDOWN, Style, draft_texts, texts_of, to_markdown
 
 __all__ = [
     "DOTS",
@@ -25,7 +25,6 @@ __all__ = [
     "draft_texts",
     "fetched",
     "find_documents",
-    "page_html",
     "read_pages",
     "texts_of",
     "to_markdown",

@@ -38,8 +38,6 @@ HEADING = re.compile(r"(#{1,6})\s")
 
 FENCE = "```"
 
-RAISED = re.compile("&lt;(/?su[bp])&gt;")
-
 WRAPPERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 
@@ -195,20 +193,6 @@ def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
             text += ("\n" if is_listed else "\n\n" if text else "") + block
             before = region.label
     return text + "\n" if text else ""
-
-
-def page_html(regions: Sequence[Region]) -> str:
-    """Returns a page of first drafts as HTML elements, one a line; formulas as LaTeX in
-    `\\[ \\]`.
-    """
-    page = ""
-    for region in regions:
-        element = html_element(region, region.drafts[0]) if region.drafts else ""
-        if region.label in FURNITURE:
-            tag = "header" if region.label == Label.PAGE_HEADER else "footer"
-            element = element.replace("<p>", f"<{tag}>").replace("</p>", f"</{tag}>")
-        page += RAISED.sub(r"<\1>", element) + "\n" * bool(element)
-    return page
 
 
 def html_element(

@@ -1,13 +1,12 @@
 """Files of pages and documents, from pages as they were parsed: `FORMATS` lists the formats.
 
 A document's file is derived from its pages, so that writing it twice gives the same bytes. Markdown
-is a page as its target wrote it. In HTML, what a model wrote is displayed, never executed. JSON has
-regions with boxes and the raw text, the same whoever parsed the page, however fast.
+is a page as its target wrote it. JSON has regions with boxes and the raw text, the same whoever
+parsed the page, however fast. docling-core writes the rest.
 """
 
 from __future__ import annotations
 
-import html
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -15,22 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ....checks import check_choice
-from ....documents import Region, page_html
 from ....documents.regions import Label
 from ....errors import SoonerError
 from ..result import FIGURES, ParsedPage
-from .figures import figure_address
 from .joined_pages import DocumentPage, folder_of, joined_pages
-
-HEAD = (
-    "<!doctype html>\n"
-    # A model's output is displayed, never executed: no scripts, and nothing from elsewhere.
-    '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src 'self' file:\">\n"
-    "<style>body{max-width:50em;margin:2em auto;font-family:serif}"
-    "img{max-width:100%}"
-    "table{border-collapse:collapse}td,th{border:1px solid #999;padding:.2em .5em}</style>\n"
-)
 
 
 def markdown_page(parsed: ParsedPage) -> bytes:
@@ -47,38 +34,6 @@ def markdown_document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> It
         if text:
             yield (b"" if is_first else b"\n") + text + b"\n"
             is_first = False
-
-
-def html_page(parsed: ParsedPage) -> bytes:
-    return f"{HEAD}{_section(DocumentPage.of(parsed), '')}".encode()
-
-
-def html_document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
-    """Yields sections of pages below one head."""
-    yield f"{HEAD}<title>{html.escape(info['source'])}</title>\n".encode()
-    for page in pages:
-        yield _section(page, folder_of(info)).encode()
-
-
-def _section(page: DocumentPage, folder: str) -> str:
-    """Returns a page without a head.
-
-    Args:
-        folder: of its figures, as seen from the file.
-    """
-    inner = "".join(_elements(page, folder))
-    return f'<section id="page-{page.parsed.number}">\n{inner.rstrip()}\n</section>\n'
-
-
-def _elements(page: DocumentPage, folder: str) -> Iterator[str]:
-    if not page.parsed.regions and page.parsed.markdown:
-        yield page_html([Region(None, drafts=[page.parsed.markdown])])
-    for block in page.blocks:
-        if block.label == Label.PICTURE and block.picture:
-            address = html.escape(figure_address(folder, block.picture))
-            yield f'<figure><img src="{address}" alt="Figure"></figure>\n'
-        if block.text:
-            yield page_html([Region(None, block.label, 0, [block.text], block.level)])
 
 
 def json_page(parsed: ParsedPage) -> bytes:
@@ -112,7 +67,7 @@ class FileFormat:
         document: yields a document's file, from its pages in order (consumed one by one) and the
             facts of the document as a whole (`delivery.document_info`).
         page: writes a page's own file; `None` for formats that have files of documents alone.
-        needs: a package that it needs, which the extra of its name brings.
+        needs: a package that it needs, which the extra `docling` brings.
     """
 
     suffix: str
@@ -127,13 +82,19 @@ def _docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[by
     return docling.document(pages, info)
 
 
+def _html(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    from . import docling  # which may be missing
+
+    return docling.html_document(pages, info)
+
+
 JSON = "json"
 """The format of pages as they were parsed; in others what goes on over pages is joined."""
 
 FORMATS = {
     "md": FileFormat("md", markdown_document, markdown_page),
     JSON: FileFormat("json", json_document, json_page),
-    "html": FileFormat("html", html_document, html_page),
+    "html": FileFormat("html", _html, needs="docling_core"),
     "docling": FileFormat("docling.json", _docling, needs="docling_core"),
 }
 
@@ -159,7 +120,7 @@ def check_formats(text: str) -> tuple[str, ...]:
         if needs and importlib.util.find_spec(needs) is None:
             raise SoonerError(
                 f"format '{name}' needs {needs}, which is not installed; pip install "
-                f"'sooner[{name}]'"
+                "'sooner[docling]'"
             )
     return tuple(names)
 

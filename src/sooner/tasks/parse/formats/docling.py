@@ -1,4 +1,5 @@
-"""`DoclingDocument`, through docling-core's own classes: what docling's tools and chunkers read.
+"""`DoclingDocument`, through docling-core's own classes: what docling's tools and chunkers read, of
+which docling-core makes HTML, too.
 
 Boxes are in pixels of the pages' pictures, from the top left, as the sizes of the pages are. An
 item that nobody knows the box of has that of its page.
@@ -6,6 +7,7 @@ item that nobody knows the box of has that of its page.
 
 from __future__ import annotations
 
+import html
 import json
 import mimetypes
 import re
@@ -15,6 +17,7 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from docling_core.transforms.serializer.html import HTMLDocSerializer, HTMLParams
 from docling_core.types import doc as docling
 from docling_core.types.doc.document import DocumentOrigin
 from docling_core.types.doc.utils import parse_otsl_table_content
@@ -29,6 +32,31 @@ from .joined_pages import BlockPart, DocumentBlock, DocumentPage
 def document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
     made = to_docling(pages, info)
     yield json.dumps(made.export_to_dict(), ensure_ascii=False).encode() + b"\n"
+
+
+HEAD = (
+    "<head>\n"
+    # A model's output is displayed, never executed: no scripts, and nothing from elsewhere.
+    '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src 'self' file:\">\n"
+    "<style>body{{max-width:50em;margin:2em auto;font-family:serif}}img{{max-width:100%}}"
+    "table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.2em .5em}}</style>\n"
+    "<title>{}</title>\n</head>"
+)
+
+RAISED = re.compile("&lt;(/?su[bp])&gt;")
+"""Superscripts and subscripts, of which docling-core makes texts."""
+
+
+def html_document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    """Yields a document as HTML by docling-core, page headers and footers included."""
+    params = HTMLParams(
+        layers=set(docling.ContentLayer),
+        image_mode=docling.ImageRefMode.REFERENCED,
+        html_head=HEAD.format(html.escape(info["source"])),
+    )
+    serializer = HTMLDocSerializer(doc=to_docling(pages, info), params=params)
+    yield RAISED.sub(r"<\1>", serializer.serialize().text).encode() + b"\n"
 
 
 def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> docling.DoclingDocument:
