@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
 from itertools import count, pairwise, repeat
 from typing import Any, Literal
 
@@ -277,54 +276,25 @@ def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
     return Region(place, label, 0, [text] if text else [], level), inner.strip()
 
 
+MARKS = (
+    (r"<math\b[^>]*\bdisplay=.block[^>]*>(.*?)</math>", r"$$\1$$"),
+    (r"<math\b[^>]*>(.*?)</math>", r"$\1$"),
+    (r"<pre\b[^>]*>(.*?)</pre>", rf"{FENCE}\n\1\n{FENCE}"),
+    (r"<img\b[^>]*?\balt=[\"'](.*?)[\"'][^>]*>", r"\1"),
+    (r"<br\b[^>]*>", "\n"),
+    (r"\s*<li\b[^>]*>", "\n- "),
+    (r"\s*</(?:p|h[1-6]|[uo]l|div)>", "\n\n"),
+    (r"</?[a-z][^<>]*>", ""),
+)
+"""What elements of HTML become: formulas in dollars, code in a fence, items of lists, paragraphs;
+others are left out."""
+
+
 def _plain(inner: str) -> str:
-    """Returns HTML as a drafter's text: paragraphs, items of lists, formulas in dollars, code."""
-    reader = _Words()
-    reader.feed(inner)
-    reader.close()
-    return re.sub(r"\n{3,}", "\n\n", reader.text).strip()
-
-
-class _Words(HTMLParser):
-    """Text of HTML with as much of Markdown as drafts have."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.text, self.math, self.is_code = "", "", False
-        self.lists: list[Iterator[str]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes: dict[str, Any] = dict(attrs)
-        if tag == "math":
-            self.math = "$$" if attributes.get("display") == "block" else "$"
-            self.text += self.math
-        elif tag == "br":
-            self.text += "\n"
-        elif tag == "img":
-            self.text += attributes.get("alt") or ""
-        elif tag in ("ul", "ol"):
-            self.lists.append(f"{n}." if tag == "ol" else "-" for n in count(1))
-        elif tag == "li":
-            begins = "" if not self.text or self.text.endswith("\n") else "\n"
-            self.text += f"{begins}{next(self.lists[-1]) if self.lists else '-'} "
-        elif tag == "pre":
-            self.text += f"{FENCE}\n"
-            self.is_code = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "math":
-            self.text += self.math
-            self.math = ""
-        elif tag == "pre":
-            self.text += f"\n{FENCE}"
-            self.is_code = False
-        elif tag in ("p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "div"):
-            if tag in ("ul", "ol"):
-                del self.lists[-1:]
-            self.text = f"{self.text.rstrip()}\n\n"
-
-    def handle_data(self, data: str) -> None:
-        self.text += data if self.is_code or self.math else re.sub(r"\s+", " ", data)
+    """Returns HTML as a drafter's text, with as much of Markdown as drafts have."""
+    for pattern, text in MARKS:
+        inner = re.sub(pattern, text, inner, flags=re.IGNORECASE | re.DOTALL)
+    return re.sub(r"\n{3,}", "\n\n", stripped(html.unescape(inner)))
 
 
 DOCTAGS: dict[str, str] = {
