@@ -14,7 +14,7 @@ import pytest
 
 from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
-from sooner.documents.drafters import AllOf, FirstOf, GuardedDrafter, TextLayer
+from sooner.documents.drafters import FirstOf, GuardedDrafter, TextLayer
 from sooner.errors import SoonerError
 
 LONG = 60.0
@@ -53,12 +53,6 @@ def test_the_first_drafter_with_any_text_is_used() -> None:
     assert last.calls == 0
     empty = FirstOf(FixedDrafter("a", reason="nothing"), FixedDrafter("b", reason="blank"))(blank())
     assert empty.reason == "a: nothing; b: blank"
-
-
-def test_all_of_them_are_branches() -> None:
-    both = AllOf(FixedDrafter("a", "x", "y"), FixedDrafter("b", "X"))
-    assert both.name == "a+b"
-    assert [region.drafts for region in both(blank()).regions] == [["x", "X"], ["y"]]
 
 
 class Fails:

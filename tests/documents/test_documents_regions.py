@@ -1,4 +1,4 @@
-"""Regions: JSON and back, reading order, and several drafters' regions as one."""
+"""Regions: JSON and back, and their reading order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.pages import blank
-from sooner.documents import Page, PageDraft, Region
-from sooner.documents.drafters import AllOf
+from sooner.documents import PageDraft, Region
 from sooner.documents.grouping import in_reading_order
-from sooner.documents.regions import Box, Label, box, iou, label_of
+from sooner.documents.regions import Box, Label, box, label_of
 from sooner.errors import SoonerError
 
 edges = st.floats(0, 2000, allow_nan=False)
@@ -110,66 +108,3 @@ def test_headers_come_first_footers_last_and_what_has_no_box_stays() -> None:
     )
     assert [region.drafts[0] for region in regions] == ["head", "left", "right", "note", "17"]
     assert [region.order for region in regions] == [0, 1, 2, 3, 4]
-
-
-class FixedDrafter:
-    """Returns one draft of every page."""
-
-    def __init__(self, fixed: PageDraft) -> None:
-        self.fixed, self.name = fixed, fixed.drafter
-
-    def __call__(self, page: Page) -> PageDraft:
-        return self.fixed
-
-
-def merge(*drafts: PageDraft) -> PageDraft:
-    return AllOf(*map(FixedDrafter, drafts))(blank())
-
-
-def draft(name: str, *regions: Region, size: tuple[int, int] = (200, 200)) -> PageDraft:
-    return PageDraft(list(regions), 1.0, name, size)
-
-
-def test_texts_of_the_same_box_become_branches() -> None:
-    first = draft("a", Region((0, 0, 100, 20), "Title", 0, ["Tit1e"]), Region((0, 30, 100, 90)))
-    two = draft(
-        "b",
-        Region((2, 1, 101, 21), "Text", 0, ["Title", "Tit1e"]),
-        Region((0, 120, 100, 190), "Table", 1, ["a\tb"]),
-    )
-    merged = merge(first, two)
-    assert [region.drafts for region in merged.regions] == [["Tit1e", "Title"], [], ["a\tb"]]
-    assert [region.label for region in merged.regions] == ["Title", "Text", "Table"]
-    assert (merged.drafter, merged.seconds) == ("a+b", 2.0)
-
-
-def test_small_boxes_with_the_same_text_are_one_region() -> None:
-    boxes = (100, 100, 117, 115), (96, 96, 121, 118)
-    assert iou(*boxes) < 0.5
-    first, same, other = (
-        draft(name, Region(bbox, drafts=[text]))
-        for name, bbox, text in zip("abc", (*boxes, boxes[1]), ("17", "17", "18"), strict=True)
-    )
-    assert merge(first, same).texts == ["17"]
-    assert merge(first, other).texts == ["18", "17"]
-    elsewhere = draft("d", Region((100, 150, 117, 165), drafts=["17"]))
-    assert merge(first, elsewhere).texts == ["17", "17"]
-
-
-def test_boxes_of_another_size_are_brought_together() -> None:
-    first = draft("a", Region((0, 0, 100, 20), drafts=["x"]))
-    two = draft("b", Region((0, 0, 50, 10), drafts=["y"]), size=(100, 100))
-    assert merge(first, two).regions[0].drafts == ["x", "y"]
-
-
-def test_an_empty_draft_leads_nothing_and_its_reason_stays() -> None:
-    empty = PageDraft([], 0.5, "a", (200, 200), "no text layer")
-    merged = merge(empty, draft("b", Region((0, 0, 9, 9), drafts=["x"])))
-    assert merged.texts == ["x"]
-    assert merged.reason == "a: no text layer"
-    assert merge(empty).regions == []
-
-
-def test_iou_is_shared_area_over_all_area() -> None:
-    assert iou((0, 0, 2, 2), (1, 0, 3, 2)) == pytest.approx(1 / 3)
-    assert iou((0, 0, 1, 1), (5, 5, 6, 6)) == 0

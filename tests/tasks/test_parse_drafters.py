@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sooner.documents import read_pages
-from sooner.documents.drafters import AllOf, FirstOf, GuardedDrafter, TextLayer
+from sooner.documents.drafters import FirstOf, GuardedDrafter, TextLayer
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import guard, make_drafter, processes_of
 from tasks.drafting import Die, EchoParser, Raise, SayNumber, pdf
@@ -69,14 +69,11 @@ def test_drafters_by_name(tmp_path: Path) -> None:
     assert make_drafter("none") is None
     assert isinstance(make_drafter("text-layer"), TextLayer)
     assert isinstance(make_drafter("auto"), FirstOf)
-    both = make_drafter(f"ocr, text:{tmp_path / 'a.txt'}")
-    assert isinstance(both, AllOf)
-    assert both.name == "ocr+plain-text"
     page = next(iter(read_pages(pdf(tmp_path / "a.pdf"))))
     assert make_drafter(f"text:{tmp_path / 'a.txt'}")(page).texts == ["text"]
     for spec, error in {
         "ocrr": "did you mean 'ocr'",
-        "ocr,none": "'none' drafts nothing",
+        "ocr,none": "unknown drafter 'ocr,none'",
         "saved:": "needs a file or a folder",
         "saved:nowhere": "does not exist",
     }.items():
@@ -85,7 +82,7 @@ def test_drafters_by_name(tmp_path: Path) -> None:
 
 
 def test_ocr_runs_in_a_separate_process(tmp_path: Path) -> None:
-    for spec, workers, count in [("ocr", 1, 1), ("text-layer,auto", 1, 1), ("text-layer", 1, 0),
+    for spec, workers, count in [("ocr", 1, 1), ("auto", 1, 1), ("text-layer", 1, 0),
                                  ("ocr", 0, 0)]:  # fmt: skip
         assert processes_of(guard(SayNumber(), spec, workers=workers)) == count
     assert guard(None, "none") is None

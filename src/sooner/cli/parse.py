@@ -66,7 +66,7 @@ class ParseOptions(options.SingleModel):
     inputs: list[str] | None = option(None, metavar="INPUT...", positional=True)
     pages: str | None = option(None, metavar="1-4,7")
     trust_remote_code: bool = False
-    drafter: str = option("auto", metavar="NAME[,NAME]")
+    drafter: str = option("auto", metavar="NAME")
     language: str | None = option(None, metavar="NAME")
     ocr_model_dir: Path | None = option(None, metavar="FOLDER")
     settings: Annotated[ParseSettings, Fields(without=("repetition",))] = field(

@@ -38,12 +38,6 @@ def overlap(a: Box, b: Box) -> float:
     return area((max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])))
 
 
-def iou(a: Box, b: Box) -> float:
-    """Returns intersection over union."""
-    shared = overlap(a, b)
-    return shared / max(area(a) + area(b) - shared, 1e-9)
-
-
 def around(boxes: Iterable[Box]) -> Box:
     """Returns the smallest box that holds all of `boxes`, of which there must be one."""
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)

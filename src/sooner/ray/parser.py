@@ -75,8 +75,8 @@ class ParserStage:
         intake: how pages are read; that of `output` where there is one.
         pages_in_flight: pages under way at once.
         drafter: `auto` (a PDF's own text where it is good, else OCR), `ocr`, `text-layer`,
-            `saved:FILE`, `text:FILE`, or `none`; several with commas between. OCR runs in a process
-            of its own, which is killed where it hangs.
+            `saved:FILE`, `text:FILE`, or `none`. OCR runs in a process of its own, which is killed
+            where it hangs.
         drafter_options: further arguments of `make_drafter`, such as a language.
         timeout: seconds for a page's draft.
         output: takes the pages; it is recorded there that a page was begun, so that one that kills

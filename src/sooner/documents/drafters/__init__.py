@@ -1,7 +1,7 @@
 """Drafters of pages: OCR, a PDF's own text layer, and files that other programs saved."""
 
 from ..page import BLANK, PageDrafter
-from .combine import AllOf, FirstOf
+from .first_of import FirstOf
 from .guard import GuardedDrafter
 from .ocr import OCR
 from .saved import PlainText, SavedJson
@@ -10,7 +10,6 @@ from .text_layer import TextLayer
 __all__ = [
     "BLANK",
     "OCR",
-    "AllOf",
     "FirstOf",
     "GuardedDrafter",
     "PageDrafter",

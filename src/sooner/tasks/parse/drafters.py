@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...checks import check_choice, check_whole
-from ...documents.drafters import OCR, AllOf, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
+from ...documents.drafters import OCR, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
 from ...documents.drafters.guard import GuardedDrafter
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
@@ -26,7 +26,7 @@ _FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "tex
 def make_drafter(
     spec: str, language: str | None = None, ocr_models: str | Path | None = None
 ) -> PageDrafter | None:
-    """Returns the drafter that `spec` names; several of them, put together, where it has commas.
+    """Returns the drafter that `spec` names.
 
     `auto` takes a PDF's own text layer where it is good, else OCR; `none` drafts nothing.
 
@@ -38,40 +38,30 @@ def make_drafter(
         SoonerError: an unknown name or language, a file that does not exist, OCR that is not
             installed, or a language without OCR.
     """
-    names = [name.strip() for name in spec.split(",")]
-    if {language, ocr_models} != {None} and not {AUTO, OCR.name} & {*names}:
+    if {language, ocr_models} != {None} and spec not in (AUTO, OCR.name):
         raise SoonerError(
             f"--language and --ocr-model-dir are for OCR, but drafter '{spec}' has none; use "
             "--drafter ocr or auto"
         )
     if ocr_models is not None and language is None:
         raise SoonerError("--ocr-model-dir needs --language, which says what to read by its models")
-    if names == [NONE]:
+    kind, path = spec.partition(":")[::2]
+    if kind in _FROM_FILES:
+        if not path:
+            raise SoonerError(f"drafter '{spec}' needs a file or a folder, as in {kind}:drafts")
+        return _FROM_FILES[kind](path)
+    check_choice("drafter", spec, NAMES)
+    if spec == NONE:
         return None
-    if NONE in names:
-        raise SoonerError(f"drafter is '{spec}', but 'none' drafts nothing; leave it or the rest")
-
-    def drafter_of(name: str) -> PageDrafter:
-        kind, path = name.partition(":")[::2]
-        if kind in _FROM_FILES:
-            if not path:
-                raise SoonerError(f"drafter '{name}' needs a file or a folder, as in {kind}:drafts")
-            return _FROM_FILES[kind](path)
-        check_choice("drafter", name, NAMES)
-        if name == "text-layer":
-            return TextLayer()
-        if importlib.util.find_spec("rapidocr") is None:
-            raise SoonerError(
-                f"drafter '{name}' needs rapidocr; install it with: pip install 'sooner[ocr]', or "
-                "use --drafter text-layer or none"
-            )
-        ocr = OCR(language=language, models=ocr_models)
-        if name == OCR.name:
-            return ocr
-        return FirstOf(TextLayer(), ocr)
-
-    drafters = [drafter_of(name) for name in names]
-    return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
+    if spec == "text-layer":
+        return TextLayer()
+    if importlib.util.find_spec("rapidocr") is None:
+        raise SoonerError(
+            f"drafter '{spec}' needs rapidocr; install it with: pip install 'sooner[ocr]', or "
+            "use --drafter text-layer or none"
+        )
+    ocr = OCR(language=language, models=ocr_models)
+    return ocr if spec == OCR.name else FirstOf(TextLayer(), ocr)
 
 
 def guard(
@@ -94,8 +84,7 @@ def guard(
     if isinstance(drafter, FirstOf):
         guards = (guard(item, item.name, timeout, workers) for item in drafter.drafters)
         return FirstOf(*(item for item in guards if item is not None))
-    is_ocr = any(name.strip() in (AUTO, OCR.name) for name in spec.split(","))
-    return GuardedDrafter(drafter, timeout, workers if is_ocr else 0)
+    return GuardedDrafter(drafter, timeout, workers if spec in (AUTO, OCR.name) else 0)
 
 
 def processes_of(drafter: PageDrafter | None) -> int:
@@ -107,11 +96,9 @@ def processes_of(drafter: PageDrafter | None) -> int:
 
 def drafter_hash(spec: str, language: str | None = None) -> str:
     """Returns hash of a drafter's name, its language, and of the content of its files."""
-    parts = [] if language is None else [f"language {language}"]
-    for name in spec.split(","):
-        path = Path(name.partition(":")[2])
-        if path.is_file():
-            parts.append(f"{name} {sha256(path)}")
-        else:
-            parts.append(f"{name} {fingerprint(str(path))}" if ":" in name else name.strip())
-    return ",".join(parts)
+    path, name = Path(spec.partition(":")[2]), spec
+    if path.is_file():
+        name = f"{spec} {sha256(path)}"
+    elif ":" in spec:
+        name = f"{spec} {fingerprint(str(path))}"
+    return name if language is None else f"language {language},{name}"
