@@ -24,7 +24,9 @@ DEFINITIONS: list[tuple[Pattern, Callable[[int, int], bool]]] = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "is_seen"), DEFINITIONS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("pattern", "is_seen"), DEFINITIONS, ids=[str(pattern) for pattern, _ in DEFINITIONS]
+)
 def test_a_pattern_is_its_definition(pattern: Pattern, is_seen: Callable[[int, int], bool]) -> None:
     expected = [[k <= q and is_seen(q, k) for k in range(TOKENS)] for q in range(TOKENS)]
     assert mask_of(pattern, LAYOUT).tolist() == expected
