@@ -28,9 +28,6 @@ from sooner.engine.tree import Tree
 from sooner.methods.parallel.drafter import ParallelDrafter
 
 RANKS = 2
-PLAN: dict[str, Any] = {"tp_plan": "auto"}
-if "tp_plan" in inspect.signature(DistributedConfig).parameters:  # transformers' newer name
-    PLAN = {"distributed_config": DistributedConfig(tp_plan="auto")}
 FAMILIES = ("qwen2_5_vl", "llava_onevision")
 GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
     "plain": lambda draft: None,
@@ -54,6 +51,13 @@ SEEDED: dict[str, Callable[[Any], sooner.Method | None]] = {
 """What a seed decides alone, whatever the clock says."""
 LIMIT = 10
 SAMPLING = {"do_sample": True, "temperature": 0.8, "top_k": 20}
+
+
+def plan() -> dict[str, Any]:
+    """What `from_pretrained` calls a plan in this version of transformers, made anew for each."""
+    if "tp_plan" in inspect.signature(DistributedConfig).parameters:
+        return {"distributed_config": DistributedConfig(tp_plan="auto")}
+    return {"tp_plan": "auto"}
 
 
 def inputs(family: str) -> dict[str, Any]:
@@ -88,7 +92,7 @@ class Rank:
 
     def load(self, family: str) -> Any:
         kind = type(tiny.model(family))
-        options = {"dtype": torch.float64, "attn_implementation": "sdpa", **PLAN}
+        options = {"dtype": torch.float64, "attn_implementation": "sdpa", **plan()}
         return kind.from_pretrained(self.folder / family, **options).eval()
 
     def method(self, family: str, make: Callable[[Any], sooner.Method | None]) -> Any:
