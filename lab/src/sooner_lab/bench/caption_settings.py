@@ -68,7 +68,7 @@ ARMS = ("plain", *HF_DEFAULT, *OURS)
 BASELINES = tuple(
     name
     for name, entry in choices().items()
-    if name not in ARMS and entry.draft_model != "head"  # heads are trained for one model
+    if name not in ARMS and entry.drafts_with != "head"  # heads are trained for one model
 )
 COMPILED = "plain-compiled"
 """Plain decoding whose forwards `torch.compile` has made, which takes a minute or so beforehand."""
