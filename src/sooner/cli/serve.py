@@ -125,7 +125,7 @@ class Served:
 
 @from_settings
 def serve(*, request: Served, display: Display) -> None:
-    """Answer OpenAI's API (chat, completions, models), several requests at once, exactly.
+    """Answer OpenAI's API (chats, models), several requests at once, exactly.
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus. With --ray, as
     many processes as --replicas says answer behind one address.
