@@ -118,7 +118,9 @@ class Published(Mapping[str, Tensor]):
 
     def __init__(self, folder: Path) -> None:
         files = tensor_files(folder).items()
-        self.files = {current(name): (path, name) for name, path in files}
+        # A binary file is read whole for each of its tensors.
+        mapped = [(name, path) for name, path in files if path.suffix == ".safetensors"]
+        self.files = {current(name): (path, name) for name, path in mapped}
         _complain(folder, "lacks", [] if self.files else [WEIGHTS])
 
     def __getitem__(self, name: str) -> Tensor:
