@@ -102,6 +102,7 @@ def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folde
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("visionzip:0.5", "unknown prefill 'visionzip'"),
         ("absent.json", "pattern file 'absent.json' does not exist"),
         ("fastvv", "did you mean 'fastv'"),
         ("fastv:2", "a share in 0 to 1"),

@@ -160,7 +160,7 @@ def parse_prefill(text: str) -> PrefillChoice:
     file = Path(text)
     if file.is_file():
         return PrefillChoice(file=file)
-    if file.suffix or len(file.parts) > 1:
+    if Path(name).suffix or len(file.parts) > 1:
         raise SoonerError(
             f"pattern file '{text}' does not exist; `sooner search patterns` makes one"
         )
