@@ -81,7 +81,7 @@ class LookupDrafter(Drafter):
         self.predict([each for each in predictions for _ in range(context.copies)])
 
     def predict(self, predictions: Sequence[Sequence[int]]) -> None:
-        """Look up drafts in what each row is expected to say, too; before the first round."""
+        """Looks up drafts in what each row is expected to generate, too; called before round 1."""
         sizes = (self.method.min_ngram, self.method.max_ngram)
         self.lookup = LookupDrafts(self.context.rows.prompts, predictions, sizes)
 

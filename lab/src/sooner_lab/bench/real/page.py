@@ -32,7 +32,7 @@ REMARK = (
     "lookup starts with (`MATCH_CHANCES`) were set after answers to the first ten prompts of each "
     "workload, so this bench begins behind them. Two settings were changed after a first run: arms "
     "take turns in being first, where plain decoding always was; and `prediction` was `HSD`, which "
-    "the server does not use for it (2.10× on edited code, 1.51× on OCR)."
+    "the server does not use for it."
 )
 
 
