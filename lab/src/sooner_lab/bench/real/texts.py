@@ -15,9 +15,11 @@ import ast
 import importlib
 import importlib.metadata
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from sooner.errors import SoonerError
@@ -79,15 +81,40 @@ def summarise(count: int) -> list[Prompt]:
     ]
 
 
-def copy_edit(count: int) -> list[Prompt]:
+@dataclass(frozen=True)
+class Renaming:
+    """A function of the standard library and the variable that is to be renamed in it.
+
+    Attributes:
+        module: name of its module.
+        code: its source.
+        variable: the one that it names most often.
+    """
+
+    module: str
+    code: str
+    variable: str
+
+    @property
+    def ask(self) -> str:
+        """What the user writes in front of the code."""
+        new = f"{self.variable}_value"
+        return f"Rename {self.variable} to {new} in this code and write it again:\n"
+
+    @property
+    def answer(self) -> str:
+        """The code with the variable renamed."""
+        return re.sub(rf"\b{self.variable}\b", f"{self.variable}_value", self.code)
+
+
+def renamings(count: int) -> list[Renaming]:
     """Functions of the standard library in which a variable is to be renamed."""
-    prompts = []
-    for code, name in _functions():
-        text = f"Rename {name} to {name}_value in this code and write it again:\n{code}"
-        prompts.append(Prompt(text, code))
-        if len(prompts) == count:
-            break
-    return prompts
+    return list(islice(_functions(), count))
+
+
+def copy_edit(count: int) -> list[Prompt]:
+    """Functions in which a variable is to be renamed, as prompts."""
+    return [Prompt(each.ask + each.code, each.code) for each in renamings(count)]
 
 
 def ocr_cleaning(count: int) -> list[Prompt]:
@@ -96,14 +123,7 @@ def ocr_cleaning(count: int) -> list[Prompt]:
     Raises:
         SoonerError: rapidocr is not installed.
     """
-    try:
-        from rapidocr import RapidOCR
-    except ImportError as error:
-        raise SoonerError(
-            "the workload ocr-cleaning needs rapidocr, which is not installed; pip install "
-            "'sooner[ocr]', or leave the workload out of --workloads"
-        ) from error
-    engine = RapidOCR(params={"Global.log_level": "error"})
+    engine = ocr_engine("the workload ocr-cleaning")
     prompts = []
     for section in list(_sections())[:count]:
         output: Any = engine(_picture(" ".join(section.split()[:OCR_WORDS])))
@@ -113,6 +133,21 @@ def ocr_cleaning(count: int) -> list[Prompt]:
             Prompt(f"Correct the errors of this text and write it again:\n\n{reading}", reading)
         )
     return prompts
+
+
+def ocr_engine(what: str) -> Any:
+    """Return RapidOCR with the models of its wheel; `what` needs it.
+
+    Raises:
+        SoonerError: rapidocr is not installed.
+    """
+    try:
+        from rapidocr import RapidOCR
+    except ImportError as error:
+        raise SoonerError(
+            f"{what} needs rapidocr, which is not installed; pip install 'sooner[ocr]'"
+        ) from error
+    return RapidOCR(params={"Global.log_level": "error"})
 
 
 def json_extraction(count: int) -> list[Prompt]:
@@ -150,7 +185,7 @@ def _sections() -> Iterator[str]:
             yield "\n".join(line for line in lines if not line or set(line) - set("*=-"))
 
 
-def _functions() -> Iterator[tuple[str, str]]:
+def _functions() -> Iterator[Renaming]:
     """Yields functions of `MODULES`, and of each the variable that it names most often."""
     low, high = FUNCTION_LINES
     for module in map(importlib.import_module, MODULES):
@@ -169,7 +204,7 @@ def _functions() -> Iterator[tuple[str, str]]:
             )
             longer = [(count, name) for name, count in names.items() if len(name) > 2 < count]
             if longer:
-                yield code, max(longer)[1]
+                yield Renaming(module.__name__, code, max(longer)[1])
 
 
 def _picture(text: str) -> Any:
