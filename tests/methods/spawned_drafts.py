@@ -41,5 +41,5 @@ def in_shm(process: int | str) -> set[str]:
 
 
 def pid(draft: sooner.StandingDraft) -> int:
-    (task,) = draft.tasks
-    return int(task.runner.pid)
+    (worker,) = draft.workers
+    return int(worker.runner.pid)

@@ -33,7 +33,7 @@ def test_a_fork_is_refused() -> None:
         raise AssertionError("forked")
 
     for start in (
-        lambda: worker.start_process("fork", serve),
+        lambda: worker.Worker.in_process("fork", serve),
         lambda: generate("llama", "text", 1, placement="process"),
     ):
         with pytest.raises(sooner.SoonerError, match="can't be forked from a process that uses"):
@@ -52,7 +52,7 @@ def test_auto_spawns(device: str | None) -> None:
         sooner.ParallelVLM(draft, draft_device=device),
         sooner.ParallelVLM(draft, draft_device=device, standing=standing),
     ):
-        _, spawned = method._place(CPU)
+        spawned = method._process(CPU)
         assert spawned is not None
         assert spawned.is_spawned
         assert spawned.device == CPU

@@ -18,8 +18,10 @@ import torch
 import sooner
 import tiny
 from methods.children import children as draft_processes
-from sooner.methods.parallel.board import POSTED, STOPPED, UPDATE, Board, nameless_file
-from sooner.methods.parallel.worker import Task, Worker, receive
+from sooner.engine.sampling import Processing
+from sooner.methods.parallel.board import Board, DraftJob, nameless_file
+from sooner.methods.parallel.server import receive
+from sooner.methods.parallel.worker import Worker
 
 pytestmark = pytest.mark.slow
 
@@ -126,8 +128,7 @@ def test_a_worker_that_goes_on_finds_the_newest_text(launched: list[Worker]) -> 
     def freeze_and_thaw(row: int, tokens: list[int], drafted: int) -> None:
         nonlocal generated, late_drafts
         before, generated = generated, generated + len(tokens)
-        assert launched[-1].task is not None
-        pid = launched[-1].task.runner.pid
+        pid = launched[-1].runner.pid
         if before < 20 <= generated:
             os.kill(pid, signal.SIGSTOP)
         if before < 600 <= generated:
@@ -148,15 +149,15 @@ def test_a_worker_that_goes_on_finds_the_newest_text(launched: list[Worker]) -> 
 
 def test_waking_never_waits_and_is_never_lost() -> None:
     ours, peer = socket.socketpair()
-    task = Task(threading.Thread(target=int), ours, peer)
+    worker = Worker(threading.Thread(target=int), ours, peer)
     for _ in range(500_000):  # more than any socket holds
-        task.notify()
+        worker.notify()
     receive(peer)
     while select.select([peer], [], [], 0)[0]:
         receive(peer)
-    task.notify()
+    worker.notify()
     receive(peer)
-    task.end()
+    worker.end()
     with pytest.raises(EOFError):
         receive(peer)
     peer.close()
@@ -164,22 +165,26 @@ def test_waking_never_waits_and_is_never_lost() -> None:
 
 def test_updates_that_nobody_read_add_up() -> None:
     """Read at once or at the end, rows say the same, and rows that ended are not told of."""
-    descriptor = nameless_file()
-    board, reader = (Board(3, 16, 4, 0, 5, descriptor) for _ in range(2))
-    os.close(descriptor)
-    board.prefill([[1, 4], [], [0, 1, 2, 3, 4]])
-    board.commit(1, {0: (0, [7]), 1: (0, [8]), 2: (0, [9])}, 8)
-    board.commit(2, {0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])}, 8)
-    board.select_rows([0, 2])
-    board.commit(3, {0: (3, [1]), 2: (4, [])}, 8)
-    assert reader.state[[POSTED, UPDATE, STOPPED]].tolist() == [5, 3, False]
-    assert reader.visual_indices() == [[1, 4], [], [0, 1, 2, 3, 4]]
-    assert reader.dropped.tolist() == [False, True, False]
+    job = DraftJob(
+        inputs={}, processing=Processing(), prompt_ids=3 * [[1] * 5], vocab=0, limit=12,
+        max_ahead=2, seeds=3 * [0],
+    )  # fmt: skip
+    with nameless_file() as file:
+        board, reader = (Board(job, file.fileno()) for _ in range(2))
+    board.prefill([[1, 4], [], [0, 1, 2, 3, 4]], 8)
+    board.commit({0: (0, [7]), 1: (0, [8]), 2: (0, [9])}, 8)
+    board.commit({0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])}, 8)
+    board.commit({0: (3, [1]), 2: (4, [])}, 6)
+    assert int(reader.update) == 4
+    assert int(reader.ahead) == 6
+    indices = [reader.visual_indices(row).tolist() for row in range(3)]
+    assert indices == [[1, 4], [], [0, 1, 2, 3, 4]]
+    assert reader.updates.tolist() == [4, 3, 4]
     assert reader.committed(0, 0) == [7, 5, 6, 1]
     assert reader.committed(0, 3) == [1]
     assert reader.committed(2, 1) == [3, 2, 1]
-    board.stop()
-    assert reader.state[STOPPED]
+    board.stopped.fill_(1)
+    assert reader.stopped
 
 
 def test_a_draft_thread_that_does_not_end_is_reported(
@@ -198,12 +203,11 @@ def test_a_draft_thread_that_does_not_end_is_reported(
     try:
         made = decode(method, 3, lambda *_: stuck.wait(10))
         (worker,) = launched
-        assert worker.task is not None
-        assert worker.task.is_alive
+        assert worker.runner.is_alive()
         (note,) = made.stats.notes
         assert "did not end" in note or "does not answer" in note
         assert not worker.is_usable
     finally:
         release.set()
-    worker.task.runner.join(10)
-    assert not worker.task.is_alive
+    worker.runner.join(10)
+    assert not worker.runner.is_alive()

@@ -12,7 +12,7 @@ import torch
 import sooner
 import tiny
 from sooner.engine.sampling import Processing
-from sooner.methods.parallel.server import DraftJob
+from sooner.methods.parallel.board import Board, DraftJob
 
 pytestmark = pytest.mark.slow
 
@@ -20,22 +20,22 @@ FAMILY = "llava_onevision"
 LENGTH = sooner.ParallelVLM.max_draft_tokens
 
 
-def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -> DraftJob:
-    """A job as `ParallelVLM` gives it, without models."""
-    return DraftJob(
-        adapter=None, inputs={}, processing=Processing(do_sample=do_sample),
-        prompt_ids=[[1] * 3000], vocab=vocab, limit=512, max_ahead=2 * num_draft_tokens,
-        seeds=[0],
+def board(do_sample: bool, rows: int = 1) -> Board:
+    """The board of a job as `ParallelVLM` gives it, without models."""
+    job = DraftJob(
+        inputs={}, processing=Processing(do_sample=do_sample), prompt_ids=rows * [[1] * 3000],
+        vocab=152_000, limit=512, max_ahead=2 * LENGTH, seeds=rows * [0],
     )  # fmt: skip
+    return Board(job)
 
 
 def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
     """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
-    sampled, greedy = (job(do_sample).board(rows=1) for do_sample in (True, False))
+    sampled, greedy = board(True), board(False)
     assert sampled.probs.shape[1] == 2 * LENGTH + 2
     assert sampled.size <= 21.5e6
     assert greedy.size <= 100_000
-    assert job(True).board(rows=8).size <= 8 * 21.5e6
+    assert board(True, rows=8).size <= 8 * 21.5e6
 
 
 @pytest.mark.parametrize("placement", ["process", "thread"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import sooner
 import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, run
-from sooner.methods.parallel.board import pack, unpack
+from sooner.methods.parallel.board import nameless_file, pack, unpack
 from sooner.methods.parallel.standing import loader
 
 pytestmark = pytest.mark.slow
@@ -91,9 +90,9 @@ def test_a_model_in_memory_is_handed_over_whole(family: str) -> None:
     inputs = tiny.inputs(family, kind)
     with torch.inference_mode():
         expected = draft(**inputs).logits
-    descriptor = pack(loader(draft))
-    loaded = unpack(descriptor)(torch.device("cpu"))
-    os.close(descriptor)
+    with nameless_file() as file:
+        pack(loader(draft), file)
+        loaded = unpack(file.fileno())(torch.device("cpu"))
     with torch.inference_mode():
         assert torch.equal(loaded(**inputs).logits, expected)
     assert loaded.generation_config.eos_token_id == tiny.EOS

@@ -23,7 +23,7 @@ from methods.children import children
 from methods.parallel_runs import Unpicklable
 from sooner.methods import base
 from sooner.methods.parallel import standing as standing_module
-from sooner.methods.parallel.board import pack, unpack
+from sooner.methods.parallel.board import nameless_file, pack, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +53,8 @@ def generate(
 
 
 def pid(standing_draft: sooner.StandingDraft) -> int:
-    (task,) = standing_draft.tasks
-    return int(task.runner.pid)
+    (worker,) = standing_draft.workers
+    return int(worker.runner.pid)
 
 
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
@@ -74,9 +74,9 @@ def test_every_run_equals_hf_in_the_same_process(family: str) -> None:
 
 
 def kill(standing_draft: sooner.StandingDraft, how: int) -> None:
-    for task in list(standing_draft.tasks):
+    for worker in list(standing_draft.workers):
         with contextlib.suppress(ValueError, ProcessLookupError, TypeError):
-            os.kill(task.runner.pid, how)
+            os.kill(worker.runner.pid, how)
 
 
 def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> None:
@@ -85,7 +85,7 @@ def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> Non
     kill(standing, signal.SIGSTOP)
     made = generate(standing, FAMILY, "video", 1)
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert not standing.tasks  # it did not say that it was done
+    assert not standing.workers  # it did not say that it was done
     assert not generate(standing, FAMILY, "video", 1).stats.notes
     assert pid(standing) != first
 
@@ -110,7 +110,7 @@ def test_what_cannot_travel_is_drafted_for_in_a_thread(standing: sooner.Standing
     )
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert made.stats.draft_forwards > 0
-    assert not standing.tasks
+    assert not standing.workers
     assert not children()
 
 
@@ -153,9 +153,9 @@ def test_what_is_packed_is_unpacked_without_a_name() -> None:
         "ids": torch.arange(7)[None], "pixels": [torch.rand(2, 3, 5).half(), torch.tensor(3.0)],
         "size": (4, 4), "tied": (shared, shared),
     }  # fmt: skip
-    descriptor = pack(content)
-    unpacked = unpack(descriptor)
-    os.close(descriptor)
+    with nameless_file() as file:
+        pack(content, file)
+        unpacked = unpack(file.fileno())
     assert torch.equal(unpacked["ids"], content["ids"])
     assert all(map(torch.equal, unpacked["pixels"], content["pixels"]))
     assert unpacked["size"] == (4, 4)

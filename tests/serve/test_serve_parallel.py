@@ -43,8 +43,8 @@ def drafts_of(response: Any) -> dict[str, Any]:
 
 def process_of(server: Running) -> Any:
     """The draft's process."""
-    (task,) = server.server._standing.tasks
-    return task.runner
+    (worker,) = server.server._standing.workers
+    return worker.runner
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from sooner.methods.controller import RoundCost
 from sooner.methods.draft_length import Acceptance, ChainAcceptance
-from sooner.methods.parallel.drafter import (
+from sooner.methods.parallel.schedule import (
     LOOK_EVERY,
     MEASURED,
     AutoSchedule,

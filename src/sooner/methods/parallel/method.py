@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal, Self
 
 import torch
-from torch import Tensor
 
 from ...checks import option
+from ...engine.acceptance import follow_choices
+from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.noise import Purpose
 from ...errors import SoonerError
-from ...models.hooks import ForwardHooks
 from ..base import DraftMethod, Method, MethodSettings
-from ..context import Context, frame_numbers, prompt_lengths, to_device, visual_tokens
+from ..context import Context
 from ..draft_length import Acceptance, ChainAcceptance
 from ..pruning import CRITERIA, Criterion, rank, views
-from .board import TokenIndices
-from .drafter import AutoSchedule, Listen, PaperSchedule, ParallelDrafter, PrefillTap
-from .server import DraftJob
+from .board import DraftJob, WorkerError
+from .drafter import ParallelDrafter, PrefillRanking
+from .schedule import AutoSchedule, PaperSchedule
 from .standing import StandingDraft, draft_device
-from .worker import PLACEMENTS, Worker, place
+from .worker import Worker, place
+
+logger = logging.getLogger("sooner")
 
 MIN_VISUAL = 256
 """Visual tokens that a draft keeps of a short prompt: the miniature's draft takes as long for a
 token behind 231 of them as behind 38 (docs/results/parallel.md, tables 3 and 5)."""
 
+PLACEMENTS = ("auto", "process", "spawn", "thread")
 DEFAULT_DEPTH = 20
 """Layer L after which the paper ranks; models of fewer than 60 rank after a third of theirs."""
 
@@ -58,14 +61,12 @@ class ParallelVLM(DraftMethod):
             gamma is `num_draft_tokens`, or by `"auto"` what a target forward takes in draft
             forwards (eq. 6), measured once. A row whose chain was accepted whole, and whose draft
             behind it stands, waits for gamma tokens (post-verify), any other for one (pre-verify).
-        placement: `process` (forked, own cores), `spawn` (a process that gets the draft),
-            `thread` (own CUDA stream) or `auto`: for a draft on a CPU `process`, or `spawn` beside
-            a target on CUDA, and for one on CUDA `thread`.
+        placement: `process` (forked, own cores), `spawn` (a process that gets the draft), `thread`
+            (own CUDA stream) or `auto`: on CUDA `thread`, and on a CPU that has a core for it
+            `process`, or `spawn` beside a target on CUDA. Processes stay, see `StandingDraft`.
         draft_device: where a spawned process holds the draft, such as `cuda:1`; by default where
             `draft` is. By `auto`, a draft with such a device is spawned, except from CPU to CPU.
-            Processes stay for all runs of this object, see `StandingDraft`.
-        draws_as_target: draw drafts with the target's own random numbers, for a rule that follows
-            its draws.
+        draws_as_target: draw drafts with the target's random numbers, for a rule that follows them.
         standing: a draft process that other objects use as well; for the same draft.
         experience: the acceptance of earlier runs, which this one begins with and adds to; for one
             pair of models and one way to prune. Without it every run begins with a guess.
@@ -81,9 +82,7 @@ class ParallelVLM(DraftMethod):
     num_draft_tokens: int | Literal["auto"] = option("auto", 1)
     max_draft_tokens: int = option(16, 1)
     schedule: Literal["auto", "paper"] = option("auto", known=("auto", "paper"))
-    placement: Literal["auto", "process", "spawn", "thread"] = option(
-        "auto", known=("auto", *PLACEMENTS)
-    )
+    placement: Literal["auto", "process", "spawn", "thread"] = option("auto", known=PLACEMENTS)
     draft_device: str | None = None
     draws_as_target: bool = False
     standing: StandingDraft | None = field(default=None, repr=False, compare=False)
@@ -95,20 +94,17 @@ class ParallelVLM(DraftMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        standing, is_spawned = self.standing, False
+        if standing is not None:
+            is_spawned = standing.is_spawned
+            if standing.draft is not self.draft:
+                raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.draft_device is not None:
             draft_device(self.draft_device)
-            if self.placement not in ("auto", "spawn"):
-                raise SoonerError(
-                    f"ParallelVLM: draft_device is '{self.draft_device}', but placement "
-                    f"'{self.placement}' works where the draft is; use placement='spawn'"
-                )
-        if self.standing is not None and self.standing.draft is not self.draft:
-            raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
-        is_spawned = self.standing is not None and self.standing.is_spawned
-        if is_spawned and self.placement not in ("auto", "spawn"):
+        if self.placement not in ("auto", "spawn") and (is_spawned or self.draft_device):
+            reason = "standing is a spawned process" if is_spawned else "draft_device is set"
             raise SoonerError(
-                f"ParallelVLM: placement is '{self.placement}', but standing is a spawned process; "
-                "use placement='spawn', or a StandingDraft without spawn and device"
+                f"ParallelVLM: placement is '{self.placement}', but {reason}; use placement='spawn'"
             )
 
     @classmethod
@@ -137,16 +133,13 @@ class ParallelVLM(DraftMethod):
         """A worker drafts for rows that were admitted together."""
         return False
 
-    def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter, inputs = self.draft_of(context)
         longest, depth = self.largest_block() - 1, self.depth(context.target.layers)
-        placement, standing = self._place(adapter.device)
-        # It reaches a spawned process through the host; the draft here may have no weights.
-        device = torch.device("cpu") if placement == "spawn" else adapter.device
+        standing = self._process(adapter.device)
         job = DraftJob(
-            adapter=adapter,
-            inputs=to_device(inputs, device),
-            processing=context.processing.copy_to(device),
+            inputs=inputs,
+            processing=context.processing.copy_to(context.target.device),
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
@@ -158,31 +151,42 @@ class ParallelVLM(DraftMethod):
             chunk=context.prefill_chunk,
             views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
-        rows = len(context.rows.active)
-        start = Worker.in_thread if standing is None else standing.worker
+        ranking = None
+        if self.prune:
+            keep = partial(rank, self.criterion, self.prune, minimum=self.min_visual)
+            ranking = partial(PrefillRanking, context, depth, keep)
         acceptance = ChainAcceptance(self.experience or Acceptance())
         schedule: AutoSchedule | PaperSchedule = AutoSchedule(acceptance, longest)
         if self.schedule == "paper":
             window = None if self.num_draft_tokens == "auto" else self.num_draft_tokens
             schedule = PaperSchedule(window, longest)
-        listen = self._listen(context, depth)
-        drafter = ParallelDrafter(context, start(job, rows), listen, schedule, acceptance)
+        worker, release = None, None
+        try:
+            if standing is not None:
+                worker, release = standing.worker(job), standing.release
+        except WorkerError as error:
+            if standing is not None and standing.is_spawned:  # there may be no weights here
+                text = f"no draft worker ({error}); decoding goes on without it"
+                context.stats.notes.append(text)
+                logger.warning(text)
+                return Drafter(), follow_choices
+            logger.info("this run drafts in a thread of its own: %s", error)
+        worker = worker or Worker.in_thread(adapter, job)
+        drafter = ParallelDrafter(context, worker, ranking, schedule, acceptance, release)
         return drafter, drafter.verify
 
-    def _place(self, device: torch.device) -> tuple[str, StandingDraft | None]:
-        """Returns where a draft on `device` works, and its process, unless it is a thread."""
-        if self.standing is not None and self.standing.is_spawned:
-            return "spawn", self.standing
+    def _process(self, device: torch.device) -> StandingDraft | None:
+        """Returns the process in which a draft on `device` works; `None`: it is a thread."""
         placement = place(self.placement, device, self.draft_device)
+        if self.standing is not None and (self.standing.is_spawned or placement == "process"):
+            return self.standing
         if placement == "thread":
-            return placement, None
-        if placement == "process" and self.standing is not None:
-            return placement, self.standing
+            return None
         if not self._started:
-            spawn = placement == "spawn"
-            device_name = self.draft_device if spawn else None
-            self._started.append(StandingDraft(self.draft, device_name, spawn))
-        return placement, self._started[0]
+            is_spawned = placement == "spawn"
+            device_name = self.draft_device if is_spawned else None
+            self._started.append(StandingDraft(self.draft, device_name, is_spawned))
+        return self._started[0]
 
     def depth(self, layers: int) -> int:
         """Returns L for a target of so many layers.
@@ -195,30 +199,3 @@ class ParallelVLM(DraftMethod):
                 f"ParallelVLM: layer is {self.layer}, but the target has {layers} layers"
             )
         return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
-
-    def _listen(self, context: Context, depth: int) -> Listen | None:
-        """Returns what ranks the visual tokens once `depth` layers of the target have run."""
-        if self.prune == 0:
-            return None
-        chosen = partial(rank, self.criterion, self.prune, minimum=self.min_visual)
-
-        def listen(on_ranked: Callable[[TokenIndices], None]) -> ForwardHooks:
-            # What of the prompt is pixels is known before it runs; only the ranking has to wait.
-            visual, frames = visual_tokens(context), frame_numbers(context)
-            lengths = prompt_lengths(context)
-
-            def choose(first: Tensor, last: Tensor) -> None:
-                with context.stats.ranking():
-                    indices: list[list[int]] = []
-                    for row, length in enumerate(lengths):
-                        # A sharded target may have layer L on another device.
-                        parts = (
-                            part[row, :length].to(last.device)
-                            for part in (first, last, visual, frames)
-                        )
-                        indices.append(chosen(*parts).tolist())
-                    on_ranked(indices)
-
-            return PrefillTap(context.target.decoder, depth, choose)
-
-        return listen

@@ -2,109 +2,58 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...engine.interface import Prompt
-from ...engine.noise import Purpose, RowNoise
+from ...engine.noise import RowNoise
 from ...engine.runner import ModelRunner
-from ...engine.sampling import Processing, bad_logits, pick
+from ...engine.sampling import bad_logits, pick
 from ..context import embed, to_device
-from ..pruning import VisualGrids, match, views
+from ..pruning import match, views
 from ..speculative import match_vocabulary, readable
-from .board import ACKNOWLEDGED, AHEAD, OVER, POSTED, PREFILL, STOPPED, UPDATE, Board
+from .board import Board, DraftJob
+
+LONGEST = 1 << 16
+"""Bytes of a message through a worker's socket at most."""
 
 
-@dataclass
-class DraftJob:
-    """All that a worker needs for one run.
-
-    Attributes:
-        adapter: the draft model's; `None` while a job travels to a process that has it.
-        inputs: the draft's prompts, and `prompts`, `copies`: how many, each repeated how often.
-        processing: of the distribution that drafts are drawn from.
-        prompt_ids: the target's padded prompt rows, which processors see as prefixes.
-        vocab: size of the target's vocabulary.
-        limit, max_ahead: most new tokens of a row, and most that it may be ahead.
-        seeds, purpose: of the random numbers that drafts are drawn with, see `RowNoise`.
-        chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
-        views: what each row shows the target, if the draft is pruned.
-    """
-
-    adapter: Any
-    inputs: Mapping[str, Any]
-    processing: Processing
-    prompt_ids: list[list[int]]
-    vocab: int
-    limit: int
-    max_ahead: int
-    seeds: list[int]
-    prompts: int = 1
-    copies: int = 1
-    chunk: int | None = None
-    purpose: Purpose = Purpose.DRAFT
-    views: list[VisualGrids] = field(default_factory=list)
-
-    def board(self, rows: int, descriptor: int | None = None) -> Board:
-        """Returns the board of a run over `rows` rows.
-
-        As many of the draft's distributions are kept as the draft may be ahead: those of tokens
-        that may still be verified. At a vocabulary of 152,000 each of them takes 0.6 MB.
-        """
-        ahead = self.max_ahead + 2
-        vocab = self.vocab if self.processing.do_sample else 0
-        visual = max((len(ids) for ids in self.prompt_ids), default=0)
-        return Board(rows, self.limit + ahead, ahead, vocab, visual, descriptor)
-
-    def on(self, adapter: Any) -> DraftJob:
-        """Returns the job of the process that has `adapter`, with tensors on its device."""
-        inputs = to_device(self.inputs, adapter.device)
-        processing = self.processing.copy_to(adapter.device)
-        return replace(self, adapter=adapter, inputs=inputs, processing=processing)
+def receive(peer: socket.socket) -> list[int]:
+    """Waits for a wake-up, or raises `EOFError`; returns the descriptors with it, mostly none."""
+    data, descriptors, _, _ = socket.recv_fds(peer, LONGEST, 2)
+    if not data:
+        raise EOFError
+    return descriptors
 
 
 @dataclass
 class DraftRow:
-    """Holds one row of the stream.
+    """Holds one row of the stream: generated tokens, committed ones first, then drafted ones."""
 
-    Attributes:
-        original: its number on the board.
-        prompt: tokens of its prompt in the draft's cache.
-        tokens: generated tokens, committed ones first, then drafted ones.
-        committed: how many of them the target has committed.
-        fed: how many are in the draft's cache.
-    """
-
-    original: int
-    prompt: int
+    original: int  # its number on the board
+    prompt: int  # tokens of its prompt in the draft's cache
     tokens: list[int] = field(default_factory=list)
-    committed: int = 0
-    fed: int = 0
-
-    @property
-    def ahead(self) -> int:
-        """Drafted tokens that are not committed."""
-        return len(self.tokens) - self.committed
+    committed: int = 0  # how many of them the target has committed
+    fed: int = 0  # how many are in the draft's cache
 
     def commit(self, new: list[int]) -> bool:
         """Takes `new` as committed, and keeps the drafted tail only if it begins with it; returns
         whether drafted tokens were thrown away."""
-        start = self.committed
+        start, ahead = self.committed, self.tokens[self.committed :]
         self.committed += len(new)
-        if self.tokens[start : self.committed] == new:
+        if ahead[: len(new)] == new:
             return False
         same = 0
-        while start + same < len(self.tokens) and self.tokens[start + same] == new[same]:
+        while same < len(ahead) and ahead[same] == new[same]:
             same += 1
-        is_rollback = start + same < len(self.tokens)
         self.tokens[start + same :] = new[same:]
         self.fed = min(self.fed, start + same)
-        return is_rollback
+        return same < len(ahead)
 
 
 class DraftServer:
@@ -112,59 +61,57 @@ class DraftServer:
     what is committed, for a batch of ragged rows.
 
     Args:
+        adapter: the draft model's.
         job: what to draft for.
-        board: where the text is, and the drafts go.
+        descriptor: of the file that holds the board; without it, this process alone does.
     """
 
-    def __init__(self, job: DraftJob, board: Board) -> None:
-        self.job, self.board = job, board
-        self.adapter, self.processing = job.adapter, job.processing
-        self.max_ahead = job.max_ahead
+    def __init__(self, adapter: Any, job: DraftJob, descriptor: int | None = None) -> None:
+        self.adapter, self.job, self.board = adapter, job, Board(job, descriptor)
+        self.inputs = to_device(job.inputs, adapter.device)
+        self.processing, self.max_ahead = job.processing.copy_to(adapter.device), 0
         self.rows: list[DraftRow] = []  # none until the prompt is prefilled
 
     @torch.inference_mode()
-    def serve(self, wait: Callable[[], object]) -> None:
-        """Works until the run ends; `wait` returns when there may be something new on the board."""
-        job, posted = self.job, 0
-        prompt: Prompt | None = embed(job.adapter, job.inputs, job.prompts, job.copies)
-        while not (state := self.board.state.tolist())[STOPPED]:
-            if state[POSTED] != posted:
-                posted = state[POSTED]
-                if prompt is not None and state[PREFILL]:
+    def serve(self, peer: socket.socket) -> None:
+        """Works until the run ends; whatever `peer` receives says to look at the board."""
+        job, handled = self.job, 0
+        prompt: Prompt | None = embed(self.adapter, self.inputs, job.prompts, job.copies)
+        while not self.board.stopped:
+            if (update := int(self.board.update)) > handled:
+                handled = update
+                if prompt is not None:
                     self._prefill(prompt)
                     prompt = None
-                if prompt is None:
-                    self._update(*self.board.state[[UPDATE, AHEAD]].tolist())
+                self._handle(update)
             elif any(map(self._is_hungry, self.rows)):
                 self._step()
             else:
-                wait()
-        self.board.counters[OVER] = 1
+                receive(peer)
+        self.board.over.fill_(1)
 
     def _prefill(self, prompt: Prompt) -> None:
         """Prefills the prompt with those visual tokens that stand for the target's kept ones."""
-        job, indices = self.job, self.board.visual_indices()
-        if indices is not None:
-            draft = views(job.adapter, job.inputs, job.copies)
+        job = self.job
+        if job.views:
+            draft = views(self.adapter, self.inputs, job.copies)
             parts = [
-                match(torch.tensor(row, dtype=torch.long), target, have)
-                for row, target, have in zip(indices, job.views, draft, strict=True)
+                match(self.board.visual_indices(row), *pair)
+                for row, pair in enumerate(zip(job.views, draft, strict=True))
             ]
-            prompt = job.adapter.prune_prompt(prompt, parts)
-        seeds = torch.tensor(job.seeds, device=job.adapter.device)
+            prompt = self.adapter.prune_prompt(prompt, parts)
+        seeds = torch.tensor(job.seeds, device=self.adapter.device)
         self.noise = RowNoise(seeds, torch.zeros_like(seeds))
-        self.runner = ModelRunner(job.adapter, prompt.width + job.limit + 2 * job.max_ahead + 2)
+        self.runner = ModelRunner(self.adapter, prompt.width + job.limit + 2 * job.max_ahead + 2)
         # The draft's own idea of the first token comes from its prompt, before the target speaks.
         self.opening = self.runner.prefill(prompt, job.chunk).logits
         self.rows = [DraftRow(row, length) for row, length in enumerate(self.runner.lengths)]
 
-    def _update(self, number: int, ahead: int) -> None:
+    def _handle(self, update: int) -> None:
         """Commits; rows whose draft was wrong are shown anew before the update is acknowledged."""
-        self.max_ahead = min(self.job.max_ahead, ahead) if number else self.job.max_ahead
-        dropped = self.board.dropped.tolist()
-        stay = [index for index, row in enumerate(self.rows) if not dropped[row.original]]
-        if not stay:
-            return  # the run ends
+        self.max_ahead = int(self.board.ahead)
+        updates = self.board.updates.tolist()
+        stay = [index for index, row in enumerate(self.rows) if updates[row.original] >= update]
         if len(stay) < len(self.rows):
             self.runner.select_rows(stay)
             self.processing.select_rows(stay)
@@ -174,11 +121,12 @@ class DraftServer:
         for row in self.rows:
             is_rollback = row.commit(self.board.committed(row.original, row.committed))
             self.board.show(row.original, row.tokens, is_rollback)
-        self.board.counters[ACKNOWLEDGED] = number
+        self.board.acknowledged.fill_(update)
 
     def _is_hungry(self, row: DraftRow) -> bool:
         """Returns whether a row may still run ahead."""
-        return row.ahead < self.max_ahead and len(row.tokens) < self.job.limit
+        text = len(row.tokens)
+        return text - row.committed < self.max_ahead and text < self.job.limit
 
     def _step(self) -> None:
         """Drafts one token further and shows it."""
@@ -198,7 +146,11 @@ class DraftServer:
         was drawn."""
         logits = match_vocabulary(self._logits(), self.job.vocab)  # [rows, 1, vocab]
         self.processing.recount([row.tokens for row in self.rows], self.job.vocab)
-        scores = self.processing.scores(logits, prefix=self._prefix)[:, 0]
+
+        def prefix(row: int) -> list[int]:
+            return self.job.prompt_ids[self.rows[row].original] + self.rows[row].tokens
+
+        scores = self.processing.scores(logits, prefix=prefix)[:, 0]
         if not self.processing.do_sample:
             return scores.argmax(-1).tolist(), None
         if bool(self.processing.broken(scores).any()):
@@ -206,9 +158,6 @@ class DraftServer:
         p = self.processing.probabilities(scores)
         lengths = torch.tensor([[len(row.tokens)] for row in self.rows], device=p.device)
         return pick(p, self.noise.uniforms(self.job.purpose, lengths)[:, 0]).tolist(), p
-
-    def _prefix(self, row: int) -> list[int]:
-        return self.job.prompt_ids[self.rows[row].original] + self.rows[row].tokens
 
     def _logits(self) -> Tensor:
         """Feeds each row what its cache lacks; returns logits of its next token, `[rows, 1,
