@@ -164,7 +164,7 @@ class StandingDraft(contextlib.AbstractContextManager["StandingDraft"]):
 
     def release(self) -> None:
         """Ends a run."""
-        self._ended = time.monotonic()
+        self._ended = time.monotonic() if self.workers else 0.0
         self._is_late()
         self._busy.release()
 
