@@ -10,6 +10,7 @@ import torch
 
 import sooner
 import tiny
+from sooner.cli.serve import miniature_of
 from sooner.errors import SoonerError
 from sooner.serve import model as module
 from sooner.serve.model import (
@@ -18,7 +19,7 @@ from sooner.serve.model import (
     kv_memory,
     serving_method,
 )
-from sooner.serve.settings import ChatSettings, miniature_of
+from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 
 

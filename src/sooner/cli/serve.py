@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Annotated, Any
 
-from ..checks import option
+from .. import miniatures
+from ..checks import check_choice, option
 from ..errors import SoonerError
 from ..serve.settings import ChatSettings, ReplicaSettings
 from . import options
 from .display import Display, hush
 from .from_settings import Fields, from_settings
+
+TYPO = 0.8
+"""Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
+MINIATURE, MINIATURES = "miniature", ("video", "document")
+"""`miniature` is the first of these; `miniature:document` names one."""
 
 MODELS = Fields(without=("model",))
 SERVED = Fields(
@@ -54,17 +62,13 @@ class Served:
     @cached_property
     def small(self) -> str | None:
         """Name of the miniature, if the model is one."""
-        from ..serve.settings import miniature_of
-
         return miniature_of(self.model or "")
 
     def completed(self) -> Served:
         """Returns the same with the folder of a miniature's sample, if the model is one."""
-        from ..miniatures import sample_of
-
         if self.small is None or self.settings.media_root is not None:
             return self
-        root = str(sample_of(self.small).parent)  # so that a first request needs no file
+        root = str(miniatures.sample_of(self.small).parent)  # so that a first request needs no file
         return replace(self, settings=replace(self.settings, media_root=root))
 
     def load(self, debug: bool) -> Any:
@@ -116,10 +120,8 @@ class Served:
         if self.settings.method == "parallel":
             display.line("  one request decodes at a time, its draft beside it; others wait")
         if self.small is not None:
-            from ..miniatures import MADE_UP, sample_of
-
-            display.line(f"  the bundled {self.small} miniature {MADE_UP}", "yellow")
-            name = sample_of(self.small).name
+            display.line(f"  the bundled {self.small} miniature {miniatures.MADE_UP}", "yellow")
+            name = miniatures.sample_of(self.small).name
             display.line(f'  requests may name its sample: {{"url": "{name}"}}')
 
 
@@ -179,3 +181,26 @@ def _serve_on_ray(served: Served, display: Display) -> None:
             on_ready=partial(served.report, display, more=f", replicas: {count}"),
             debug=display.debug,
         ).run()
+
+
+def miniature_of(name: str) -> str | None:
+    """Returns the bundled miniature that `miniature` or `miniature:NAME` means; `None` for other
+    models.
+
+    Raises:
+        SoonerError: one that does not chat.
+    """
+    word, colon, which = name.partition(":")
+    if word != MINIATURE:
+        is_like = "/" not in name and get_close_matches(word, [MINIATURE], cutoff=TYPO)
+        if is_like and not Path(name).exists():
+            raise SoonerError(f"there is no model '{name}'; did you mean '{MINIATURE}'?")
+        return None
+    which = which if colon else MINIATURES[0]
+    if which in miniatures.names() and which not in MINIATURES:
+        raise SoonerError(
+            f"the '{which}' miniature does not chat; serve {' or '.join(MINIATURES)} (policies: "
+            "sooner act serve)"
+        )
+    check_choice("miniature", which, MINIATURES)
+    return which
