@@ -13,7 +13,6 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -318,7 +317,7 @@ class ActHandler(Handler):
             inputs={"observation": observation}, id=name_of(request), arrived=request.state.began,
             deadline=deadline,
         )  # fmt: skip
-        await self.wait_for(request, self._run(made))
+        await self.wait_for(request, self._run(made), deadline)
         action, queued, computed = made.action, made.began - made.arrived, made.seconds
         answer = write(action.values, isinstance(fields.image, NumpyImage))
         headers = {
@@ -348,17 +347,11 @@ class ActHandler(Handler):
 
         request.sink = sink
         self.service.submit(request)
-        deadline = request.deadline
-        limit = None if deadline is None else max(deadline - self.service.clock(), 0)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(limit):
-                    await done.wait()
-            if not request.is_waiting:
-                await done.wait()  # its batch is being computed
+            await done.wait()
         finally:
             self.service.cancel(request)  # does nothing if it has ended
-        if not done.is_set() or request.finish_reason == "deadline":
+        if request.finish_reason == "deadline":
             raise past_deadline(self.service.clock() - request.arrived)
         if request.action is None:
             raise request.error or stopping()
