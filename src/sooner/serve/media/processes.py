@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 
 from .sources import MediaBusyError, MediaError, MediaSettings
 
@@ -328,21 +328,12 @@ def confine(memory: int) -> None:
         import resource
     except ImportError:  # not on this system: time is limited all the same
         return
-    size = _address_space()
-    if size:
+    if sys.platform == "linux":  # elsewhere the address space tells nothing, or has no limit
+        size = psutil.Process().memory_info().vms
         resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
     for kind, limit in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
         resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-
-
-def _address_space() -> int:
-    """Returns bytes that are mapped now; 0 where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _quiet() -> None:
