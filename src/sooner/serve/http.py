@@ -44,10 +44,8 @@ TYPES = {
     "image_url": 'an object such as {"url": "data:image/png;base64,..."}',
     "video_url": 'an object such as {"url": "data:video/mp4;base64,..."}',
     "file": 'an object such as {"file_data": "data:application/pdf;base64,..."}',
-    "json": "a JSON schema, as an object or as JSON",
     "stop": "a string or a list of strings",
     "content": "a string or a list of parts",
-    "prompt": "a string, a list of strings, or token ids",
     "tool_choice": '"none", "auto", "required", or the name of a function as an object',
 }
 """What fields take, where pydantic would name a type, or one member of a union alone."""
