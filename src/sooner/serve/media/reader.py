@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,34 +181,24 @@ class ProcessedMedia:
         self.media_keys: tuple[str, ...] = ()
         self.cache = ByteCache()
         for kind in ("image_processor", "video_processor"):
-            if (inner := getattr(processor, kind, None)) is not None:
-                setattr(processor, kind, _CachedProcessor(self, kind, inner))
+            inner = getattr(processor, kind, None)
+            if (preprocess := getattr(inner, "preprocess", None)) is not None:
+                inner.preprocess = partial(self._preprocess, kind, preprocess)
 
-
-class _CachedProcessor:
-    """Stands for a processor of pictures or clips; whatever else it has, this has as well."""
-
-    def __init__(self, media: ProcessedMedia, kind: str, processor: Any) -> None:
-        self._media, self._kind, self._processor = media, kind, processor
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        media, process = self._media, self._processor
-        if not media.media_keys or len(args) != 1:
-            return process(*args, **options)
+    def _preprocess(
+        self, kind: str, preprocess: Callable[..., Any], *args: Any, **options: Any
+    ) -> Any:
+        """Stands for the method of a processor of pictures or clips that makes tensors of them."""
+        if not self.media_keys or len(args) != 1:
+            return preprocess(*args, **options)
         try:
-            key = (self._kind, media.media_keys, pickle.dumps(options))
+            key = (kind, self.media_keys, pickle.dumps(options))
         except Exception:  # an option whose content is not known
-            return process(*args, **options)
-        if (batch := media.cache.get(key)) is None:
-            batch = process(*args, **options)
+            return preprocess(*args, **options)
+        if (batch := self.cache.get(key)) is None:
+            batch = preprocess(*args, **options)
             tensors = [value for value in batch.data.values() if isinstance(value, Tensor)]
-            media.cache.put(key, batch, sum(tensor.nbytes for tensor in tensors))
+            self.cache.put(key, batch, sum(tensor.nbytes for tensor in tensors))
         result = copy.copy(batch)
         result.data = dict(result.data)  # processors take entries out
         return result
-
-    def __copy__(self) -> Any:
-        return copy.copy(self._processor)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._processor, name)
