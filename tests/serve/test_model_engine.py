@@ -11,7 +11,6 @@ import torch
 import tiny
 from serve.real_service import planned
 from sooner import HSD, Autoregressive, Engine, Method, PromptLookup, SDTree, Speculative, generate
-from sooner.serve.openai.planning import sampling_options
 
 PROMPT = [7, 8, 9, 10, 7, 8, 9, 10, 7, 8]
 NEW = 24
@@ -42,7 +41,7 @@ def run(engine: Engine, *wanted: dict[str, Any]) -> list[Any]:
     return requests
 
 
-GREEDY = sampling_options(temperature=0.0)
+GREEDY = {"do_sample": False}
 
 
 def test_predictions_are_drafted_from_and_counted() -> None:
@@ -73,7 +72,7 @@ def shaken() -> Any:
 @pytest.mark.parametrize("name", PREDICTED)
 @pytest.mark.parametrize("drawn", [False, True])
 def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -> None:
-    sampling = sampling_options(temperature=1.5 if drawn else 0.0)
+    sampling = {"do_sample": True, "temperature": 1.5} if drawn else GREEDY
     [alone] = run(Engine(model()), {"sampling": sampling, "seed": 3})
     expected = alone.tokens[0]
     assert len(set(expected)) > NEW // 2 or not drawn  # it does not draft itself
@@ -99,7 +98,7 @@ FIRST = 6
 @pytest.mark.parametrize("drawn", [False, True])
 def test_an_end_is_not_drawn_too_early(name: str, drawn: bool) -> None:
     bias = {(tiny.EOS,): 20.0}  # it would end at once
-    sampling = sampling_options(temperature=1.2 if drawn else 0.0)
+    sampling = {"do_sample": True, "temperature": 1.2} if drawn else GREEDY
     limited = {**sampling, "sequence_bias": bias, "min_new_tokens": FIRST}
     [early] = run(
         Engine(model(), PREDICTED[name](), max_rows=4),

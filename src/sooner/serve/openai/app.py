@@ -327,7 +327,6 @@ class OpenAIHandler(Handler):
         """Prepare a request and submit its choices."""
         if generation.model is not None and generation.model not in self.served.names:
             raise unknown_model(generation.model, self.served.name)
-        self._planner.check(generation)
         prompt = await self.served.prepare(generation)
         prediction = await run_in_threadpool(self._planner.prediction_of, generation)
         matcher = await self.grammars.of(generation)

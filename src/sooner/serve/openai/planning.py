@@ -29,7 +29,8 @@ from .choice import AnswerParsers, Choice
 from .protocol import ChatRequest
 
 SAMPLING = (
-    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
 )  # fmt: skip
 """Fields of requests that `generate` calls the same."""
 PREDICTED_NODES = 16
@@ -100,19 +101,6 @@ class Planner:
         self._special = special_ids(served.tokenizer)
         self._experience = Experience()
 
-    def check(self, request: ChatRequest) -> None:
-        """Refuse what this model, or the way it decodes, can't do, before anything is prepared.
-
-        Raises:
-            BadRequestError: names the field.
-        """
-        for token in request.logit_bias or ():
-            if int(token) >= self.served.vocab_size:
-                raise BadRequestError(
-                    "logit_bias",
-                    f"logit_bias names token {token}, and there are {self.served.vocab_size}",
-                )
-
     def prediction_of(self, request: ChatRequest) -> list[int] | None:
         """Returns token ids of `prediction`, no more than an answer can have; slow if it is
         long.
@@ -142,7 +130,7 @@ class Planner:
             matcher: makes the grammar of one choice, by the ids of its prompt.
 
         Raises:
-            BadRequestError: the prompt does not fit.
+            BadRequestError: the prompt does not fit, or a field goes beyond the model.
         """
         limit = self._limit(request, prompt.prompt_tokens)
         sampling, stops = self._sampling(request), self._stop_ids(request)
@@ -198,12 +186,28 @@ class Planner:
         return method, follow_draws
 
     def _sampling(self, request: ChatRequest) -> dict[str, Any]:
-        """Returns options of `generate`."""
+        """Returns options of `generate`; what the request leaves out, the model's
+        `generation_config.json` says.
+
+        Raises:
+            BadRequestError: a bias of a token that the model does not have.
+        """
         values = {name: getattr(request, name) for name in SAMPLING}
-        options = sampling_options(top_k=0 if request.top_k == -1 else request.top_k, **values)
+        options = {name: value for name, value in values.items() if value is not None}
+        if request.top_k == -1:
+            options["top_k"] = 0
+        if request.temperature is not None:
+            options["do_sample"] = request.temperature > 0
+        if request.temperature == 0:  # what greedy decoding would ignore
+            for name in ("temperature", "top_p", "top_k", "min_p"):
+                options.pop(name, None)
         if request.logit_bias:
-            biases = request.logit_bias.items()
-            options["sequence_bias"] = {(int(token),): float(bias) for token, bias in biases}
+            biases = {(int(token),): float(bias) for token, bias in request.logit_bias.items()}
+            [highest], known = max(biases), self.served.vocab_size
+            if highest >= known:
+                text = f"logit_bias names token {highest}, and there are {known}"
+                raise BadRequestError("logit_bias", text)
+            options["sequence_bias"] = biases
         stops = self._stop_ids(request)
         options["eos_token_id"] = sorted(stops) or [NO_TOKEN]
         if request.min_tokens and stops:
@@ -222,24 +226,6 @@ class Planner:
             raise too_long(prompt, requested or 1, limit)
         default = self.served.default_max_tokens
         return requested or min(default or limit, limit - prompt)
-
-
-def sampling_options(temperature: float | None = None, **values: Any) -> dict[str, Any]:
-    """Returns options of `generate` for the sampling of a request.
-
-    Args:
-        temperature: 0 is greedy decoding, `None` what the model's `generation_config.json` says.
-        values: such as `top_p`; what is `None` is left to the model's config, and what greedy
-            decoding would ignore is left out.
-    """
-    options = {name: value for name, value in values.items() if value is not None}
-    if temperature is None:
-        return options
-    if temperature == 0:
-        for name in ("top_p", "top_k", "min_p"):
-            options.pop(name, None)
-        return {**options, "do_sample": False}
-    return {**options, "do_sample": True, "temperature": float(temperature)}
 
 
 def follow_draws(session: Session, prediction: Sequence[int] = ()) -> None:
