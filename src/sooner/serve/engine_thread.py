@@ -103,11 +103,6 @@ class ServedRequest(Request):
         """Draft tokens that were accepted."""
         return sum(size * rounds for size, rounds in self.acceptance.items())
 
-    @property
-    def accepted_predictions(self) -> int:
-        """Returns how many tokens of its prediction were accepted."""
-        return min(self.num_accepted, self.predicted_tokens)
-
     def release(self) -> None:
         """Let go of prompt, pixels and client: whoever awaited the request may hold it for long."""
         self.inputs, self.options, self.sink = {}, RequestOptions({}), nobody

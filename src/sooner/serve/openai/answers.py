@@ -149,10 +149,11 @@ def totals(choices: Sequence[Choice]) -> Answer:
     """
     requests = [choice.request for choice in choices]
     prompt = requests[0].prompt_tokens
-    accepted = sum(
-        min(choice.request.accepted_predictions, choice.num_drafted) for choice in choices
-    )
     predicted = sum(request.predicted_tokens for request in requests)
+    accepted = sum(
+        min(choice.request.num_accepted, choice.request.predicted_tokens, choice.num_drafted)
+        for choice in choices
+    )
     tokens = sum(choice.num_tokens for choice in choices)
     usage = {
         "prompt_tokens": prompt,
