@@ -22,6 +22,7 @@ from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
 from ..models.openvla.adapter import OpenVLA
+from ..parity import end_ids
 from ..tasks.loading import Loaded, ModelPair
 from ..tasks.parse.families import family_in_folder
 from ..tasks.prompting import max_positions
@@ -111,16 +112,6 @@ def draft_placement(device: torch.device) -> str:
     return "spawn" if device.type == "cpu" else "auto"
 
 
-def stop_ids(loaded: Loaded) -> frozenset[int]:
-    """Returns tokens that end an answer: those of `generation_config.json`, else the tokenizer's
-    own.
-    """
-    value = getattr(loaded.model.generation_config, "eos_token_id", None)
-    value = loaded.tokenizer.eos_token_id if value is None else value
-    ids = value if isinstance(value, list | tuple) else [value]
-    return frozenset(int(token) for token in ids if token is not None)
-
-
 def served_model(
     pair: ModelPair, model_name: str, settings: ChatSettings, method: Method, memory: KvMemory
 ) -> ServedModel:
@@ -128,6 +119,7 @@ def served_model(
     as on the command line."""
     model, name = pair.target.model, settings.served_model_name or model_name
     limit = model.generation_config.max_new_tokens or memory.share
+    stops = end_ids(model, {}) or {pair.target.tokenizer.eos_token_id} - {None}
     return ServedModel(
         names=tuple(dict.fromkeys((name, model_name))),
         tokenizer=pair.target.tokenizer,
@@ -139,7 +131,7 @@ def served_model(
         ),
         max_model_len=memory.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
-        stop_token_ids=stop_ids(pair.target),
+        stop_token_ids=frozenset(stops),
         default_max_tokens=min(limit, memory.share),
         method=method,
         slots=memory.slots,
