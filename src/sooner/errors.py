@@ -41,6 +41,9 @@ DEVICE_FAULTS = (
 )  # fmt: skip
 """How accelerators say that they failed, in small letters."""
 
+DEVICE_FAULT = 70
+"""Exit status of a process whose accelerator failed (`EX_SOFTWARE`)."""
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether memory ran out, of the machine or of an accelerator; needs no torch."""

@@ -10,7 +10,8 @@ import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, solo_output
-from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread, seed_of
+from sooner.errors import DEVICE_FAULT
+from sooner.serve.engine_thread import EngineThread, seed_of
 from sooner.serve.refusal import RefusedError
 
 

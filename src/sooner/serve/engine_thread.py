@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
-from ..errors import is_device_fault
+from ..errors import DEVICE_FAULT, is_device_fault
 from .refusal import failed, not_ready, stopping, too_many
 
 logger = logging.getLogger("sooner.serve")
@@ -37,8 +37,6 @@ IDLE_TICK = 1.0
 """Seconds between two ticks of a thread that has nothing to do."""
 LAST_WORDS = 1.0
 """Seconds for telling clients what happened before the process ends."""
-DEVICE_FAULT = 70
-"""Exit status of a process whose accelerator failed (`EX_SOFTWARE`)."""
 
 Clock = Callable[[], float]
 
