@@ -35,9 +35,7 @@ JOINING = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Whether other machines may join. Unless they may not, `init` takes the loopback for "any address
 of this machine" and listens on all of them, where who reaches a port may run code."""
 
-MEGABYTE = 2**20
-
-ROW = 2 * MEGABYTE
+ROW = 2 << 20
 """What a page under way may take of the object store."""
 
 REACH = 10.0
@@ -48,7 +46,7 @@ MAX_LETTERS = 16
 may have 107.
 """
 
-MIN_STORE = 80 * MEGABYTE
+MIN_STORE = 80 << 20
 """Ray takes no store below 75 MB."""
 
 SETTINGS = {

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from ..errors import SoonerError
 from ..storage import Store
@@ -31,7 +30,6 @@ WAIT = 120.0
 
 Facts = Mapping[str, str]
 """What a machine says of itself, by what it is about."""
-
 
 Resources = Mapping[str, float]
 """`CPU` and `GPU` of a machine, as Ray counts them."""
@@ -146,7 +144,8 @@ def _ask_nodes(paths: Sequence[str]) -> dict[str, Facts]:
     for node in ray.nodes():
         if node["Alive"]:
             pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            coming[node_name(node)] = answer.options(scheduling_strategy=pinned).remote(paths)
+            name = f"{node['NodeManagerHostname']}:{node['NodeManagerPort']}"  # several on one host
+            coming[name] = answer.options(scheduling_strategy=pinned).remote(paths)
     facts: dict[str, Facts] = {}
     for name, future in coming.items():
         try:
@@ -157,11 +156,6 @@ def _ask_nodes(paths: Sequence[str]) -> dict[str, Facts]:
                 f"node '{name}' did not answer ({reason}); look at it with `ray status`"
             ) from error
     return facts
-
-
-def node_name(node: Mapping[str, Any]) -> str:
-    """Returns a machine's name and port, since several may be on one host."""
-    return f"{node['NodeManagerHostname']}:{node['NodeManagerPort']}"
 
 
 def connected_nodes() -> list[Resources]:
