@@ -106,7 +106,7 @@ class RayNodes:
         ]
 
     def actors(self, stage: str) -> list[psutil.Process]:
-        """Processes of a stage's actors, such as `ParserStage`."""
+        """Processes of a stage's actors, such as `Parser`."""
         processes = []
         for node in self.nodes:
             for child in children(node.pid):

@@ -109,7 +109,7 @@ def test_an_actor_and_a_node_are_killed(
     run = start(documents, tmp_path / "out", nodes.address, 0.5, **nodes.environment)
     try:
         until(tmp_path / "out", 3, run)
-        random.choice(nodes.actors("ParserStage")).kill()
+        random.choice(nodes.actors("Parser")).kill()
         until(tmp_path / "out", 9, run)
         nodes.raylets()[1].kill()
         ended(run)

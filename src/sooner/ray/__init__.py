@@ -15,22 +15,19 @@ are imported on first use.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .job import RayJob
-    from .parser import ParserStage as Parser
+    from .parser import Parser
+
+_MODULES = {"Parser": "parser", "RayJob": "job"}
 
 __all__ = ["Parser", "RayJob"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Parser":
-        from .parser import ParserStage
-
-        return ParserStage
-    if name == "RayJob":
-        from .job import RayJob
-
-        return RayJob
-    raise AttributeError(f"module 'sooner.ray' has no attribute '{name}'")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sooner.ray' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)

@@ -25,7 +25,7 @@ from ..tasks.parse.output import DocumentWork, ParseOutput
 from ..tasks.parse.result import Counts
 from .cluster import LOCAL, connected
 from .nodes import CPUS, LIGHT, check_nodes, connected_nodes, gpus_of_actors
-from .parser import IN_FLIGHT, Batch, ParserStage, Row, batch_of, rows_of
+from .parser import IN_FLIGHT, Batch, Parser, Row, batch_of, rows_of
 
 PLANNED = 16
 """Documents that are planned by one task, so that a task is worth its overhead."""
@@ -57,7 +57,7 @@ class RayJob(DocumentJob):
 
     Attributes:
         inputs: where documents were found; each machine must see them.
-        parser: arguments of `ParserStage`, besides those that stand here.
+        parser: arguments of `Parser`, besides those that stand here.
         address: of a cluster, see `cluster.connected`.
         parsers: actors that parse; by default one a GPU, or one a machine where there is none.
         pages_in_flight: pages under way at once in each.
@@ -157,7 +157,7 @@ class RayJob(DocumentJob):
                 compute=ray.data.TaskPoolStrategy(size=max(2, parsers)),
             )
             return rows.map_batches(
-                ParserStage,
+                Parser,
                 fn_constructor_kwargs={
                     **self.parser,
                     "pages_in_flight": self.pages_in_flight,

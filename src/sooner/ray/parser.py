@@ -20,11 +20,11 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import SoonerError
+from ..errors import DEVICE_FAULT, SoonerError
 from ..tasks.parse.delivery import PageTask
 from ..tasks.parse.drafters import TIMEOUT, guard, make_drafter
 from ..tasks.parse.output import Intake, ParseOutput
@@ -32,9 +32,6 @@ from ..tasks.parse.settings import ParseSettings
 from ..tasks.parse.worker import DeviceFaultError, PageWorker
 
 logger = logging.getLogger("sooner")
-
-FAULT = 70
-"""Exit code of an actor whose accelerator failed, so that another process takes its place."""
 
 IN_FLIGHT = 8
 """Pages under way at once in an actor, by default."""
@@ -52,13 +49,12 @@ def rows_of(batch: Batch) -> Iterator[Row]:
         yield dict(zip(names, plain, strict=True))
 
 
-def batch_of(rows: Iterable[Row]) -> dict[str, list[Any]]:
+def batch_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
     """Returns rows of the same columns as a batch."""
-    items = list(rows)
-    return {name: [row[name] for row in items] for name in (items[0] if items else ())}
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
-class ParserStage:
+class Parser:
     """Parses pages in Ray Data's `map_batches`: an async generator over one engine an actor.
 
     A page is read, drafted, parsed and, with an `output`, written. Rows have `path` and `page`;
@@ -141,7 +137,7 @@ class ParserStage:
                 yield batch_of([await task])
         except DeviceFaultError as error:
             logger.error("%s", error)
-            os._exit(FAULT)
+            os._exit(DEVICE_FAULT)  # another process takes its place
         finally:
             for item in tasks:
                 item.cancel()
