@@ -51,9 +51,6 @@ TYPES = {
 """What fields take, where pydantic would name a type, or one member of a union alone."""
 UNTAGGED = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's errors of an object whose `type` is none that it knows, or missing."""
-SMALL = 8 << 20
-"""Bytes of a body that is read once more to tell the path of a wrong field, not only its first
-name; in a larger one that would hold up everybody else's tokens."""
 
 
 async def read_body(request: Request, settings: ServerSettings) -> bytes:
@@ -148,9 +145,8 @@ def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
         return BadRequestError(None, f"the body is no JSON: {text}")
     if not detail["loc"]:
         return BadRequestError(None, f"the body is {brief(detail['input'])}; send an object")
-    path, is_missing = str(detail["loc"][0]), detail["type"] == "missing"
-    if len(body) <= SMALL:
-        path = path_of(detail["loc"], json.loads(body), is_missing)
+    is_missing = detail["type"] == "missing"
+    path = path_of(detail["loc"], json.loads(body), is_missing)
     name = path.rpartition(".")[2]
     if is_missing:
         return BadRequestError(path, f"{path} is missing")
