@@ -45,7 +45,7 @@ def picture(task: DecodeTask) -> dict[str, Any]:
             turned = ImageOps.exif_transpose(opened)
             task.limits.check_size(*turned.size)
             task.send(np.array(as_rgb(turned)))
-    except MediaError:
+    except (MediaError, MemoryError):
         raise
     except UnidentifiedImageError:
         raise MediaError(
@@ -53,8 +53,6 @@ def picture(task: DecodeTask) -> dict[str, Any]:
         ) from None
     except Image.DecompressionBombError as error:
         raise MediaError(f"it has too many pixels ({error}); send it smaller") from error
-    except MemoryError:
-        raise
     except Exception as error:
         # Decoders meet broken files with errors of many kinds (struct.error, EOFError, KeyError).
         raise MediaError(f"it is damaged ({reason_of(error)}); send it again") from error
@@ -142,29 +140,23 @@ def pages(task: DecodeTask) -> dict[str, Any]:
         )
     total = 0
     for number in range(count):
-        page = _page(pypdfium2, document, number, resolution, task.limits)
-        total += page.nbytes
+        try:
+            page = document[number]
+            scale = resolution.that_fits(*page.get_size())
+            task.limits.check_size(*(round(side * scale) for side in page.get_size()))
+            drawn = draw_page(page, resolution)
+            page.close()
+        except MediaError:
+            raise
+        except (pypdfium2.PdfiumError, ValueError, OSError) as error:
+            raise MediaError(f"page {number + 1} is damaged ({reason_of(error)})") from error
+        if isinstance(drawn, str):
+            raise MediaError(f"page {number + 1} {drawn}")
+        picture, _ = drawn
+        total += picture.nbytes
         if total > task.limits.max_total:
             raise MediaError(
                 f"the PDF's pages take more than {task.limits.max_total} bytes; send fewer"
             )
-        task.send(page)
+        task.send(picture)
     return {}
-
-
-def _page(
-    pdfium: Any, document: Any, number: int, resolution: Resolution, limits: MediaSettings
-) -> np.ndarray:
-    try:
-        page = document[number]
-        width, height = (side * resolution.that_fits(*page.get_size()) for side in page.get_size())
-        limits.check_size(round(width), round(height))
-        drawn = draw_page(page, resolution)
-        page.close()
-    except MediaError:
-        raise
-    except (pdfium.PdfiumError, ValueError, OSError) as error:
-        raise MediaError(f"page {number + 1} is damaged ({reason_of(error)})") from error
-    if isinstance(drawn, str):
-        raise MediaError(f"page {number + 1} {drawn}")
-    return drawn[0]
