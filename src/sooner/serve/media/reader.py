@@ -41,22 +41,20 @@ class ByteCache:
         self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable) -> Any:
-        """Returns an item; `None` if it is not there."""
+    def get(self, key: Hashable, make: Callable[[], Any], size_of: Callable[[Any], int]) -> Any:
+        """Returns an item, which is made and kept if it is not there."""
+        with self._lock:
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key][0]
+        item = make()
         with self._lock:
             if key not in self._items:
-                return None
-            self._items.move_to_end(key)
-            return self._items[key][0]
-
-    def put(self, key: Hashable, item: Any, size: int) -> None:
-        """Keep an item, which takes `size` bytes."""
-        with self._lock:
-            if key not in self._items:
-                self._items[key] = item, size
-                self.size += size
+                self._items[key] = item, size_of(item)
+                self.size += self._items[key][1]
             while self.size > MAX_BYTES:
                 self.size -= self._items.popitem(last=False)[1][1]
+        return item
 
 
 def read(url: str, settings: MediaSettings) -> bytes:
@@ -160,10 +158,8 @@ class MediaReader:
     ) -> tuple[str, DecodedMedia]:
         """Returns a key of a content, and what is decoded of it."""
         key = f"{decoder}:{hashlib.sha256(data).hexdigest()}"
-        if (media := self._cache.get(key)) is None:
-            media = self.processes.decode(decoder, data, answer, **options)
-            self._cache.put(key, media, media.nbytes)
-        return key, media
+        make = partial(self.processes.decode, decoder, data, answer, **options)
+        return key, self._cache.get(key, make, lambda media: media.nbytes)
 
 
 class ProcessedMedia:
@@ -195,10 +191,11 @@ class ProcessedMedia:
             key = (kind, self.media_keys, pickle.dumps(options))
         except Exception:  # an option whose content is not known
             return preprocess(*args, **options)
-        if (batch := self.cache.get(key)) is None:
-            batch = preprocess(*args, **options)
-            tensors = [value for value in batch.data.values() if isinstance(value, Tensor)]
-            self.cache.put(key, batch, sum(tensor.nbytes for tensor in tensors))
-        result = copy.copy(batch)
+        result = copy.copy(self.cache.get(key, partial(preprocess, *args, **options), _nbytes))
         result.data = dict(result.data)  # processors take entries out
         return result
+
+
+def _nbytes(batch: Any) -> int:
+    """Returns the bytes of a processor's tensors."""
+    return sum(value.nbytes for value in batch.data.values() if isinstance(value, Tensor))
