@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,7 @@ class GuidanceGrammars:
         ends = sorted(stop_token_ids)
         self.vocab_size, self.stop_token_ids, self.missing = vocab_size, frozenset(ends), ""
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-grammar")
-        self._compiling = lru_cache(MAX_GRAMMARS)(self._start_compiling)
+        self._compiling = lru_cache(MAX_GRAMMARS)(partial(self._compiler.submit, self._compile))
         try:
             import llguidance
 
@@ -194,9 +194,6 @@ class GuidanceGrammars:
     def close(self) -> None:
         """End the thread that compiles."""
         self._compiler.shutdown(wait=False, cancel_futures=True)
-
-    def _start_compiling(self, schema: str) -> Future[Any]:
-        return self._compiler.submit(self._compile, schema)
 
     def _compile(self, schema: str) -> Any:
         """Returns the matcher of a JSON schema, or what is wrong with it."""
