@@ -264,8 +264,6 @@ class _Chat:
             what = "pictures" if kind == "image" else "videos"
             raise BadRequestError(path, f"model '{self.prompts.name}' takes no {what}; send text")
         limits = self.prompts.media.settings
-        if len(self.keys) >= limits.max_media:
-            raise self._too_many(path)
         try:
             media = get()
         except MediaError as error:
@@ -275,7 +273,8 @@ class _Chat:
         self.keys += [key for _, key in media]
         self._bytes += sum(getattr(item, "pixels", item).nbytes for item, _ in media)
         if len(self.keys) > limits.max_media:
-            raise self._too_many(path)
+            text = f"the request has more than {limits.max_media} pictures, videos and pages"
+            raise BadRequestError(path, f"{text}; send fewer", "invalid_media")
         if self._bytes > (limit := limits.media_memory // 2):
             raise BadRequestError(
                 path,
@@ -284,11 +283,6 @@ class _Chat:
                 "invalid_media",
             )
         return [item for item, _ in media]
-
-    def _too_many(self, path: str) -> BadRequestError:
-        limit = self.prompts.media.settings.max_media
-        text = f"the request has more than {limit} pictures, videos and pages; send fewer"
-        return BadRequestError(path, text, "invalid_media")
 
     def _choose(self, info: VideoInfo) -> list[int]:
         """Frames as the model's processor samples them; refuses those that can't fit at all."""
