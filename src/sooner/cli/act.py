@@ -95,10 +95,9 @@ def serve(
 
     `GET /health` tells what runs, `GET /metrics` counts for Prometheus.
     """
-    from ..serve.run import check_address, require
+    from ..serve.run import check_startable
 
-    require()
-    check_address(settings)
+    check_startable(settings)
     from ..serve.act import build_server
 
     policy = policy_options.load(display)

@@ -86,15 +86,14 @@ def demo(*, request: DemoJob, display: Display) -> None:
 
 
 def _serve(request: DemoJob, display: Display) -> None:
-    from ..serve.run import bind, check_address, require, url
+    from ..serve.run import bind, check_startable, url
 
-    require()
+    check_startable(request.settings)
     if find_spec("gradio") is None:
         raise SoonerError(
             "the page needs gradio, which is not installed; pip install 'sooner[demo]'"
         )
     settings, first = request.settings, None
-    check_address(settings)
     from ..demo.page import Recorder, build_page, mount_page
     from ..demo.site import create_app
     from ..demo.tabs import tasks_of

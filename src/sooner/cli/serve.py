@@ -132,10 +132,9 @@ def serve(*, request: Served, display: Display) -> None:
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus. With --ray, as
     many processes as --replicas says answer behind one address.
     """
-    from ..serve.run import check_address, require
+    from ..serve.run import check_startable
 
-    require()
-    check_address(request.settings)
+    check_startable(request.settings)
     served = request.completed()
     settings = served.settings
     if served.ray:

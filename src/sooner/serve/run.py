@@ -9,17 +9,18 @@ from ..errors import SoonerError
 from .settings import ServerSettings
 
 
-def require() -> None:
-    """See that everything a server needs is installed.
+def check_startable(settings: ServerSettings) -> None:
+    """See that a server can start, before a model is loaded, which may take minutes.
 
     Raises:
-        SoonerError: something is not; says how to get it.
+        SoonerError: a package is not installed, or as `bind`.
     """
     for name in ("fastapi", "prometheus_client", "uvicorn", "httpx2"):
         if find_spec(name) is None:
             raise SoonerError(
                 f"the server needs {name}, which is not installed; pip install 'sooner[serve]'"
             )
+    bind(settings).close()
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -43,15 +44,6 @@ def bind(settings: ServerSettings) -> socket.socket:
             "--port (0 takes a free one) or --host"
         ) from error
     return listening
-
-
-def check_address(settings: ServerSettings) -> None:
-    """Refuse an address that can't be had before a model is loaded, which may take minutes.
-
-    Raises:
-        SoonerError: as `bind`.
-    """
-    bind(settings).close()
 
 
 def url(listening: socket.socket) -> str:
