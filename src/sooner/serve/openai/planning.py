@@ -26,7 +26,7 @@ from ...tasks.detokenizer import Detokenizer, special_ids
 from ..engine_thread import ServedRequest, seed_of
 from ..refusal import BadRequestError, too_long
 from .choice import AnswerParsers, Choice
-from .protocol import ChatRequest
+from .protocol import ChatRequest, text_of
 
 SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
@@ -107,7 +107,7 @@ class Planner:
         """
         if request.prediction is None:
             return None
-        text = request.prediction.text
+        text = text_of(request.prediction.content)
         ids = self.served.tokenizer(text, add_special_tokens=False)["input_ids"]
         return list(ids[: self.served.max_model_len])
 

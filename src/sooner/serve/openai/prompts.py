@@ -28,7 +28,7 @@ from ..media.reader import MediaReader, ProcessedMedia
 from ..media.sources import MediaBusyError, MediaError
 from ..refusal import BadRequestError, RefusedError, too_long
 from .planning import Prepared
-from .protocol import ChatRequest, ImagePart, Message, RefusalPart, TextPart, VideoPart
+from .protocol import ChatRequest, ImagePart, Message, RefusalPart, TextPart, VideoPart, text_of
 
 logger = logging.getLogger("sooner.serve")
 
@@ -112,7 +112,7 @@ class ChatPrompts:
 
     def _check(self, request: ChatRequest) -> None:
         """Refuse what needs no template to be refused."""
-        letters = sum(_letters(message) for message in request.messages)
+        letters = sum(len(text_of(message.content)) for message in request.messages)
         if letters > self.max_model_len * self._longest:
             raise BadRequestError(
                 "messages",
@@ -307,10 +307,3 @@ def _template(processor: Any) -> str | None:
     if isinstance(template, dict):
         return template.get("default") or next(iter(template.values()), None)
     return template
-
-
-def _letters(message: Message) -> int:
-    if isinstance(message.content, str):
-        return len(message.content)
-    texts = [part.text for part in message.content or () if isinstance(part, TextPart)]
-    return sum(map(len, texts))

@@ -8,7 +8,7 @@ change the answer and can't be honoured are refused by name (`REFUSED`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Json, Tag
@@ -83,6 +83,13 @@ def text_or(items: Any) -> Any:
     return Annotated[
         Annotated[Text, Tag("text")] | Annotated[items, Tag("list")], Discriminator(kind_of)
     ]
+
+
+def text_of(content: str | Sequence[Any] | None) -> str:
+    """Returns the text of a content, without its other parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content or () if isinstance(part, TextPart))
 
 
 class FunctionCall(ApiFields):
@@ -192,12 +199,6 @@ class PredictedContent(ApiFields):
 
     type: Literal["content"]
     content: text_or(Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)])  # type: ignore[valid-type]
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
 
 
 TokenId = Annotated[int, Field(ge=0, lt=INT64)]
