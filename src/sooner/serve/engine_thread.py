@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
 from ..errors import DEVICE_FAULT, is_device_fault
-from .refusal import failed, not_ready, stopping, too_many
+from .refusal import not_ready, stopping, too_many
 
 logger = logging.getLogger("sooner.serve")
 
@@ -423,7 +423,7 @@ class EngineThread:
             self.fault = type(error).__name__
             self.state = "failed"
         logger.critical("the engine's thread ends", exc_info=error)
-        reason = failed(self.fault)
+        reason = not_ready(self.state, self.fault)
         if is_device_fault(error):
             self.engine = None  # whatever is asked of it now may hang
         self._let_go()

@@ -101,11 +101,8 @@ def not_ready(state: str, fault: str | None = None) -> RefusedError:
     if state == "warming":
         text = "the model is warming up; come back in 5 s"
         return RefusedError(503, text, code="warming_up", headers={"Retry-After": "5"})
-    return stopping() if state == "draining" else failed(fault or "unknown")
-
-
-def failed(fault: str) -> RefusedError:
-    """The server itself failed, and nothing was computed."""
+    if state == "draining":
+        return stopping()
     text = f"the server failed ({fault}) and nothing was computed; send the request again soon"
     return RefusedError(503, text, code="failed", headers={"Retry-After": "2"})
 
