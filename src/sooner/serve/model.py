@@ -172,7 +172,8 @@ def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemo
     Raises:
         SoonerError: there is not enough for one request, or for one of `max_model_len` tokens.
     """
-    known = _positions(pair)
+    loaded = [pair.target] if pair.draft is None else [pair.target, pair.draft]
+    known = min(max_positions(each.model) or UNLIMITED for each in loaded)
     if settings.max_model_len is not None and settings.max_model_len > known:
         raise SoonerError(
             f"max_model_len is {settings.max_model_len}, and the models know {known} positions; "
@@ -205,11 +206,6 @@ def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemo
         )  # fmt: skip
     share = max(pages * page // settings.max_rows - block, page)
     return KvMemory(pages, page_bytes, min(longest, fits), min(longest, fits, share))
-
-
-def _positions(pair: ModelPair) -> int:
-    models = [pair.target.model, *([] if pair.draft is None else [pair.draft.model])]
-    return min(max_positions(model) or UNLIMITED for model in models)
 
 
 class ChatServer:
