@@ -91,11 +91,9 @@ def video(task: DecodeTask) -> dict[str, Any]:
 
 
 def info_fields(info: VideoInfo) -> dict[str, Any]:
-    """Returns what is known of a video, as JSON has it; `VideoInfo(path, **told)` is the
-    way back.
-    """
-    names = ("frames", "fps", "seconds", "width", "height", "rotation", "damage")
-    return {name: getattr(info, name) for name in names}
+    """Returns what is known of a video, as JSON has it; `VideoInfo(path, **fields)` is the way
+    back."""
+    return {name: value for name, value in vars(info).items() if name != "path"}
 
 
 def check_length(limits: MediaSettings, seconds: float, frames: int) -> None:
