@@ -337,7 +337,7 @@ class ActHandler(Handler):
         """Wait until a request has its action; frees its place if nobody waits any more.
 
         Raises:
-            RefusedError: it is not taken, or the deadline passed before its turn came.
+            RefusedError: it is not taken, or the deadline passed.
             Exception: what the policy raised.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
