@@ -27,7 +27,7 @@ ANSWERED = Fields(
 
 @dataclass(frozen=True, kw_only=True)
 class ChatJob:
-    """What is asked, and who answers.
+    """A conversation, and the models that answer in it.
 
     Attributes:
         questions: of one conversation, in this order; without any, what is typed, a line each, or
@@ -40,8 +40,8 @@ class ChatJob:
     settings: Annotated[CaptionSettings, ANSWERED] = field(default_factory=CaptionSettings)
     models: options.Models = field(default_factory=options.Models)
 
-    def asked(self) -> Iterator[str]:
-        """Yields the questions."""
+    def read_questions(self) -> Iterator[str]:
+        """Yields the questions as they come."""
         if self.questions:
             yield from self.questions
         elif not sys.stdin.isatty():
@@ -84,7 +84,7 @@ def chat(*, request: ChatJob, display: Display) -> None:
     callbacks = CaptionCallbacks(
         on_stage=display.stage, on_text=display.text, on_count=display.generated
     )
-    for question in request.asked():
+    for question in request.read_questions():
         if not question.strip():
             raise SoonerError("the question is empty; write one")
         messages.append({"role": "user", "content": question})
