@@ -82,7 +82,7 @@ def chat(*, request: ChatJob, display: Display) -> None:
     if request.system is not None:
         messages.append({"role": "system", "content": request.system})
     callbacks = CaptionCallbacks(
-        on_stage=display.stage, on_text=display.text, on_count=display.generated
+        on_stage=display.text_stage, on_text=display.text, on_count=display.generated
     )
     for question in request.read_questions():
         if not question.strip():

@@ -28,6 +28,7 @@ STAGES = {
     "process": "preparing frames",
     "warm-up": "warming up",
     "prefill": "vision and prefill",
+    "text-prefill": "prefill",
     "generate": "generating",
     "draw": "drawing",
     "pixels": "codes to pixels",
@@ -93,6 +94,10 @@ class Display:
         self._progress = Progress(*columns, console=self.err, transient=True)
         self._progress.start()
         self._progress.add_task(STAGES[name], total=total)
+
+    def text_stage(self, name: str) -> None:
+        """A stage begins of a prompt without pixels, whose prefill encodes none."""
+        self.stage("text-prefill" if name == "prefill" else name)
 
     def advance(self, done: int, total: float) -> None:
         """`done` of the present stage's `total` steps are done."""

@@ -66,8 +66,10 @@ def verify(
     reports: list[dict[str, Any]] = []
     for path in paths:
         with tally.attempt(f"'{path}'"):
-            compare = chat.verify if path in texts else _verify_video
-            for report in compare(path, pair, settings, display.stage):
+            is_text = path in texts
+            compare = chat.verify if is_text else _verify_video
+            on_stage = display.text_stage if is_text else display.stage
+            for report in compare(path, pair, settings, on_stage):
                 display.end_text()
                 parity = Parity(**{item.name: report[item.name] for item in fields(Parity)})
                 method = f"{report['method']} ({report['mode']})"
