@@ -84,9 +84,9 @@ def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
             ear.fields["prediction"] = None  # which any method would draft from
         requests.append(ear.request(method))
         loop.submit(requests[-1])
-    loop.obey()
+    loop.run_commands()
     while loop.requests:
-        loop.turn()
+        loop.step()
     engine.close()
     return sum(request.num_preemptions for request in requests)
 

@@ -21,7 +21,7 @@ from serve.chatting import (
 )
 from serve.robots import until
 from sooner.serve.http import is_local
-from sooner.serve.openai.app import EventMail
+from sooner.serve.openai.app import EventQueue
 
 
 def test_models_are_listed() -> None:
@@ -187,7 +187,7 @@ def test_probes_need_no_token_and_see_less() -> None:
 
 def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None:
     async def run() -> tuple[list[int], int]:
-        loop, mail = asyncio.get_running_loop(), EventMail()
+        loop, events = asyncio.get_running_loop(), EventQueue()
         order: list[int] = []
         calls: list[Any] = []
         wake = loop.call_soon_threadsafe
@@ -201,7 +201,7 @@ def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None
         def rounds() -> None:
             for first in range(0, 40, 8):
                 for number in range(first, first + 8):
-                    mail.put(loop, partial(order.append, number))
+                    events.put(loop, partial(order.append, number))
 
         rounds()  # the loop can't go round meanwhile
         once = len(calls)
@@ -218,7 +218,7 @@ def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None
 @pytest.mark.slow
 def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> None:
     async def run() -> tuple[list[int], list[int], list[int], int]:
-        loop, mail = asyncio.get_running_loop(), EventMail(interval=0.2)
+        loop, events = asyncio.get_running_loop(), EventQueue(interval=0.2)
         order: list[int] = []
         calls: list[Any] = []
         wake = loop.call_soon_threadsafe
@@ -228,19 +228,19 @@ def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> N
             return wake(*args)
 
         loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
-        mail.put(loop, partial(order.append, 0), False)
+        events.put(loop, partial(order.append, 0), False)
         await asyncio.sleep(0)
         for number in (1, 2):
-            mail.put(loop, partial(order.append, number), False)
+            events.put(loop, partial(order.append, number), False)
         await asyncio.sleep(0.01)
         first = list(order)
-        mail.put(loop, partial(order.append, 3))
+        events.put(loop, partial(order.append, 3))
         await asyncio.sleep(0)
         urgent = list(order)
-        mail.put(loop, partial(order.append, 4), False)
+        events.put(loop, partial(order.append, 4), False)
         await asyncio.sleep(0.3)
         late = list(order)
-        mail.put(loop, partial(order.append, 5), False)  # the interval has ended
+        events.put(loop, partial(order.append, 5), False)  # the interval has ended
         await asyncio.sleep(0)
         return first, urgent, late, len(calls)
 

@@ -92,7 +92,7 @@ def test_chats_tell_ids_bytes_and_the_likeliest_tokens(name: str) -> None:
 def report(ids: list[int]) -> list[OutputToken]:
     return [
         OutputToken(token, False, TokenLogprobs(token, -0.5, [(token, -0.5), (65, -2.0)]), False,
-                  leads=not place)
+                  is_first=not place)
         for place, token in enumerate(ids)
     ]  # fmt: skip
 

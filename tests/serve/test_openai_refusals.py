@@ -78,7 +78,7 @@ def test_prompts_that_can_not_be_prepared_are_refused() -> None:
             answer = await client.post(CHAT, json=HELLO)
             assert answer.status_code == 500  # a fault of ours, undocumented
             assert "secret" not in answer.text
-            assert client.handler.under_way == 0  # type: ignore[attr-defined]
+            assert client.handler.num_in_flight == 0  # type: ignore[attr-defined]
 
     with scripted() as service:
         asyncio.run(run(service))
@@ -156,7 +156,7 @@ def test_a_full_server_refuses_before_it_reads() -> None:
             service.go.set()
             assert [response.status_code for response in await asyncio.gather(*first)] == [200, 200]
             assert (await client.post(CHAT, json=HELLO)).status_code == 200
-            assert client.handler.under_way == 0  # type: ignore[attr-defined]
+            assert client.handler.num_in_flight == 0  # type: ignore[attr-defined]
 
     with scripted() as service:
         service.go.clear()

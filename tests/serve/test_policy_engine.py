@@ -22,7 +22,7 @@ class Robots:
     def __init__(self, policy: SlowPolicy | None = None, **settings: Any) -> None:
         self.policy, self.clock = policy or SlowPolicy(), StubClock()
         self.ends: dict[str, PolicyRequest] = {}
-        self.loop = EngineThread(self.build, clock=self.clock, patience=10.0)
+        self.loop = EngineThread(self.build, clock=self.clock, due_seconds=10.0)
         self.settings = ServeSettings(**settings)
         self.loop.open()
 
@@ -41,12 +41,12 @@ class Robots:
 
         request.sink = sink
         self.loop.submit(request)
-        self.loop.obey()
+        self.loop.run_commands()
         return request
 
     def run(self) -> list[list[str]]:
         while self.loop.requests:
-            self.loop.turn()
+            self.loop.step()
         return self.policy.batches
 
 
@@ -57,12 +57,12 @@ def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
     robots.run()
     robots.ask("3")
     for _ in range(3):
-        robots.loop.turn()  # two others were there before
+        robots.loop.step()  # two others were there before
     robots.ask("4")
     robots.ask("5")
     assert robots.run() == [["0", "1", "2"], ["3", "4", "5"]]
     robots.ask("6")
-    robots.loop.turn()
+    robots.loop.step()
     robots.clock.advance(1.0)  # nobody else comes
     assert robots.run()[2:] == [["6"]]
     robots.ask("7")

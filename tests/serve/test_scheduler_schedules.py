@@ -83,7 +83,7 @@ class World:
             max_rows=rows, prefill_chunk=chunk, blocks=range(1, block + 1), pages=pages, page=page,
             words=WORDS, spend=self.clock.advance, clock=self.clock,
         )  # fmt: skip
-        self.loop = EngineThread(lambda: self.engine, clock=self.clock, patience=20)
+        self.loop = EngineThread(lambda: self.engine, clock=self.clock, due_seconds=20)
         self.loop.open()
 
     @property
@@ -98,14 +98,14 @@ class World:
         if (longest := self.engine.longest) is None or size + limit <= longest:
             self.clients.append(client)
             self.loop.submit(client.request)
-        self.loop.obey()
+        self.loop.run_commands()
 
     def hang_up(self, number: int) -> None:
         if self.clients:
             client = self.clients[number % len(self.clients)]
             client.hung_up = client.hung_up or not client.has_ended
             self.loop.cancel(client.request)
-            self.loop.obey()
+            self.loop.run_commands()
             assert client.is_deaf or client.has_ended
             assert client.prompt not in [row.prompt for row in self.engine.rows]
 
@@ -118,7 +118,7 @@ class World:
 
     def turn(self) -> None:
         self.turn_began = self.clock()
-        self.loop.turn()
+        self.loop.step()
         self.check()
 
     def check(self) -> None:

@@ -48,12 +48,12 @@ class Server:
     def add(self, limit: int, due: float | None = None) -> ServedRequest:
         request = request_of("a", [1, 2, 3, 4], limit, arrived=self.clock(), deadline=due)
         self.loop.submit(request)
-        self.loop.obey()
+        self.loop.run_commands()
         return request
 
     def run(self) -> None:
         while self.loop.requests:
-            self.loop.turn()
+            self.loop.step()
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(
@@ -101,9 +101,9 @@ def test_tokens_and_times_are_counted() -> None:
 def test_ends_of_every_kind_are_counted() -> None:
     server = Server(rows=1)
     gone = server.add(50)
-    server.loop.turn()
+    server.loop.step()
     server.loop.cancel(gone)
-    server.loop.obey()
+    server.loop.run_commands()
     server.add(50, due=0)
     server.engine.failures.append(("prefill", ValueError("made up")))
     server.add(50)

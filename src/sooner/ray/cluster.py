@@ -114,14 +114,14 @@ def connected(
         "logging_level": logging.WARNING if debug else logging.CRITICAL,
     }
     options: dict[str, Any]
-    with ExitStack() as left:
+    with ExitStack() as stack:
         if address == LOCAL:
-            _alone(left)
+            _forbid_joining(stack)
             os.environ.update(environment or {})
-            left.callback(lambda: [os.environ.pop(name, None) for name in environment or ()])
-            _with_token(ray, left, address)
+            stack.callback(lambda: [os.environ.pop(name, None) for name in environment or ()])
+            _authenticated(ray, stack, address)
             folder = tempfile.mkdtemp(prefix="sooner-", dir=_short_folder())
-            left.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             options = {
                 "address": LOCAL,
                 "_node_ip_address": LOOPBACK,
@@ -133,7 +133,7 @@ def connected(
             }
         else:
             _check_reachable(address)
-            _with_token(ray, left, address)
+            _authenticated(ray, stack, address)
             options = {"address": address, **_node_address(address)}
             if environment:
                 options["runtime_env"] = {"env_vars": dict(environment)}
@@ -141,12 +141,12 @@ def connected(
             _init(ray, options | quiet, debug)
         except Exception as error:
             raise SoonerError(_explain(address, error)) from error
-        left.callback(_shutdown, ray, debug)
+        stack.callback(_shutdown, ray, debug)
         yield address == LOCAL
 
 
-def _alone(left: ExitStack) -> None:
-    """Have no other machine join a local cluster until `left` is closed, unless the environment
+def _forbid_joining(stack: ExitStack) -> None:
+    """Have no other machine join a local cluster until `stack` is closed, unless the environment
     says whether some may."""
     from ray._private import ray_constants
 
@@ -154,12 +154,12 @@ def _alone(left: ExitStack) -> None:
         return
     before = ray_constants.ENABLE_RAY_CLUSTER  # of the environment when ray was imported
     os.environ[JOINING], ray_constants.ENABLE_RAY_CLUSTER = "0", False
-    left.callback(setattr, ray_constants, "ENABLE_RAY_CLUSTER", before)
-    left.callback(os.environ.pop, JOINING, None)
+    stack.callback(setattr, ray_constants, "ENABLE_RAY_CLUSTER", before)
+    stack.callback(os.environ.pop, JOINING, None)
 
 
-def _with_token(ray: Any, left: ExitStack, address: str) -> None:
-    """Have Ray ask for a token, and tell it, until `left` is closed; unless the environment says
+def _authenticated(ray: Any, stack: ExitStack, address: str) -> None:
+    """Have Ray ask for a token, and tell it, until `stack` is closed; unless the environment says
     whether it does.
 
     A local cluster's is of this run alone. Its processes have it of their environment, which nobody
@@ -173,7 +173,7 @@ def _with_token(ray: Any, left: ExitStack, address: str) -> None:
         if address == LOCAL and not has_token:
             added[TOKENS[0]] = secrets.token_hex(32)
     os.environ.update(added)
-    left.callback(_read_settings, ray, added)
+    stack.callback(_read_settings, ray, added)
     _read_settings(ray)
 
 
@@ -193,7 +193,7 @@ def _read_settings(ray: Any, without: Collection[str] = ()) -> None:
 def _init(ray: Any, options: dict[str, Any], debug: bool) -> None:
     on_term = signal.getsignal(signal.SIGTERM)
     try:
-        with hushed(debug):
+        with silenced(debug):
             ray.init(**options)
         if callable(on_term) and threading.current_thread() is threading.main_thread():
             # `init` has put one before it that prints a trace and ends the process at once.
@@ -207,12 +207,12 @@ def _init(ray: Any, options: dict[str, Any], debug: bool) -> None:
 
 
 def _shutdown(ray: Any, debug: bool) -> None:
-    with hushed(debug):
+    with silenced(debug):
         ray.shutdown()
 
 
 @contextmanager
-def hushed(debug: bool) -> Iterator[None]:
+def silenced(debug: bool) -> Iterator[None]:
     """Without the lines that Ray's own code writes to this process's standard error, and those of
     the cluster that it prints."""
     if debug:

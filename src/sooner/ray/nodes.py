@@ -86,7 +86,7 @@ def check_nodes(paths: Sequence[str], model: str | None, store: Store | None = N
                 paths.append(str(Path(folder).resolve() / name))
             store.write(name, b"probe")
             left.callback(store.remove, name)
-        compare(asker()(paths), _ask_nodes(paths))
+        compare(make_probe()(paths), _probe_nodes(paths))
 
 
 def compare(here: Facts, there: Mapping[str, Facts]) -> None:
@@ -108,7 +108,7 @@ def compare(here: Facts, there: Mapping[str, Facts]) -> None:
                 )
 
 
-def asker() -> Callable[[Sequence[str]], Facts]:
+def make_probe() -> Callable[[Sequence[str]], Facts]:
     """Returns the function that each machine runs, given paths.
 
     It stands in no module, so Ray sends its code along: where `sooner` is missing or older, that is
@@ -135,11 +135,11 @@ def asker() -> Callable[[Sequence[str]], Facts]:
     return answer
 
 
-def _ask_nodes(paths: Sequence[str]) -> dict[str, Facts]:
+def _probe_nodes(paths: Sequence[str]) -> dict[str, Facts]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    answer = ray.remote(num_cpus=0, max_retries=1)(asker())
+    answer = ray.remote(num_cpus=0, max_retries=1)(make_probe())
     coming = {}
     for node in ray.nodes():
         if node["Alive"]:

@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import SoonerError
 from ..interrupts import ended_as_interrupted
 from ..serve.settings import ChatSettings, ReplicaSettings
-from .cluster import LOCAL, connected, hushed
+from .cluster import LOCAL, connected, silenced
 from .nodes import CPUS, check_nodes, connected_nodes, gpus_of_actors
 
 logger = logging.getLogger("sooner.serve")
@@ -129,7 +129,7 @@ class RayServer:
             yield f"http://{host}:{port}"
         finally:
             # Ray complains of calls that its own end cuts off, and of a cluster that is no more.
-            with hushed(self.debug), suppress(Exception):
+            with silenced(self.debug), suppress(Exception):
                 self._delete(serve)
                 if not is_managed:
                     serve.shutdown()

@@ -40,11 +40,11 @@ from .http import ApiFields, name_of, parse, read_body
 from .refusal import past_deadline, stopping
 from .settings import ServeSettings
 
-PATIENCE = 10.0
+DUE_SECONDS = 10.0
 """Seconds after which a request without a deadline goes before those that have one."""
 SIDE = 64
 """Pixels of a side of the picture that a policy is tried on."""
-LOOK = 0.0005
+POLL_SECONDS = 0.0005
 """Seconds of a step that waits for company; requests are taken in between."""
 
 
@@ -174,8 +174,8 @@ class PolicyEngine:
         self.num_requests, self.clock = num_requests, clock
         self.max_rows = settings.max_batch
         self.waiting: list[PolicyRequest] = []
-        self._company = 1  # requests that were there when the last batch ended
-        self._until: float | None = None  # when the next batch waits no longer
+        self._last_batch_size = 1  # requests that were there when the last batch ended
+        self._gather_until: float | None = None  # when the next batch waits no longer
 
     @property
     def is_idle(self) -> bool:
@@ -204,8 +204,8 @@ class PolicyEngine:
                 self.cancel(request, "deadline")
         if not self.waiting:
             return
-        if self._waits():
-            time.sleep(LOOK)
+        if self._is_gathering():
+            time.sleep(POLL_SECONDS)
             return
         batch = sorted(self.waiting, key=lambda request: request.priority)[: self.max_rows]
         for request in batch:
@@ -214,7 +214,7 @@ class PolicyEngine:
         began = self.clock()
         answers = self._act([request.observation for request in batch])
         seconds = self.clock() - began
-        self._company, self._until = self.num_requests(), None
+        self._last_batch_size, self._gather_until = self.num_requests(), None
         for request, answer in zip(batch, answers, strict=True):
             if isinstance(answer, Exception):
                 request.finish([[]], "error", answer)
@@ -236,12 +236,12 @@ class PolicyEngine:
         if isinstance(answer, Exception):
             raise answer
 
-    def _waits(self) -> bool:
-        if len(self.waiting) >= min(self._company, self.max_rows):
+    def _is_gathering(self) -> bool:
+        if len(self.waiting) >= min(self._last_batch_size, self.max_rows):
             return False
-        if self._until is None:
-            self._until = self.clock() + self.settings.window_ms / 1e3
-        return self.clock() < self._until
+        if self._gather_until is None:
+            self._gather_until = self.clock() + self.settings.window_ms / 1e3
+        return self.clock() < self._gather_until
 
     def _act(self, observations: list[Observation]) -> list[Any]:
         """Returns actions, or in their place what went wrong; one bad request spoils no other."""
@@ -277,8 +277,9 @@ class ActHandler(Handler):
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         self.sample = Observation(grey, "wait", key)
         thread = EngineThread(
-            self._engine, max_requests=settings.max_queue, warm_up=self._warm_up, patience=PATIENCE
-        )
+            self._engine, max_requests=settings.max_queue, warm_up=self._warm_up,
+            due_seconds=DUE_SECONDS,
+        )  # fmt: skip
         super().__init__(thread, settings, policy.name, settings.max_queue)
 
     def add_routes(self, app: FastAPI) -> None:

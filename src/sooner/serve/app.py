@@ -61,7 +61,7 @@ class Handler:
         on_stop: called with the number of requests under way, if there are any, when the server is
             told to stop.
         metrics: of the whole server.
-        under_way: requests that are read, prepared or answered.
+        num_in_flight: requests that are read, prepared or answered.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Handler:
         self.maximum = maximum
         self.on_stop: Callable[[int], Any] = lambda count: None
         self.metrics = service.listener = ServerMetrics(name, service)
-        self.under_way = 0
+        self.num_in_flight = 0
         self.is_closing = False
 
     def add_routes(self, app: FastAPI) -> None:
@@ -89,8 +89,8 @@ class Handler:
             return
         self.is_closing = True
         self.service.drain()
-        if self.under_way:
-            self.on_stop(self.under_way)
+        if self.num_in_flight:
+            self.on_stop(self.num_in_flight)
         if not await asyncio.to_thread(self.service.close, self.settings.grace_seconds):
             logger.error("the engine hangs, and is left behind")
 
@@ -139,15 +139,15 @@ class Handler:
             RefusedError: nothing is taken now.
         """
         self.service.check_takes()
-        if self.under_way >= self.maximum:
+        if self.num_in_flight >= self.maximum:
             raise too_many(self.maximum)
-        self.under_way += 1
+        self.num_in_flight += 1
         request.state.began = self.clock()
         try:
             with ExitStack() as request.state.exits:
                 yield
         finally:
-            self.under_way -= 1
+            self.num_in_flight -= 1
 
     async def wait_for(
         self, request: Request, work: Awaitable[Result], deadline: float | None = None
@@ -159,7 +159,8 @@ class Handler:
             ClientDisconnect: the client hung up.
             RefusedError: the deadline passed.
         """
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request.receive))
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(wait_closed(request.receive))
         limit = None if deadline is None else max(deadline - self.clock(), 0)
         try:
             await asyncio.wait({task, gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -179,7 +180,7 @@ class Handler:
             del task, gone
 
 
-async def hang_up(receive: Receive) -> None:
+async def wait_closed(receive: Receive) -> None:
     """Returns when the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -300,7 +301,7 @@ class DrainingServer(uvicorn.Server):
         """Uvicorn raises signals again in the end, which would make a failure of SIGTERM, by which
         servers are told to stop; and a second one would end asyncio's loop with a traceback."""
         if self.should_exit and self.handler is not None:
-            self.handler.service.hurry()
+            self.handler.service.end_grace()
         elif sig == signal.SIGINT:
             super().handle_exit(sig, frame)
         self.should_exit = True

@@ -1,8 +1,8 @@
 """The thread that owns the engine.
 
 The engine is the only scheduler, and has every request from its arrival on. A request without a
-deadline counts as due `PATIENCE` seconds after it came: it is overtaken by urgent ones for so long,
-and then by none that comes later.
+deadline counts as due `DUE_SECONDS` after it came: it is overtaken by urgent ones for so long, and
+then by none that comes later.
 
 Requests and hang-ups reach the thread by a queue, tokens and ends leave it by sinks. It is a
 daemon, so a forward that hangs does not keep the process alive, and it shows that it lives:
@@ -31,11 +31,11 @@ from .refusal import not_ready, stopping, too_many
 
 logger = logging.getLogger("sooner.serve")
 
-PATIENCE = 30.0
+DUE_SECONDS = 30.0
 """Seconds after which a request without a deadline counts as due."""
 IDLE_TICK = 1.0
 """Seconds between two ticks of a thread that has nothing to do."""
-LAST_WORDS = 1.0
+NOTIFY_SECONDS = 1.0
 """Seconds for telling clients what happened before the process ends."""
 
 Clock = Callable[[], float]
@@ -59,8 +59,8 @@ Sink = Callable[[Tokens | None], None]
 """Takes new tokens of a request; `None` once it has ended."""
 
 
-def nobody(event: Tokens | None) -> None:
-    """A sink that hears nothing."""
+def discard(event: Tokens | None) -> None:
+    """A sink that discards every event."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -88,7 +88,7 @@ class ServedRequest(Request):
     prompt_tokens: int = 0
     stop_token_ids: frozenset[int] = frozenset()
     predicted_tokens: int = 0
-    sink: Sink = field(default=nobody, repr=False)
+    sink: Sink = field(default=discard, repr=False)
     grammar: Any = field(default=None, repr=False)
     completion_tokens: int = 0
     acceptance: Counter[int] = field(default_factory=Counter, repr=False)
@@ -103,7 +103,7 @@ class ServedRequest(Request):
 
     def release(self) -> None:
         """Let go of prompt, pixels and client: whoever awaited the request may hold it for long."""
-        self.inputs, self.options, self.sink = {}, RequestOptions({}), nobody
+        self.inputs, self.options, self.sink = {}, RequestOptions({}), discard
         self.call = self.prompt_info = self.preempted = self.grammar = None
 
 
@@ -140,7 +140,7 @@ class ServiceLoad(NamedTuple):
 
 def end_process(status: int) -> None:
     """End the process without cleaning up: on a broken device that hangs."""
-    time.sleep(LAST_WORDS)
+    time.sleep(NOTIFY_SECONDS)
     logging.shutdown()
     os._exit(status)
 
@@ -149,8 +149,8 @@ class EngineThread:
     """Takes requests from any thread, and hands them to an engine in one of its own; each request
     ends exactly once.
 
-    The thread calls `open` once, and then `obey` and `turn` in turns; tests call them themselves,
-    with a clock of their own.
+    The thread calls `open` once, and then `run_commands` and `step` in turns; tests call them
+    themselves, with a clock of their own.
 
     Args:
         build: makes the engine and tries it, in that thread. It is a `sooner.Engine`, or has its
@@ -158,7 +158,7 @@ class EngineThread:
         max_requests: that may be held, with a row or without; more are refused.
         warm_up: run on the first engine before a request is taken.
         clock: seconds; the one of `Request.arrived` and `deadline`.
-        patience: seconds after which a request without a deadline counts as due.
+        due_seconds: seconds after which a request without a deadline counts as due.
         end_process: called with an exit status when the accelerator failed.
 
     Attributes:
@@ -180,11 +180,11 @@ class EngineThread:
         max_requests: int = 72,
         warm_up: Callable[[Any], None] = lambda engine: None,
         clock: Clock = time.monotonic,
-        patience: float = PATIENCE,
+        due_seconds: float = DUE_SECONDS,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
         self.build, self.max_requests = build, max_requests
-        self.clock, self.patience = clock, patience
+        self.clock, self.due_seconds = clock, due_seconds
         self.warm_up, self.end_process = warm_up, end_process
         self.on_ready: Callable[[], Any] = lambda: None
         self.listener: Any = None
@@ -196,7 +196,7 @@ class EngineThread:
         self.fault: str | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
-        self._is_closing = self._is_hurried = False
+        self._is_closing = self._is_grace_over = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
 
     def start(self) -> None:
@@ -213,7 +213,7 @@ class EngineThread:
         with self._lock:
             self.check_takes()
             self.num_requests += 1
-            self._commands.put(partial(self._take, request))
+            self._commands.put(partial(self._add_request, request))
 
     def cancel(self, request: ServedRequest) -> None:
         """End a request before its time: its row is freed within a round, and its end is told."""
@@ -243,17 +243,17 @@ class EngineThread:
         """
         self.drain()
         with self._lock:
-            self._lock.wait_for(lambda: self._is_hurried or not self.num_requests, grace)
+            self._lock.wait_for(lambda: self._is_grace_over or not self.num_requests, grace)
             self._is_closing = True
             self._commands.put(lambda: self._end_all(stopping()))
         if self._thread.ident is not None:
-            self._thread.join(LAST_WORDS)
+            self._thread.join(NOTIFY_SECONDS)
         return not self._thread.is_alive()
 
-    def hurry(self) -> None:
+    def end_grace(self) -> None:
         """End the grace of a `close` that waits in another thread."""
         with self._lock:
-            self._is_hurried = True
+            self._is_grace_over = True
             self._lock.notify_all()
 
     def check_takes(self) -> None:
@@ -273,8 +273,8 @@ class EngineThread:
             self.open()
             self.on_ready()
             while not (self._is_closing and self._commands.empty() and not self.requests):
-                self.obey(IDLE_TICK)
-                self.turn()
+                self.run_commands(IDLE_TICK)
+                self.step()
                 self.last_tick = self.clock()
         except BaseException as error:
             self._fail(error)
@@ -294,7 +294,7 @@ class EngineThread:
             if self.state == "warming":
                 self.state = "ready"
 
-    def obey(self, seconds: float = 0.0) -> None:
+    def run_commands(self, seconds: float = 0.0) -> None:
         """Do what was asked meanwhile; wait so long for it if there is nothing else to do."""
         wait = not self.requests and seconds > 0
         with suppress(queue.Empty):
@@ -302,7 +302,7 @@ class EngineThread:
                 self._commands.get(wait, seconds)()
                 wait = False
 
-    def turn(self) -> None:
+    def step(self) -> None:
         """Let the engine take a step, and tell what came of it.
 
         Raises:
@@ -314,24 +314,24 @@ class EngineThread:
         try:
             self.engine.step()
         finally:
-            self._look(started)
+            self._update_requests(started)
         for request in [request for request in self.requests if request.is_lost]:
             self._abort(request)
         if self.requests and self.engine.is_idle:
             raise RuntimeError("the engine lost requests")
 
-    def _look(self, started: float) -> None:
+    def _update_requests(self, started: float) -> None:
         """See which requests a step that began at `started` gave a row, took it, or ended."""
         for request in list(self.requests):
             if not (request.has_begun or request.is_waiting):
                 request.has_begun = True
-                self._record("begun", request, started - request.arrived)
+                self._record("on_start", request, started - request.arrived)
             if request.has_ended:
                 if request.error is not None and is_device_fault(request.error):
                     raise request.error
                 self._end(request)
 
-    def _let_go(self) -> None:
+    def _release_engine(self) -> None:
         """Drop the engine, and what it holds, as far as a failed one still can."""
         close, self.engine = getattr(self.engine, "close", None), None
         with suppress(Exception):
@@ -350,9 +350,9 @@ class EngineThread:
             request.acceptance[drafted] += 1
         is_first = not request.completion_tokens
         request.completion_tokens += len(ids)
-        self._record("committed", request, len(ids), now - request.last_at, is_first)
+        self._record("on_tokens", request, len(ids), now - request.last_at, is_first)
         request.last_at = now
-        self._tell(request, Tokens(list(ids), drafted, logprobs))
+        self._send(request, Tokens(list(ids), drafted, logprobs))
 
     def _end(self, request: ServedRequest, error: Exception | None = None) -> None:
         """Tell a client the end of a request that the engine has ended.
@@ -367,11 +367,11 @@ class EngineThread:
         with self._lock:  # before the client is told, so that it is not refused if it asks again
             self.num_requests -= 1
             self._lock.notify_all()
-        self._record("ended", request, self.clock() - request.arrived)
-        self._tell(request, None)
+        self._record("on_end", request, self.clock() - request.arrived)
+        self._send(request, None)
         request.release()
 
-    def _tell(self, request: ServedRequest, event: Tokens | None) -> None:
+    def _send(self, request: ServedRequest, event: Tokens | None) -> None:
         if request.is_lost:
             return
         try:
@@ -388,9 +388,9 @@ class EngineThread:
         except Exception:  # no request may end for a figure's sake
             logger.exception("metrics of a request are lost")
 
-    def _take(self, request: ServedRequest) -> None:
+    def _add_request(self, request: ServedRequest) -> None:
         """Adds a request to those of the engine."""
-        due, deadline = request.arrived + self.patience, request.deadline
+        due, deadline = request.arrived + self.due_seconds, request.deadline
         request.priority = due if deadline is None else deadline
         request.last_at = request.arrived
         request.options = replace(request.options, on_tokens=partial(self._commit, request))
@@ -409,13 +409,13 @@ class EngineThread:
         if request not in self.requests or self.engine is None:
             return  # whoever lets go of the engine ends its requests
         self.engine.cancel(request)
-        self._look(self.clock())
+        self._update_requests(self.clock())
 
     def _end_all(self, error: Exception) -> None:
         """End every request with an error, and let go of the engine."""
         for request in list(self.requests):
             self._end(request, error)
-        self._let_go()
+        self._release_engine()
 
     def _fail(self, error: BaseException) -> None:
         """There is no engine any more: tell everybody, and take nothing new."""
@@ -426,6 +426,6 @@ class EngineThread:
         reason = not_ready(self.state, self.fault)
         if is_device_fault(error):
             self.engine = None  # whatever is asked of it now may hang
-        self._let_go()
-        self.obey()  # what was submitted meanwhile is told, too
+        self._release_engine()
+        self.run_commands()  # what was submitted meanwhile is told, too
         self._end_all(reason)

@@ -34,7 +34,7 @@ logger = logging.getLogger("sooner.serve")
 OPEN_PATHS = ("/health", "/ready")
 """What probes ask without a token; they are told less."""
 HEADER = "X-Request-Id"
-SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """Ids of clients that are taken over; others could forge lines of the log."""
 
 
@@ -190,7 +190,7 @@ class Guard:
             return
         began, headers = time.monotonic(), Headers(scope=scope)
         value = headers.get(HEADER, "")
-        name = value if SANE.fullmatch(value) else uuid.uuid4().hex
+        name = value if SAFE_ID.fullmatch(value) else uuid.uuid4().hex
         is_unread = True  # the end of the body has not come
 
         async def received() -> Message:

@@ -70,7 +70,7 @@ HISTOGRAMS = {
 class ServerMetrics:
     """What the server of one model has done, in a registry of its own.
 
-    `begun`, `committed` and `ended` are called by the engine's thread.
+    `on_start`, `on_tokens` and `on_end` are called by the engine's thread.
 
     Args:
         model: name of the served model, a label of everything.
@@ -90,10 +90,10 @@ class ServerMetrics:
             ),
         }
         for name, (text, read) in gauges.items():
-            self._one(Gauge, name, text).set_function(read)
-        self._counters = {name: self._one(Counter, name, text) for name, text in COUNTERS.items()}
+            self._add(Gauge, name, text).set_function(read)
+        self._counters = {name: self._add(Counter, name, text) for name, text in COUNTERS.items()}
         self._histograms = {
-            name: self._one(Histogram, name, text, buckets=bounds)
+            name: self._add(Histogram, name, text, buckets=bounds)
             for name, (text, bounds) in HISTOGRAMS.items()
         }
         self._labelled = {
@@ -103,19 +103,19 @@ class ServerMetrics:
         for reason in FINISHED.values():
             self._labelled["request_success"].labels(model, reason)
 
-    def _one(self, kind: type[Any], name: str, text: str, **options: Any) -> Any:
+    def _add(self, kind: type[Any], name: str, text: str, **options: Any) -> Any:
         metric = kind(PREFIX + name, text, ["model_name"], registry=self.registry, **options)
         return metric.labels(self._model)
 
     def _count(self, name: str, label: Any, amount: int = 1) -> None:
         self._labelled[name].labels(self._model, str(label)).inc(amount)
 
-    def begun(self, request: ServedRequest, waited: float) -> None:
+    def on_start(self, request: ServedRequest, waited: float) -> None:
         """Records that a request got its first row."""
         self._histograms["request_queue_time_seconds"].observe(waited)
         self._counters["prompt_tokens"].inc(request.prompt_tokens)
 
-    def committed(
+    def on_tokens(
         self, request: ServedRequest, tokens: int, seconds: float, is_first: bool
     ) -> None:
         """Records that a round committed tokens of a request, `seconds` after the ones before; the
@@ -124,7 +124,7 @@ class ServerMetrics:
         name = "time_to_first_token_seconds" if is_first else "inter_token_latency_seconds"
         self._histograms[name].observe(seconds)
 
-    def ended(self, request: ServedRequest, seconds: float) -> None:
+    def on_end(self, request: ServedRequest, seconds: float) -> None:
         """Records that a request ended, in whatever way, `seconds` after it arrived; with what was
         drafted for it."""
         self._count("request_success", FINISHED[request.finish_reason or "error"])

@@ -203,24 +203,24 @@ class TokenTexts:
         self.text = functools.lru_cache(CACHE_SIZE)(self._text)
         self.bytes = functools.lru_cache(CACHE_SIZE)(self._bytes)
 
-    def _text(self, token: int, leads: bool = False) -> str:
+    def _text(self, token: int, is_first: bool = False) -> str:
         """As OpenAI has it: bytes that are no whole letters are written as `\\xf0`.
 
         Args:
-            leads: it is the first of a text, where some tokenizers leave out its space.
+            is_first: it is the first of a text, where some tokenizers leave out its space.
         """
-        known = self.bytes(token, leads)
+        known = self.bytes(token, is_first)
         if known is None:
-            return self._decoded(token, leads)
+            return self._decoded(token, is_first)
         try:
             return bytes(known).decode()
         except UnicodeDecodeError:
             signs = (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in known)
             return "".join(signs)
 
-    def _bytes(self, token: int, leads: bool = False) -> list[int] | None:
+    def _bytes(self, token: int, is_first: bool = False) -> list[int] | None:
         """UTF-8, or `None` where its vocabulary does not say which bytes it is."""
-        text = self._decoded(token, leads)
+        text = self._decoded(token, is_first)
         if BROKEN not in text:
             return list(text.encode())
         piece = self.tokenizer.convert_ids_to_tokens(token) or ""
@@ -230,9 +230,9 @@ class TokenTexts:
             return [ALPHABET[letter] for letter in piece]
         return None
 
-    def _decoded(self, token: int, leads: bool) -> str:
+    def _decoded(self, token: int, is_first: bool) -> str:
         """With a replacement sign where its bytes are no whole letters."""
-        if leads or self._pivot is None:
+        if is_first or self._pivot is None:
             return self.decode([token])
         pivot, before = self._pivot
         text = self.decode([pivot, token])
@@ -250,8 +250,8 @@ class TokenTexts:
         """Returns log-probabilities of the tokens that have text."""
         content = [
             {
-                **self._top(token.id, token.logprob.logprob, token.leads),
-                "top_logprobs": [self._top(*entry, token.leads) for entry in token.logprob.top],
+                **self._top(token.id, token.logprob.logprob, token.is_first),
+                "top_logprobs": [self._top(*entry, token.is_first) for entry in token.logprob.top],
             }
             for token in tokens
             if token.logprob is not None and not token.is_end
@@ -263,15 +263,15 @@ class TokenTexts:
         return [
             {
                 "id": token.id,
-                "token": self.text(token.id, token.leads),
+                "token": self.text(token.id, token.is_first),
                 "origin": "draft" if token.is_drafted else "target",
             }
             for token in tokens
         ]
 
-    def _top(self, token: int, logprob: float, leads: bool) -> dict[str, Any]:
+    def _top(self, token: int, logprob: float, is_first: bool) -> dict[str, Any]:
         return {
-            "token": self.text(token, leads),
+            "token": self.text(token, is_first),
             "logprob": max(logprob, MIN_LOGPROB),
-            "bytes": self.bytes(token, leads),
+            "bytes": self.bytes(token, is_first),
         }

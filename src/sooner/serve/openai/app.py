@@ -22,7 +22,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 
 from ..app import Handler
-from ..engine_thread import Tokens, nobody
+from ..engine_thread import Tokens, discard
 from ..http import name_of, parse, read_body
 from ..refusal import (
     BadRequestError,
@@ -54,7 +54,7 @@ STREAM = "text/event-stream"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-class EventMail:
+class EventQueue:
     """Events from the engine's thread to the event loop, which is woken once for all that came.
 
     A round tells every row's tokens at nearly the same time; a wake-up for each would cost more
@@ -106,12 +106,12 @@ class Answering:
     Args:
         service: that decodes.
         choices: whose requests are submitted; their sinks are set here.
-        mail: of the event loop that this runs in, shared by all that run there; a choice's first
+        queue: of the event loop that this runs in, shared by all that run there; a choice's first
             tokens and its end are urgent, and all of one that a stop string may end.
     """
 
-    def __init__(self, service: EngineThread, choices: Sequence[Choice], mail: EventMail) -> None:
-        self.service, self.choices, self.mail = service, choices, mail
+    def __init__(self, service: EngineThread, choices: Sequence[Choice], queue: EventQueue) -> None:
+        self.service, self.choices, self.queue = service, choices, queue
         self._events: list[tuple[Choice, Tokens | None]] = []
         self._news = asyncio.Event()
 
@@ -123,11 +123,11 @@ class Answering:
         """
         loop = asyncio.get_running_loop()
         for choice in self.choices:
-            choice.request.sink = partial(self._tell, loop, choice)
+            choice.request.sink = partial(self._put, loop, choice)
             try:
                 self.service.submit(choice.request)
             except Exception:
-                choice.request.sink = nobody  # it never ends, and would hold itself
+                choice.request.sink = discard  # it never ends, and would hold itself
                 self.cancel()
                 raise
 
@@ -155,7 +155,7 @@ class Answering:
                 self._news.clear()
                 events, self._events = self._events, []
                 for (choice, _), group in groupby(events, lambda item: (item[0], item[1] is None)):
-                    was_over, update = choice.is_over, Update()
+                    was_over, update = choice.is_finished, Update()
                     for _, event in group:
                         update.extend(self._apply(choice, event))
                     if not was_over:
@@ -163,19 +163,19 @@ class Answering:
         finally:
             self.cancel()
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
+    def _put(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
         is_urgent = event is None or choice.has_stops or not choice.num_tokens
-        self.mail.put(loop, partial(self._take, choice, event), is_urgent)
+        self.queue.put(loop, partial(self._receive, choice, event), is_urgent)
 
-    def _take(self, choice: Choice, event: Tokens | None) -> None:
+    def _receive(self, choice: Choice, event: Tokens | None) -> None:
         self._events.append((choice, event))
         self._news.set()
 
     def _apply(self, choice: Choice, event: Tokens | None) -> Update:
         if event is not None:
             update = choice.add(event)
-            if choice.is_over:  # a stop string, which only we know of
+            if choice.is_finished:  # a stop string, which only we know of
                 self._cancel(choice)
             return update
         choice.has_ended = True
@@ -188,7 +188,7 @@ class Answering:
 
     def _raise_if_failed(self, choice: Choice) -> None:
         request = choice.request
-        if choice.is_over or request.finish_reason in ("stop", "length"):
+        if choice.is_finished or request.finish_reason in ("stop", "length"):
             return
         if request.finish_reason == "deadline":
             raise past_deadline(self.service.clock() - request.arrived)
@@ -256,7 +256,7 @@ class OpenAIHandler(Handler):
         self.grammars = grammars or GuidanceGrammars(
             served.tokenizer, served.vocab_size, served.stop_token_ids
         )
-        self._planner, self._mail = Planner(served), EventMail(settings.stream_interval)
+        self._planner, self._queue = Planner(served), EventQueue(settings.stream_interval)
         self._texts = TokenTexts(served.tokenizer)
 
     def add_routes(self, app: FastAPI) -> None:
@@ -338,7 +338,7 @@ class OpenAIHandler(Handler):
                 "n", f"{len(choices)} choices are more than this server holds, {self.maximum}; ask "
                 "for fewer at a time",
             )  # fmt: skip
-        answering = Answering(self.service, choices, self._mail)
+        answering = Answering(self.service, choices, self._queue)
         request.state.exits.callback(answering.cancel)
         answering.start()
         return answering

@@ -44,14 +44,14 @@ class OutputToken:
     Attributes:
         logprob: if the request asked.
         is_end: an end token, which has no text.
-        leads: it is the first token that has text.
+        is_first: it is the first token that has text.
     """
 
     id: int
     is_drafted: bool
     logprob: TokenLogprobs | None
     is_end: bool
-    leads: bool = False
+    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Choice:
         min_tokens: up to which no stop string ends it.
 
     Attributes:
-        is_over: nothing more will be told, though its request may still run.
+        is_finished: nothing more will be told, though its request may still run.
         finish_reason: once it is over.
         has_ended: its request has.
         num_tokens: tokens that count: up to the one that completed a stop string, an end token
@@ -108,7 +108,7 @@ class Choice:
         self._has_calls = False
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.finish_reason is not None
 
     @property
@@ -120,13 +120,13 @@ class Choice:
         """Take a round's new tokens."""
         update = Update()
         for place, token in enumerate(event.ids):
-            if self.is_over:
+            if self.is_finished:
                 break
             is_drafted = place < event.drafted
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.request.stop_token_ids
-            leads = not self.num_tokens
-            entry = OutputToken(token, is_drafted, logprob, is_end, leads)
+            is_first = not self.num_tokens
+            entry = OutputToken(token, is_drafted, logprob, is_end, is_first)
             update.tokens.append(entry)
             self.num_tokens += 1
             self.num_drafted += is_drafted
@@ -137,26 +137,26 @@ class Choice:
     def end(self) -> Update:
         """Tell what was held back, unless a stop string has ended it already."""
         update = Update()
-        if self.is_over:
+        if self.is_finished:
             return update
         self._emit(update, self._text.end())
-        if not self.is_over:
-            self._tell(update, self._parser.add(self._stops.end()))
+        if not self.is_finished:
+            self._add_pieces(update, self._parser.add(self._stops.end()))
             self._close(update, "length" if self.request.finish_reason == "length" else "stop")
         return update
 
     def _emit(self, update: Update, text: str) -> None:
         text = self._stops.add(text, self.num_tokens > self._min_tokens)
-        self._tell(update, self._parser.add(text))
+        self._add_pieces(update, self._parser.add(text))
         if self._stops.stop is not None:
             self._close(update, "stop")
 
-    def _tell(self, update: Update, pieces: list[AnswerPiece]) -> None:
+    def _add_pieces(self, update: Update, pieces: list[AnswerPiece]) -> None:
         self._has_calls |= any(piece.kind == "call" for piece in pieces)
         update.pieces.extend(pieces)
 
     def _close(self, update: Update, reason: FinishReason) -> None:
-        self._tell(update, self._parser.end())
+        self._add_pieces(update, self._parser.end())
         is_call = reason == "stop" and self._has_calls
         self.finish_reason = "tool_calls" if is_call else reason
 
@@ -236,7 +236,7 @@ class AnswerParser:
         keeps_special: it wants special tokens written out.
     """
 
-    keeps_special = False
+    needs_special_tokens = False
 
     def __init__(self, function: str | None = None) -> None:
         self.kind: Kind = "content" if function is None else "call"
@@ -286,14 +286,14 @@ class TemplateAnswer(AnswerParser):
         tools: as the chat template gets them, for the types of arguments.
     """
 
-    keeps_special = True
+    needs_special_tokens = True
 
     def __init__(self, template: Any, prefix: str, tools: list[Any] | None) -> None:
         from transformers.utils.chat_parsing import ResponseParser
 
         super().__init__()
         self._parser: Any = ResponseParser(template, prefix=prefix, tools=tools)
-        self._untold = ""  # letters that may be a delimiter, or are of a region read as a whole
+        self._pending_text = ""  # may be a delimiter, or is of a region that is read whole
         self._spaces: dict[str, str] = {}  # of each kind: behind what was told of it
         self._calls = 0
 
@@ -302,7 +302,7 @@ class TemplateAnswer(AnswerParser):
             return super().add(text)
         pieces: list[AnswerPiece] = []
         for place, letter in enumerate(text):
-            self._untold += letter
+            self._pending_text += letter
             if not self._read(pieces, partial(self._parser.feed, letter)):
                 return joined(pieces + super().add(text[place + 1 :]))
         return joined(pieces)
@@ -321,21 +321,21 @@ class TemplateAnswer(AnswerParser):
         except Exception as error:
             logger.info("an answer left its template and is told as it is: %s", error)
             self._parser = None
-            pieces += super().add(self._untold)
+            pieces += super().add(self._pending_text)
             return False
         return True
 
     def _pieces(self, event: dict[str, Any]) -> list[AnswerPiece]:
         kind = KINDS.get(event["field"])
         if event["type"] == "region_open" and kind != "call":
-            self._untold = ""
+            self._pending_text = ""
         elif event["type"] == "region_chunk" and kind != "call":
-            self._untold = self._untold[len(event["text"]) :]
+            self._pending_text = self._pending_text[len(event["text"]) :]
             return [] if kind is None else self._stripped(kind, event["text"])
         elif event["type"] == "region_close" and kind == "call":
             value = event["value"]
             calls = [self._call(call) for call in (value if isinstance(value, list) else [value])]
-            self._untold = ""
+            self._pending_text = ""
             return calls
         return []
 

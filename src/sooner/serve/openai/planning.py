@@ -163,7 +163,7 @@ class Planner:
                 grammar=grammar,
             )
             parser = self._parsers.of(request, prompt.inputs["input_ids"][0])
-            hidden = frozenset[int]() if parser.keeps_special else self._special
+            hidden = frozenset[int]() if parser.needs_special_tokens else self._special
             text = Detokenizer(self.served.tokenizer, hidden)
             minimum = request.min_tokens or 0
             choices.append(Choice(number, made, text, parser, request.stops, minimum))

@@ -32,13 +32,13 @@ from .protocol import ChatRequest, ImagePart, Message, RefusalPart, TextPart, Vi
 
 logger = logging.getLogger("sooner.serve")
 
-AT_ONCE = 4
+MAX_CONCURRENT = 4
 """Requests whose pixels are in memory at a time; others wait."""
 LONGEST = 128
 """Characters that a token may stand for, at least: some tokenizers make one of any unknown word."""
-OURS = ("messages", "tools", "add_generation_prompt", "continue_final_message")
+RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 """What a chat template is given that no request may set by `chat_template_kwargs`."""
-COMMON = ("enable_thinking", "thinking", "reasoning_effort")
+IGNORED = ("enable_thinking", "thinking", "reasoning_effort")
 """Variables of some templates that clients always send, whether the template reads them or not."""
 ROLES = {"developer": "system", "function": "tool"}
 SANITIZES = "sanitize_control_tokens"
@@ -70,9 +70,9 @@ class ChatPrompts:
         apply = getattr(self.processor, "apply_chat_template", None)
         self._sanitizes = apply is not None and SANITIZES in inspect.signature(apply).parameters
         self._longest = max(LONGEST, *map(len, self.tokenizer.get_vocab()))
-        self._reading = ThreadPoolExecutor(AT_ONCE, "media")
+        self._reading = ThreadPoolExecutor(MAX_CONCURRENT, "media")
         self._writing = ThreadPoolExecutor(1, "prompts")
-        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     @property
     def tokenizer(self) -> Any:
@@ -93,7 +93,7 @@ class ChatPrompts:
                 "no_chat_template",
             )
         self._check(request)
-        async with self._at_once:
+        async with self._slots:
             loop = asyncio.get_running_loop()
             chat = _Chat(self)
             for index, message in enumerate(request.messages):
@@ -102,7 +102,7 @@ class ChatPrompts:
                     chat.add(path, message)
                 else:  # media may take long to come
                     await loop.run_in_executor(self._reading, chat.add, path, message)
-            return await loop.run_in_executor(self._writing, self._written, chat, request)
+            return await loop.run_in_executor(self._writing, self._prepare, chat, request)
 
     def close(self) -> None:
         """End the threads, and the processes that decode."""
@@ -121,23 +121,23 @@ class ChatPrompts:
                 "shorter prompt",
                 "context_length_exceeded",
             )
-        if request.template_tools and not self._knows("tools"):
+        if request.template_tools and not self._template_reads("tools"):
             raise BadRequestError(
                 "tools", f"the chat template of '{self.name}' takes no tools; leave them out"
             )
         for name in request.chat_template_kwargs or ():
-            if name in OURS or not (self._knows(name) or name in COMMON):
+            if name in RESERVED or not (self._template_reads(name) or name in IGNORED):
                 raise BadRequestError(
                     f"chat_template_kwargs.{name[:64]}",
                     f"the chat template of '{self.name}' takes no '{name[:64]}'; leave it out",
                 )
 
-    def _knows(self, name: str) -> bool:
+    def _template_reads(self, name: str) -> bool:
         """Returns whether the template reads a variable."""
         is_name = name.isidentifier()
         return is_name and re.search(rf"\b{name}\b", self.template or "") is not None
 
-    def _written(self, chat: _Chat, request: ChatRequest) -> Prepared:
+    def _prepare(self, chat: _Chat, request: ChatRequest) -> Prepared:
         """Returns template and processor; in the one thread that may use them."""
         self.processed.media_keys = tuple(chat.keys)
         try:
@@ -170,7 +170,7 @@ class ChatPrompts:
             "tokenize": True,
             "return_dict": True,
             "return_tensors": "pt",
-            **{name: value for name, value in variables.items() if self._knows(name)},
+            **{name: value for name, value in variables.items() if self._template_reads(name)},
         }
         if not hasattr(self.processor, "chat_template"):
             options["chat_template"] = self.template
@@ -212,7 +212,7 @@ class _Chat:
         fields = message.model_dump(exclude_none=True, exclude={"content", "role"})
         fields["role"] = ROLES.get(message.role, message.role)
         if isinstance(message.content, str):
-            fields["content"] = self._shaped([{"type": "text", "text": message.content}])
+            fields["content"] = self._content([{"type": "text", "text": message.content}])
         elif message.content is None:
             # Calls alone. transformers drops keys whose value is None, and many templates join or
             # print the content of every message.
@@ -221,10 +221,10 @@ class _Chat:
             parts: list[dict[str, Any]] = []
             for index, part in enumerate(message.content):
                 parts += self._parts(f"{path}.content[{index}]", part)
-            fields["content"] = self._shaped(parts)
+            fields["content"] = self._content(parts)
         self.messages.append(fields)
 
-    def _shaped(self, parts: list[dict[str, Any]]) -> Any:
+    def _content(self, parts: list[dict[str, Any]]) -> Any:
         """Returns a string where the template takes one, else the parts."""
         is_text = all(part["type"] == "text" for part in parts)
         template = self.prompts.template or ""
