@@ -47,7 +47,6 @@ SIDE = 64
 POLL_SECONDS = 0.0005
 """Seconds of a step that waits for company; requests are taken in between."""
 
-
 Pixel = Annotated[int, Field(ge=0, le=255)]
 Color = Annotated[list[Pixel], Field(fail_fast=True)]
 Row = Annotated[list[Color], Field(fail_fast=True)]

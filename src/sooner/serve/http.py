@@ -37,7 +37,6 @@ HEADER = "X-Request-Id"
 SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """Ids of clients that are taken over; others could forge lines of the log."""
 
-
 TYPES = {
     "image": "nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
     "messages": 'a list of objects such as {"role": "user", "content": "hello"}',
