@@ -13,12 +13,7 @@ import tiny
 from sooner.cli.serve import miniature_of
 from sooner.errors import SoonerError
 from sooner.serve import model as module
-from sooner.serve.model import (
-    build_engine,
-    check_servable,
-    kv_memory,
-    serving_method,
-)
+from sooner.serve.model import build_engine, check_servable, kv_memory, serving_method
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 

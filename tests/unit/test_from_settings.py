@@ -141,7 +141,9 @@ def test_options_come_from_a_file(name: str, tmp_path: Path) -> None:
     [
         ("windwo: 7", "unknown option in '{path}' 'windwo' (did you mean 'window'?)"),
         ("window: many", "window is 'many'; it must be 'auto' or a whole number"),
+        ("window: 1.5", "window is '1.5'; it must be 'auto' or a whole number"),
         ("mean-length: long", "Invalid value for '--mean-length'"),
+        ("mean-length: {a: 1}", "Invalid value for '--mean-length'"),
         ("config: other.yaml", "unknown option in '{path}' 'config'"),
         ("- window", "config '{path}' holds no options"),
         ("window: [", "config '{path}' can't be read: while parsing"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 import re
 import tomllib
 import types
@@ -246,10 +247,15 @@ def _use_config(ctx: typer.Context, path: Path | None) -> None:
         name = str(key).replace("_", "-")
         check_choice(f"option in '{path}'", name, known)
         option: Any = known[name]
-        if isinstance(value, list) and not option.multiple and option.nargs == 1:
-            value = ",".join(map(str, value))
-        values[option.name] = value
+        texts = [_as_text(item) for item in (value if isinstance(value, list) else [value])]
+        is_single = not option.multiple and option.nargs == 1
+        values[option.name] = None if value is None else ",".join(texts) if is_single else texts
     ctx.default_map = values
+
+
+def _as_text(value: Any) -> str:
+    """Returns a value of a file as the command line has it, so that it is parsed as strictly."""
+    return json.dumps(value) if isinstance(value, Mapping | list) else str(value)
 
 
 Config = Annotated[
