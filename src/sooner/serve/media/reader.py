@@ -177,7 +177,7 @@ class ProcessedMedia:
         self.media_keys: tuple[str, ...] = ()
         self.cache = ByteCache()
         for kind in ("image_processor", "video_processor"):
-            inner = getattr(processor, kind, None)
+            inner: Any = getattr(processor, kind, None)
             if (preprocess := getattr(inner, "preprocess", None)) is not None:
                 inner.preprocess = partial(self._preprocess, kind, preprocess)
 

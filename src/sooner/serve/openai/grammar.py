@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,8 @@ class GuidanceGrammars:
         ends = sorted(stop_token_ids)
         self.vocab_size, self.stop_token_ids, self.missing = vocab_size, frozenset(ends), ""
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-grammar")
-        self._compiling = lru_cache(MAX_GRAMMARS)(partial(self._compiler.submit, self._compile))
+        submit = self._compiler.submit
+        self._compiling = lru_cache(MAX_GRAMMARS)(lambda schema: submit(self._compile, schema))
         try:
             import llguidance
 
