@@ -75,7 +75,7 @@ def run(*arguments: str, **options: Any) -> Any:
         *,
         outer: Outer,
         also: Annotated[Inner, Fields(only=("mode",))],
-        given: Annotated[Inner, Fields(without=("hidden",), given=True)],
+        given: Annotated[Inner, Fields(without=("hidden",), only_explicit=True)],
         quiet: bool = False,
     ) -> None:
         """A toy."""

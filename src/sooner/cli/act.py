@@ -21,7 +21,7 @@ from . import options
 from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
 
-SERVED = Fields(without=("max_body", "body_seconds", "grace_seconds"))
+SERVER_OPTIONS = Fields(without=("max_body", "body_seconds", "grace_seconds"))
 
 commands = typer.Typer(
     help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
@@ -88,7 +88,7 @@ class PolicyOptions(options.SingleModel):
 def serve(
     *,
     policy_options: Annotated[PolicyOptions, Fields(without=("compare",))],
-    settings: Annotated[ServeSettings, SERVED],
+    settings: Annotated[ServeSettings, SERVER_OPTIONS],
     display: Display,
 ) -> None:
     """Answer `POST /act` as OpenVLA's server does, several robots at once.

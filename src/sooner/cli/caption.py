@@ -80,13 +80,13 @@ class _Job:
         """
         from ..tasks.identity import find
 
-        found: dict[Path, None] = {}
+        videos: dict[Path, None] = {}
         for path in inputs:
             with self.tally.attempt(f"'{path}'"):
-                found.update(dict.fromkeys(find([path])))
-        self.tally.total = len(found) + self.tally.failed
-        for number, path in enumerate(found, start=1):
-            position = f"[{number}/{len(found)}] " if len(found) > 1 else ""
+                videos.update(dict.fromkeys(find([path])))
+        self.tally.total = len(videos) + self.tally.failed
+        for number, path in enumerate(videos, start=1):
+            position = f"[{number}/{len(videos)}] " if len(videos) > 1 else ""
             self.display.line(f"{position}{path}", "bold")
             is_needed = False
             with self.tally.attempt(f"'{path}'"):

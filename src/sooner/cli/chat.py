@@ -17,7 +17,7 @@ from .caption import summary
 from .display import Display
 from .from_settings import Fields, from_settings
 
-ANSWERED = Fields(
+DECODING_OPTIONS = Fields(
     only=(
         "method", "num_draft_tokens", "head", "max_new_tokens", "temperature", "top_p", "seed",
         "compare",
@@ -37,7 +37,7 @@ class ChatJob:
 
     questions: list[str] | None = option(None, metavar="[QUESTION...]", positional=True)
     system: str | None = None
-    settings: Annotated[CaptionSettings, ANSWERED] = field(default_factory=CaptionSettings)
+    settings: Annotated[CaptionSettings, DECODING_OPTIONS] = field(default_factory=CaptionSettings)
     models: options.Models = field(default_factory=options.Models)
 
     def read_questions(self) -> Iterator[str]:

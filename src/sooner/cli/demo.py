@@ -15,7 +15,7 @@ from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
 
-SERVED = Fields(only=("host", "port", "token"), defaults={"port": 7860})
+SERVER_OPTIONS = Fields(only=("host", "port", "token"), defaults={"port": 7860})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class DemoJob:
 
     clip: Path | None = option(None, metavar="VIDEO")
     export: Path | None = option(None, metavar="FILE")
-    settings: Annotated[ServerSettings, SERVED] = field(default_factory=ServerSettings)
+    settings: Annotated[ServerSettings, SERVER_OPTIONS] = field(default_factory=ServerSettings)
     models: options.Models = field(default_factory=options.Models)
 
     def race(self, display: Display) -> tuple[Any, dict[str, Any]]:

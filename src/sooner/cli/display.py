@@ -151,7 +151,7 @@ class Display:
         with self.job():
             self.stage("load")
             if not self.debug:
-                hush()
+                silence_libraries()
             yield
 
     @contextmanager
@@ -163,7 +163,7 @@ class Display:
             self.end_text()
 
 
-def hush() -> None:
+def silence_libraries() -> None:
     """Keep the libraries' own progress bars and warnings off the screen."""
     import huggingface_hub
     import transformers
@@ -177,8 +177,8 @@ def figures(values: Mapping[str, Any], *names: str) -> str:
     """Returns names and values in a line, such as `layers: 28, recall: 0.98`, without those that
     are `None` or empty; of `names`, or all."""
     parts = {name: values.get(name) for name in names or values}
-    shown = {name: item for name, item in parts.items() if item not in (None, [], {}, "")}
-    return ", ".join(f"{name.replace('_', ' ')}: {_figure(item)}" for name, item in shown.items())
+    present = {name: item for name, item in parts.items() if item not in (None, [], {}, "")}
+    return ", ".join(f"{name.replace('_', ' ')}: {_figure(item)}" for name, item in present.items())
 
 
 def _figure(value: Any) -> str:
@@ -231,7 +231,7 @@ class Tally:
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[None]:
-        """Works on one input; an error is shown and counted, and the block ends there."""
+        """Works on one input; an error is present and counted, and the block ends there."""
         try:
             with self.display.job():
                 yield

@@ -37,13 +37,13 @@ class Fields:
         only: these fields; by default all.
         without: fields that are left at their defaults.
         defaults: where a command has others than the class.
-        given: the command gets a dict of the values that were given, instead of the class.
+        only_explicit: the command gets a dict of the values that were set, instead of the class.
     """
 
     only: Collection[str] = ()
     without: Collection[str] = ()
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    given: bool = False
+    only_explicit: bool = False
 
     def of(self, kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Group | None]]:
         """Yields the chosen fields of a dataclass in its order, and of one that is a dataclass
@@ -172,9 +172,9 @@ def _build(kind: Any, chosen: Fields, inputs: Mapping[str, Any], ctx: typer.Cont
     for field, group in chosen.of(kind):
         if group is not None:
             values[field.name] = _build(*group, inputs, ctx)
-        elif not chosen.given or is_given(ctx, field.name):
+        elif not chosen.only_explicit or is_explicit(ctx, field.name):
             values[field.name] = parsed(kind, field, inputs[field.name])
-    return values if chosen.given else kind(**values)
+    return values if chosen.only_explicit else kind(**values)
 
 
 def parsed(kind: Any, field: dataclasses.Field[Any], value: Any) -> Any:
@@ -193,8 +193,8 @@ def parsed(kind: Any, field: dataclasses.Field[Any], value: Any) -> Any:
     return int(value) if is_number else value  # what is neither is for the class to refuse
 
 
-def is_given(ctx: typer.Context, name: str) -> bool:
-    """Returns whether an option was given, by the command line, a variable or a file."""
+def is_explicit(ctx: typer.Context, name: str) -> bool:
+    """Returns whether an option was set, by the command line, a variable or a file."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 

@@ -14,7 +14,7 @@ from ..checks import check_choice, option
 from ..errors import SoonerError
 from ..serve.settings import ChatSettings, ReplicaSettings
 from . import options
-from .display import Display, hush
+from .display import Display, silence_libraries
 from .from_settings import Fields, from_settings
 
 TYPO = 0.8
@@ -23,13 +23,13 @@ MINIATURE, MINIATURES = "miniature", ("video", "document")
 """`miniature` is the first of these; `miniature:document` names one."""
 
 MODELS = Fields(without=("model",))
-SERVED = Fields(
+SERVER_OPTIONS = Fields(
     without=("max_connections", "body_seconds", "media_memory", "media_workers", "ping_seconds")
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ServeJob:
     """The model that a server answers with, here or in replicas.
 
     Attributes:
@@ -44,7 +44,7 @@ class Served:
 
     model: str | None = option(None, metavar="MODEL", positional=True)
     models: Annotated[options.Models, MODELS] = field(default_factory=options.Models)
-    settings: Annotated[ChatSettings, SERVED] = field(default_factory=ChatSettings)
+    settings: Annotated[ChatSettings, SERVER_OPTIONS] = field(default_factory=ChatSettings)
     ray: bool = False
     ray_address: str | None = option(None, metavar="ADDRESS")
     scaling: ReplicaSettings = field(default_factory=ReplicaSettings)
@@ -60,15 +60,15 @@ class Served:
             raise SoonerError(f"--ray-address, {names} are of --ray; add it, or leave them out")
 
     @cached_property
-    def small(self) -> str | None:
+    def miniature(self) -> str | None:
         """Name of the miniature, if the model is one."""
         return miniature_of(self.model or "")
 
-    def completed(self) -> Served:
+    def with_media_root(self) -> ServeJob:
         """Returns the same with the folder of a miniature's sample, if the model is one."""
-        if self.small is None or self.settings.media_root is not None:
+        if self.miniature is None or self.settings.media_root is not None:
             return self
-        root = str(miniatures.sample_of(self.small).parent)  # so that a first request needs no file
+        root = str(miniatures.sample_of(self.miniature).parent)  # a first request needs no file
         return replace(self, settings=replace(self.settings, media_root=root))
 
     def load(self, debug: bool) -> Any:
@@ -84,18 +84,18 @@ class Served:
         from ..tasks.loading import pick_device
 
         if not debug:
-            hush()
-        models, small = self.models, self.small
-        named = replace(models, model=None if small is not None else self.model)
+            silence_libraries()
+        models, miniature = self.models, self.miniature
+        named = replace(models, model=None if miniature is not None else self.model)
         placement = method = None
         if self.settings.method == "parallel":
             placement = draft_placement(pick_device(models.draft_device or models.device))
             method = self.settings.method
-        pair: Any = named.load(placement, small or "video", method, sees=False)
+        pair: Any = named.load(placement, miniature or "video", method, sees=False)
         check_servable(pair)
         return pair
 
-    def from_root(self) -> Served:
+    def from_root(self) -> ServeJob:
         """Returns the same with folders named from the root, which all machines share.
 
         Raises:
@@ -104,7 +104,7 @@ class Served:
         settings, models = self.settings, self.models
         return replace(
             self,
-            model=self.model if self.small is not None else options.from_root(self.model),
+            model=self.model if self.miniature is not None else options.from_root(self.model),
             models=replace(models, draft=options.from_root(models.draft)),
             settings=replace(
                 settings,
@@ -119,14 +119,14 @@ class Served:
         display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
         if self.settings.method == "parallel":
             display.line("  one request decodes at a time, its draft beside it; others wait")
-        if self.small is not None:
-            display.line(f"  the bundled {self.small} miniature {miniatures.MADE_UP}", "yellow")
-            name = miniatures.sample_of(self.small).name
+        if self.miniature is not None:
+            display.line(f"  the bundled {self.miniature} miniature {miniatures.MADE_UP}", "yellow")
+            name = miniatures.sample_of(self.miniature).name
             display.line(f'  requests may name its sample: {{"url": "{name}"}}')
 
 
 @from_settings
-def serve(*, request: Served, display: Display) -> None:
+def serve(*, request: ServeJob, display: Display) -> None:
     """Answer OpenAI's API (chats, models), several requests at once, exactly.
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus. With --ray, as
@@ -135,10 +135,10 @@ def serve(*, request: Served, display: Display) -> None:
     from ..serve.run import check_startable
 
     check_startable(request.settings)
-    served = request.completed()
-    settings = served.settings
-    if served.ray:
-        _serve_on_ray(served, display)
+    job = request.with_media_root()
+    settings = job.settings
+    if job.ray:
+        _serve_on_ray(job, display)
         return
     from ..serve.model import ChatServer
 
@@ -147,14 +147,14 @@ def serve(*, request: Served, display: Display) -> None:
         display.line(f"  stopping; requests under way: {count}, {seconds}")
 
     with display.loading():
-        pair = served.load(display.debug)
+        pair = job.load(display.debug)
     level = "info" if display.debug else "warning"
-    chat = ChatServer(pair, served.model or "", settings, level)
+    chat = ChatServer(pair, job.model or "", settings, level)
     chat.handler.on_stop = stopping
-    chat.run(partial(served.report, display))
+    chat.run(partial(job.report, display))
 
 
-def _serve_on_ray(served: Served, display: Display) -> None:
+def _serve_on_ray(job: ServeJob, display: Display) -> None:
     """Serve by several processes of a cluster, until this one is told to stop.
 
     Raises:
@@ -163,21 +163,21 @@ def _serve_on_ray(served: Served, display: Display) -> None:
     from ..ray.cluster import LOCAL
     from ..ray.serving import RayServer
 
-    placed, replicas = served.from_root(), served.scaling
+    placed, replicas = job.from_root(), job.scaling
     names = (placed.models.draft, placed.settings.head, placed.settings.media_root)
     count = f"{replicas.replicas} to {replicas.maximum}"
     with display.job():
         RayServer(
             load=partial(placed.load, display.debug),
-            model=served.model or "",
+            model=job.model or "",
             settings=placed.settings,
             replicas=replicas,
-            address=served.ray_address or LOCAL,
-            model_files=None if served.small is not None else placed.model,
+            address=job.ray_address or LOCAL,
+            model_files=None if job.miniature is not None else placed.model,
             paths=[path for path in names if path is not None and os.path.exists(path)],
-            needs_gpu=not served.models.device.startswith("cpu"),
+            needs_gpu=not job.models.device.startswith("cpu"),
             on_stage=display.stage,
-            on_ready=partial(served.report, display, more=f", replicas: {count}"),
+            on_ready=partial(job.report, display, more=f", replicas: {count}"),
             debug=display.debug,
         ).run()
 

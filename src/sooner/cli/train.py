@@ -19,8 +19,8 @@ from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
 
-OF_HEAD = Fields(without=("format",), given=True)
-OF_BLOCKS = Fields(only=("block_size", "anchors", "decay"), given=True)
+HEAD_OPTIONS = Fields(without=("format",), only_explicit=True)
+BLOCK_OPTIONS = Fields(only=("block_size", "anchors", "decay"), only_explicit=True)
 
 commands = typer.Typer(help="Train draft heads.", no_args_is_help=True)
 
@@ -38,8 +38,8 @@ def draft(
         str,
         typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}: as SGLang and vLLM read them."),
     ] = "eagle",
-    head: Annotated[HeadTraining, OF_HEAD],
-    blocks: Annotated[BlockTraining, OF_BLOCKS],
+    head: Annotated[HeadTraining, HEAD_OPTIONS],
+    blocks: Annotated[BlockTraining, BLOCK_OPTIONS],
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="Go on from the last saved state, or anew.")
     ] = True,

@@ -16,7 +16,7 @@ from . import BAD, BUG, options
 from .display import Display, Tally
 from .from_settings import Fields, from_settings
 
-COMPARED = Fields(
+VERIFY_OPTIONS = Fields(
     only=(
         "method", "num_draft_tokens", "head", "prune", "placement", "frames", "fps",
         "prompt", "max_new_tokens",
@@ -36,7 +36,7 @@ def _verify_video(*inputs: Any) -> Iterator[dict[str, Any]]:
 def verify(
     *,
     videos: options.Videos,
-    settings: Annotated[CaptionSettings, COMPARED],
+    settings: Annotated[CaptionSettings, VERIFY_OPTIONS],
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write ids and verdicts there.")
     ] = None,

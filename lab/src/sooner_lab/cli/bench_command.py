@@ -15,7 +15,7 @@ import typer
 from sooner.checks import described
 from sooner.cli.from_settings import (
     Config,
-    is_given,
+    is_explicit,
     keyword,
     parameter,
     parsed,
@@ -59,7 +59,7 @@ class Bench:
             given = {
                 field.name: _parsed(kind, field, inputs[field.name])
                 for field in dataclasses.fields(kind)
-                if field.name in inputs and is_given(ctx, field.name)
+                if field.name in inputs and is_explicit(ctx, field.name)
             }
             settings = kind(**{**(full if inputs.get("full") else {}), **given})
             run = _load(self.run)
