@@ -282,7 +282,7 @@ class ActHandler(Handler):
         super().__init__(thread, settings, policy.name, settings.max_queue)
 
     def add_routes(self, app: FastAPI) -> None:
-        app.post("/act", dependencies=[Depends(self.place)])(self.act)
+        app.post("/act", dependencies=[Depends(self.count_in_flight)])(self.act)
 
     def _engine(self) -> PolicyEngine:
         count, clock = lambda: self.service.num_requests, self.service.clock

@@ -131,8 +131,8 @@ class Handler:
         """Returns counters, gauges and histograms under vLLM's names, with the prefix `sooner:`."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    async def place(self, request: Request) -> AsyncIterator[None]:
-        """Hold one of the places until the response of a request is sent, whatever happens, and end
+    async def count_in_flight(self, request: Request) -> AsyncIterator[None]:
+        """Count a request as in flight until its response is sent, whatever happens, and end
         what is on `request.state.exits` then.
 
         Raises:

@@ -267,7 +267,7 @@ class OpenAIHandler(Handler):
                 "requestBody": {"required": True, "content": {"application/json": schema}}
             },
             responses={200: {"content": {STREAM: {}}}},
-            dependencies=[Depends(self.place)],
+            dependencies=[Depends(self.count_in_flight)],
         )(self.chat)
         app.get("/v1/models")(self.models)
         app.get("/v1/models/{model:path}")(self.model)
