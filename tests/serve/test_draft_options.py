@@ -13,7 +13,6 @@ from serve.spoken import ids_of
 from sooner import HSD, Engine, PromptLookup, SDTree, Speculative
 from sooner.methods.sd_tree import STATIC_TREE
 from sooner.serve.engine_thread import ServedRequest
-from sooner.serve.openai.planning import sampling_options
 
 NEW = 40
 MESSAGES = [{"role": "user", "content": "the end, the end, the e"}]
@@ -34,7 +33,7 @@ def drafts_of(response: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_request_may_limit_its_drafts(name: str) -> None:
     method, prompt = METHODS[name](), ids_of("the end, the end, the e")
-    sampling = sampling_options(temperature=0.0, frequency_penalty=-0.06)
+    sampling = {"do_sample": False, "frequency_penalty": -0.06}
     engine = Engine(target(), method, max_rows=2)
 
     def run(limit: int | None, prediction: list[int] | None = None) -> ServedRequest:

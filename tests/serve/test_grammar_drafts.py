@@ -19,7 +19,6 @@ from sooner.engine.memory import manager
 from sooner.methods.sd_tree import STATIC_TREE
 from sooner.serve.engine_thread import EngineThread, ServedRequest, Tokens
 from sooner.serve.openai.grammar import GuidanceMatcher
-from sooner.serve.openai.planning import sampling_options
 
 pytest.importorskip("llguidance")
 
@@ -28,8 +27,7 @@ END = byte_level().eos_token_id
 PROMPT = ids_of('the {"name": "the fox", "city": "Basel"} and {"name": the {"name": "{"name"')
 """So that looking up finds tokens that the grammar allows, and others."""
 WRONG = ids_of('{"name": the fox", "city": "Bern", "name": "the"}')
-SAMPLING = {"greedy": 0.0, "drawn": 1.2}
-"""Temperatures."""
+SAMPLING = {"greedy": {"do_sample": False}, "drawn": {"do_sample": True, "temperature": 1.2}}
 
 
 @functools.cache
@@ -56,7 +54,7 @@ class Ear:
         self.logprobs: list[float] = []
         self.end: ServedRequest | None = None
         self.fields = {
-            "sampling": sampling_options(SAMPLING[sampling]), "seed": 5, "grammar": grammar,
+            "sampling": SAMPLING[sampling], "seed": 5, "grammar": grammar,
             "prediction": WRONG, "sink": self.record, **fields,
         }  # fmt: skip
 
