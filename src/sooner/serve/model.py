@@ -22,8 +22,8 @@ from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
 from ..models.openvla.adapter import OpenVLA
-from ..parity import end_ids
 from ..tasks.loading import Loaded, ModelPair
+from ..tasks.parse.decoding import eos_ids
 from ..tasks.parse.families import family_in_folder
 from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
@@ -119,7 +119,7 @@ def served_model(
     as on the command line."""
     model, name = pair.target.model, settings.served_model_name or model_name
     limit = model.generation_config.max_new_tokens or memory.share
-    stops = end_ids(model, {}) or {pair.target.tokenizer.eos_token_id} - {None}
+    stops = frozenset(eos_ids(model)) or {pair.target.tokenizer.eos_token_id} - {None}
     return ServedModel(
         names=tuple(dict.fromkeys((name, model_name))),
         tokenizer=pair.target.tokenizer,
