@@ -269,6 +269,7 @@ def goals(result: Data) -> list[Data]:
     lookup, theirs = speed("prompt-lookup"), speed("hf-prompt-lookup")
     over_hf = lookup / theirs if lookup and theirs else None
     for name, bound, reached in (
+        ("copy: prompt-lookup over plain, ×", COPY_GATE, speed("prompt-lookup", "copy")),
         ("copy-edit: prompt-lookup over plain, ×", COPY_GATE, lookup),
         ("copy-edit: prompt-lookup over hf-prompt-lookup, ×", OVER_HF_GATE, over_hf),
         ("copy-edit: prediction over plain, ×", PREDICTION_GATE, speed("prediction")),

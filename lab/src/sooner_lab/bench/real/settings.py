@@ -11,7 +11,7 @@ from sooner.checks import option
 from ..fields import names, numbers
 from ..settings import BenchSettings
 
-WORKLOADS = ("chat", "summarise", "copy-edit", "ocr-cleaning", "json")
+WORKLOADS = ("chat", "summarise", "copy", "copy-edit", "ocr-cleaning", "json")
 FIXED = (2, 4, 8, 16)
 """Draft tokens of the arms whose length is fixed; the best of them on a workload is shown."""
 HF = ("hf", "hf-prompt-lookup", "hf-assisted")

@@ -4,6 +4,7 @@
 |---|---|---|
 | `chat` | a keyword of Python's manual (`pydoc_data.topics`) | an explanation |
 | `summarise` | a section of that manual | a summary |
+| `copy` | a paragraph of that manual | the same paragraph, word for word |
 | `copy-edit` | a function of the standard library | the same code with one variable renamed |
 | `ocr-cleaning` | what RapidOCR reads of a small picture of that manual | the text without errors |
 | `json` | the metadata of an installed package | a JSON object under a schema |
@@ -44,6 +45,7 @@ SCHEMA = {
 FIELDS = ("Name", "Version", "Summary", "Home-page", "License", "License-Expression", "Author")
 FUNCTION_LINES = (8, 24)
 SECTION_WORDS = (120, 320)
+PARAGRAPH_WORDS = (70, 130)
 OCR_WORDS = 70
 OCR_FONT, OCR_COLUMNS, OCR_MARGIN = 11, 62, 12
 """Size of the letters, letters of a line and margin of a picture, in pixels where they are no
@@ -78,6 +80,14 @@ def summarise(count: int) -> list[Prompt]:
     return [
         Prompt(f"Summarise this text in three sentences:\n\n{section}")
         for section in list(_sections())[:count]
+    ]
+
+
+def copy(count: int) -> list[Prompt]:
+    """Paragraphs of Python's manual to be repeated."""
+    return [
+        Prompt(f"Repeat this text word for word:\n\n{paragraph}", paragraph)
+        for paragraph in list(dict.fromkeys(_paragraphs()))[:count]
     ]
 
 
@@ -167,6 +177,7 @@ def json_extraction(count: int) -> list[Prompt]:
 WORKLOADS: dict[str, Callable[[int], list[Prompt]]] = {
     "chat": chat,
     "summarise": summarise,
+    "copy": copy,
     "copy-edit": copy_edit,
     "ocr-cleaning": ocr_cleaning,
     "json": json_extraction,
@@ -183,6 +194,19 @@ def _sections() -> Iterator[str]:
         if low <= len(text.split()) <= high:
             lines = text.strip().split("\n")
             yield "\n".join(line for line in lines if not line or set(line) - set("*=-"))
+
+
+def _paragraphs() -> Iterator[str]:
+    """Yields the prose paragraphs of Python's manual that are of some length, each on one line."""
+    from pydoc_data.topics import topics
+
+    low, high = PARAGRAPH_WORDS
+    for text in topics.values():
+        for paragraph in text.split("\n\n"):
+            words = paragraph.split()
+            is_indented = any(line.startswith(" ") for line in paragraph.split("\n"))
+            if low <= len(words) <= high and not is_indented:
+                yield " ".join(words)
 
 
 def _functions() -> Iterator[Renaming]:
