@@ -141,7 +141,7 @@ def plain_tables(title: str, part: Any) -> list[ReportTable]:
     heads = list(dict.fromkeys(name for row in rows for name in row))
     lines = [[row.get(name, "–") for name in heads] for row in rows]
     title = f"{title} (no longer measured)"
-    return [*([ReportTable(title, heads, lines)] if heads else []), *inner]
+    return [*([ReportTable(title, heads, lines)] if any(heads) else []), *inner]
 
 
 def _rows_within(value: Any) -> list[Data]:

@@ -22,7 +22,7 @@ BENCHES = (
     Bench("parse", "parse.settings:ParseBenchSettings", "parse.run:run", adds=True),
     Bench("prefill", "prefill.settings:PrefillSettings", "prefill.run:run"),
     Bench("serve", "serve.settings:ServeBenchSettings", "serve.run:run"),
-    Bench("imagine", "imagine.settings:ImagineBenchSettings", "imagine.run:run", 1, adds=True),
+    Bench("imagine", "imagine.settings:ImagineBenchSettings", "imagine.run:run", 1),
     Bench(
         "replay", "replay.settings:ReplaySettings", "replay.run:run", 1, faults="replay.page:faults"
     ),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from sooner.drawing import Drawing, draw
+from sooner.drawing import draw
 from sooner.engine.stats.run import EXACT
 from sooner.methods import Autoregressive, CoupledJacobi, Method
 from sooner.models import Canvas
@@ -103,25 +102,6 @@ def method_of(arm: str, window: int, init: str, group: int | None = None) -> Met
     if arm != "gsd":
         return CoupledJacobi(window, init=init, **{"verify": "ratio", **COUPLINGS[arm]})  # type: ignore[arg-type]
     return GSD(window, init=init, **({} if group is None else {"group": group}))
-
-
-def draw_rows(
-    subject: Subject, numbers: Sequence[int], method: Method, seed: int, **options: Any
-) -> tuple[Drawing, list[int]]:
-    """Draw the prompts with these numbers in one batch of ragged rows.
-
-    Returns:
-        The drawing, and the target forwards that each of its rows took, its prefill included: what
-        a batch of that row alone would have needed.
-    """
-    commits: Counter[int] = Counter()
-
-    def count(row: int, tokens: list[int], drafted: int) -> None:
-        commits[row] += 1
-
-    inputs = subject.prepare(numbers)
-    drawing = draw(subject.canvas, inputs, method, seed=seed, on_tokens=count, **options)
-    return drawing, [commits[row] for row in range(len(numbers))]
 
 
 class EnoughError(Exception):

@@ -1,4 +1,4 @@
-"""The page of `sooner bench imagine`: SCD's tables 1, 2 and 4, and its figures 3 to 6."""
+"""The page of `sooner bench imagine`: SCD's tables 1 and 2."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from ..plots import Figure, Panel
 from ..render import Columns, Page, Table
 
 KINDS = ("image", "video")
+STUDY = {
+    "trajectories": (
+        "Acceptance rate of a place over its iterations (figure 3)", "trajectories.sjd.lines",
+    ),
+    "collision": (
+        "Collision probability against total variation (figure 4)", "collisions.sjd.points",
+    ),
+    "strength": ("Coupling strength (figure 5)", "strengths"),
+    "hamming": ("Drafts changed after N iterations (figure 6)", "strengths"),
+}  # fmt: skip
+"""Pictures of a part that is no longer measured: the caption of each, and the key that it needs."""
 ARMS: Columns = (
     ("method", "arm", "{}"), (lambda row: row.get("init") or "–", "first drafts", "{}"),
     ("window", "L", "{}"), ("mode", "mode", "{}"), ("nfe", "NFE", "{:.1f}"),
@@ -27,38 +38,14 @@ def arms_of(kind: str) -> Callable[[Data], list[Data]]:
 def _arms(kind: str, number: int) -> Table:
     def remark(result: Data) -> str:
         about, first = result[kind], arms_of(kind)(result)[0]
-        text = (
+        return (
             f"{first['drawings']} drawing(s) of {about['new_tokens']} tokens an arm, guidance "
             f"{about['guidance']:g}; the same prompts and seeds, arms in turns. *Parity* is "
             "greedy, against the model's own `generate`; *theory* is what acceptance and step "
             "times allow."
         )
-        if about.get("batch"):
-            text += (
-                " Batch of {rows} at L = {window} (Gumbel): {tokens_per_second:.0f} tokens/s "
-                "against {tokens_per_second_1:.0f} for one, {speedup:.2f}×."
-            ).format(**about["batch"])
-        return text
 
     return Table(f"{kind.capitalize()}s: speed (table {number})", arms_of(kind), ARMS, remark)
-
-
-def _inits(kind: str) -> Table:
-    return Table(
-        f"{kind.capitalize()}s: first drafts",
-        lambda result: sorted(
-            (result.get(kind, {}).get("study") or {}).get("inits", []), key=lambda row: row["nfe"]
-        ),
-        (
-            ("init", "first draft of both", "{}"), ("nfe", "NFE, Gumbel coupling", "{:.1f}"),
-            ("sjd_nfe", "NFE, SJD", "{:.1f}"),
-            (
-                lambda row: row["sjd_nfe"] / row["nfe"] if "sjd_nfe" in row else None,
-                "SJD over Gumbel", "{:.2f}×",
-            ),
-        ),
-        lambda result: "L = {window}, {drawings} drawings each.".format(**result[kind]["study"]),
-    )  # fmt: skip
 
 
 def _windows(kind: str, init: str) -> Callable[[Data], list[Data]]:
@@ -97,55 +84,23 @@ def _figures(kind: str) -> tuple[Figure, ...]:
             needs=lambda result: bool(_windows(kind, "random")(result)),
             columns=2,
         ),
-        Figure(
-            f"{kind}-trajectories",
-            f"Acceptance rate of a place over its iterations (figure 3): {kind}",
-            needs=f"{kind}.study.trajectories.sjd.lines",
-        ),
-        Figure(
-            f"{kind}-collision",
-            f"Collision probability against total variation (figure 4): {kind}",
-            needs=f"{kind}.study.collisions.sjd.points",
-        ),
-        Figure(
-            f"{kind}-strength",
-            f"Coupling strength (figure 5): {kind}",
-            (
-                Panel(
-                    f"{kind}.study.strengths", "hamming.1", "nfe", "drafts changed by an iteration",
-                    "forwards (NFE) a drawing", by="coupling",
-                ),
-                Panel(
-                    f"{kind}.study.strengths", "strength", "nfe", "coupling strength α",
-                    "forwards (NFE) a drawing", by="coupling",
-                ),
-            ),
-        ),
-        Figure(
-            f"{kind}-hamming",
-            f"Drafts changed after N iterations (figure 6): {kind}",
-            tuple(
-                Panel(
-                    f"{kind}.study.strengths", "strength", f"hamming.{reach}",
-                    "coupling strength α", f"drafts changed, N = {reach}, %", by="coupling",
-                    scale=100,
-                )
-                for reach in (1, 2, 3)
-            ),
-            size=(3.6, 3.6),
+        *(
+            Figure(f"{kind}-{name}", f"{caption}: {kind}", needs=f"{kind}.study.{key}")
+            for name, (caption, key) in STUDY.items()
         ),
     )  # fmt: skip
 
 
 PAGE = Page(
     lambda result: f"Imagine: {result['model']}",
-    (_arms("image", 1), _inits("image"), _arms("video", 2), _inits("video")),
+    (_arms("image", 1), _arms("video", 2)),
     (*_figures("image"), *_figures("video")),
     retired={
         "9362df8": (
             *(f"{kind}.{part}" for part in ("quality", "breakdown", "story") for kind in KINDS),
             "vocabulary",
         ),
+        "157ecc9e": ("image.batch", "image.study", "video.study"),
     },
     stem="imagine",
 )

@@ -1,4 +1,4 @@
-"""The whole of `sooner bench imagine`: arms timed behind a greedy parity gate, a batch, a study.
+"""The whole of `sooner bench imagine`: arms timed behind a greedy parity gate.
 
 Sampled drawings can't be compared token by token, so the gate is greedy: plain decoding and Jacobi
 iteration must say what the model's own `generate` says. Canvas tests held the sampled distribution
@@ -7,33 +7,19 @@ against a known law (docs/results/canvas.md).
 
 from __future__ import annotations
 
-from statistics import harmonic_mean, median
 from typing import Any
 
 import torch
 
-from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, CoupledJacobi
 from sooner.parity import Parity, compare
 
 from ..goals import goal
-from ..run import Data, Keep, Progress, Recorder, earlier_runs, measure, row
+from ..run import Data, Keep, Progress, Recorder, measure, row
 from . import subjects
-from .arms import (
-    WARM,
-    contenders,
-    draw_beginning,
-    draw_rows,
-    greedy_by_generate,
-    method_of,
-    starts,
-)
-from .settings import FIXED, KINDS, ImagineBenchSettings
-from .study import study
+from .arms import contenders, draw_beginning, greedy_by_generate
+from .settings import FIXED, ImagineBenchSettings
 from .subjects import Subject
-
-PARTS = {"speed": "parity", "batch": "batch", "study": "study"}
-"""What each part puts under its kind's name."""
 
 METHOD = "gumbel"
 """The coupling that goals are about, the default of `CoupledJacobi`."""
@@ -44,74 +30,41 @@ BOUNDS = {"image": (4.2, 2.5), "video": (13.0, 6.0)}
 
 
 def run(
-    settings: ImagineBenchSettings,
-    progress: Progress = print,
-    keep: Keep | None = None,
-    before: Data | None = None,
+    settings: ImagineBenchSettings, progress: Progress = print, keep: Keep | None = None
 ) -> Data:
     """Measure and return the result object.
 
     Args:
         settings: what is measured.
         progress: receives a line about what runs.
-        keep: writes the result as far as it is, after each part.
-        before: an earlier result, whose kinds and parts are kept where this run does not measure
-            them anew; `kept` then names them.
+        keep: writes the result as far as it is, after each kind.
 
     Returns:
-        `arms`, a row of figures for each kind, arm and window; under each kind's name its `parity`,
-        `batch` and `study`; `goals`, `provenance`.
-
-    Raises:
-        SoonerError: `before` is of other models.
+        `arms`, a row of figures for each kind, arm and window; under each kind's name its `parity`;
+        `goals`, `provenance`.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
     recorder = Recorder("imagine", settings, goals, keep, model="")
-    result = recorder.result
-    result |= earlier_parts(before, settings)
+    arms: list[Data] = []
+    models: list[str] = []
     for kind in settings.kinds:
         progress(f"{kind}: loading")
         subject = subjects.load(kind, settings)
-        other = result.get(kind, {}).get("model", subject.name)
-        if other != subject.name:
-            raise SoonerError(f"the result to add to is of '{other}'; write another file")
         canvas = subject.canvas
         recorder.origin(canvas.device, canvas.dtype, settings.seed)
         grid = canvas.grid
-        result[kind] = result.get(kind, {}) | {
+        figures = speed(subject, settings, progress)
+        arms += figures.pop("arms")
+        models.append(subject.name)
+        about = {
             "model": subject.name,
             "grid": [grid.frames, grid.height, grid.width],
             "new_tokens": subject.new,
             "guidance": canvas.sampling.guidance,
         }
-        result["model"] = " and ".join(result[each]["model"] for each in KINDS if each in result)
-        for part in settings.parts:
-            figures: Data = {}
-            if part == "speed":
-                figures = speed(subject, settings, progress)
-                result["arms"] = [*result["arms"], *figures.pop("arms")]
-            elif part == "study":
-                figures = {"study": study(subject, settings, progress)}
-            elif settings.batch > 1 and kind == "image":  # a clip's would take minutes
-                figures = {"batch": batch_figures(subject, settings, progress)}
-            recorder.add(**{kind: {**result[kind], **figures}})
-    return result
-
-
-def earlier_parts(before: Data | None, settings: ImagineBenchSettings) -> Data:
-    """Return the kinds and parts of `before` that `settings` leave out, ready to be added to."""
-    merged: Data = {"arms": []}
-    parts: list[str] = []
-    before = before or {}
-    for kind in (kind for kind in KINDS if kind in before):
-        anew = settings.parts if kind in settings.kinds else ()
-        dropped = {PARTS[part] for part in anew}
-        merged[kind] = {name: value for name, value in before[kind].items() if name not in dropped}
-        if "speed" not in anew:
-            merged["arms"] += [arm for arm in before["arms"] if arm["kind"] == kind]
-        parts += [f"{kind} {part}" for part, name in PARTS.items() if name in merged[kind]]
-    return {**merged, "kept": earlier_runs(before, parts)} if parts else merged
+        recorder.add(model=" and ".join(models), arms=arms, **{kind: {**about, **figures}})
+    return recorder.result
 
 
 def speed(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> Data:
@@ -154,34 +107,6 @@ def gate(subject: Subject, settings: ImagineBenchSettings) -> dict[str, Parity]:
     return verdicts
 
 
-def batch_figures(
-    subject: Subject, settings: ImagineBenchSettings, progress: Progress
-) -> dict[str, Any]:
-    """Compare tokens a second of a ragged batch with those of its drawings one by one.
-
-    At the smallest window, which leaves a batch the most room: on a CPU a step soon costs as much
-    as its tokens.
-    """
-    window = min(settings.jacobi_windows)
-    method = method_of(METHOD, window, starts(subject)[-1])
-    rows = range(settings.batch)
-    draw_beginning(subject, 0, method, settings.seed, WARM)
-    single, together = [], []
-    for repeat in range(2):
-        progress(f"{subject.kind}: batch of {settings.batch}, {repeat + 1}/2")
-        seed = settings.seed + repeat
-        drawn = [draw_rows(subject, [row], method, seed)[0] for row in rows]
-        single.append(harmonic_mean([drawing.stats.tokens_per_second for drawing in drawn]))
-        together.append(draw_rows(subject, rows, method, seed)[0].stats.tokens_per_second)
-    return {
-        "rows": settings.batch,
-        "window": window,
-        "tokens_per_second_1": median(single),
-        "tokens_per_second": median(together),
-        "speedup": median(together) / median(single),
-    }
-
-
 def goals(result: Data) -> list[Data]:
     """Return a row for each goal that was measured.
 
@@ -197,10 +122,6 @@ def goals(result: Data) -> list[Data]:
         }
         for init in dict.fromkeys(init for _, _, init in arms if init):
             rows += _goals_from(kind, arms, init)
-    for kind in FIXED:
-        if batch := result.get(kind, {}).get("batch"):
-            name = f"{kind}: batch of {batch['rows']}, tokens/s over a batch of one"
-            rows.append(goal(name, 3.0, batch["speedup"]))
     return rows
 
 

@@ -47,9 +47,8 @@ def load(kind: str, settings: ImagineBenchSettings) -> Subject:
         dtype=settings.dtype,
         threads=settings.threads,
     )
-    prompts = max(settings.samples, settings.batch, settings.rows)
     make = _pictures if kind == "image" else _clips
-    return make(drawing_model, prompts, settings.seed)
+    return make(drawing_model, settings.samples, settings.seed)
 
 
 def _pictures(drawing_model: Any, count: int, seed: int) -> Subject:
