@@ -177,8 +177,8 @@ def emu3(attention: str = "sdpa") -> Any:
 
 
 @functools.cache
-def cosmos_ar() -> Any:
-    """Continues clips of 3 x 3 x 4 codes of 24."""
+def cosmos_ar(latent_shape: tuple[int, int, int] = (3, 3, 4)) -> Any:
+    """Continues clips of so many codes of 24."""
     torch.manual_seed(0)
     config = CosmosARConfig(
         vocab_size=CODES,
@@ -188,7 +188,7 @@ def cosmos_ar() -> Any:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
-        latent_shape=(3, 3, 4),
+        latent_shape=latent_shape,
     )
     return lively(CosmosARForCausalLM(config))
 

@@ -7,35 +7,57 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import (
+    AutoProcessor,
+    GenerationConfig,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2Config,
+)
 
+from sooner import miniatures
 from tasks import videos
 
-SIZES = {
-    "layers": 2, "width": 32, "heads": 2, "kv_heads": 1, "intermediate": 48, "vocab": 192,
-    "vision_layers": 1, "vision_width": 32, "vision_heads": 2,
-}  # fmt: skip
 POSITIONS = 400
 
 
-def checkpoint(folder: Path, seed: int, positions: int = POSITIONS, **sizes: Any) -> Path:
-    """A random model with the video miniature's own processor; skips the test without the lab.
+def random_model(layers: int = 2) -> LlavaOnevisionForConditionalGeneration:
+    """A random model with the video miniature's vocabulary and pixels, and few weights."""
+    folder = miniatures.find("video").target
+    config = LlavaOnevisionConfig.from_pretrained(folder)
+    text: dict[str, Any] = config.text_config.to_dict() | {
+        "num_hidden_layers": layers, "hidden_size": 32, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "intermediate_size": 48, "layer_types": None,
+    }  # fmt: skip
+    config.text_config = Qwen2Config(**text)
+    vision = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2}
+    for name, value in {**vision, "intermediate_size": 64}.items():
+        setattr(config.vision_config, name, value)
+    model = LlavaOnevisionForConditionalGeneration(config).float()
+    model.generation_config = GenerationConfig.from_pretrained(folder)
+    return model
+
+
+def save(model: LlavaOnevisionForConditionalGeneration, folder: Path) -> Path:
+    """Write a checkpoint folder: fp16 weights, and the video miniature's own processor."""
+    model.half().save_pretrained(folder)
+    AutoProcessor.from_pretrained(miniatures.find("video").target).save_pretrained(folder)
+    return folder
+
+
+def checkpoint(folder: Path, seed: int, positions: int = POSITIONS) -> Path:
+    """A random model in a folder.
 
     Weights are large, so that the text depends on everything before it.
-
-    Args:
-        sizes: of the model, instead of those in `SIZES`.
     """
-    architecture = pytest.importorskip("sooner_lab.worlds.video.architecture")
-    build = pytest.importorskip("sooner_lab.worlds.video.build")
     torch.manual_seed(seed)
-    model = architecture.build_model(architecture.VideoShape(**{**SIZES, **sizes}))
+    model = random_model()
     for name, weights in model.named_parameters():
         if weights.ndim > 1:
             weights.data.normal_(0, 0.5 if "embed" in name else 0.3)
     model.config.text_config.max_position_embeddings = positions
     model.generation_config.eos_token_id = None  # random text would end at random
-    build.save(model, folder)
-    return folder
+    return save(model, folder)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GenerationConfig, JanusImageProcessor, JanusProcessor
+from transformers import AutoTokenizer, GenerationConfig, JanusImageProcessor, JanusProcessor
 
 import tiny_canvas
+from sooner import miniatures
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
 
@@ -19,14 +20,13 @@ def painter(folder: Path, scale: float = 0.1) -> Path:
     Args:
         scale: of the logits; small ones leave the draws open.
     """
-    words = pytest.importorskip("sooner_lab.worlds.image.words")
+    tokenizer = AutoTokenizer.from_pretrained(miniatures.find("image").target)
     model = copy.deepcopy(tiny_canvas.janus())
     model.model.generation_head.vision_head.weight.data.mul_(scale)
-    ids = words.ids()
     model.generation_config = GenerationConfig(
-        bos_token_id=ids[words.BOS],
-        pad_token_id=ids[words.PAD],
-        generation_kwargs={"boi_token_id": ids[words.BOI]},
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        generation_kwargs={"boi_token_id": tokenizer.boi_token_id},
         do_sample=True,
         top_k=0,
         guidance_scale=2.0,
@@ -36,20 +36,17 @@ def painter(folder: Path, scale: float = 0.1) -> Path:
     pixels = {"height": 4 * side, "width": 4 * side}
     pictures = JanusImageProcessor(size=pixels, min_size=1)
     JanusProcessor(
-        image_processor=pictures, tokenizer=words.build_tokenizer(), num_image_tokens=side * side
+        image_processor=pictures, tokenizer=tokenizer, num_image_tokens=side * side
     ).save_pretrained(folder)
     return folder
 
 
 def camera(folder: Path, side: int = 2) -> Path:
     """A Cosmos AR model that continues clips of 17 frames, `side` x `side` codes of 24."""
-    architecture = pytest.importorskip("sooner_lab.worlds.motion.architecture")
+    model = copy.deepcopy(tiny_canvas.cosmos_ar((5, side, side)))
+    model.generation_config = GenerationConfig(do_sample=True, top_p=0.8, top_k=0)
+    model.save_pretrained(folder / "target")
     torch.manual_seed(0)
-    shape = architecture.MotionShape(
-        layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24,
-        latent_shape=(5, side, side),
-    )  # fmt: skip
-    architecture.build_model(shape).save_pretrained(folder / "target")
     sizes = MotionTokenizerConfig(
         height=4 * side, width=4 * side, channels=16, blocks=1, codes=24, code_width=4
     )

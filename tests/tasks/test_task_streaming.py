@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from sooner import miniatures
 from sooner.tasks.streaming import TextStream
-from sooner_lab.worlds.video import words
 
 TEXT = (
     "it's a small test, isn't it? we've seen: « naïve café », 漢字, 🦊🦊 and more ... they 're "
@@ -29,7 +29,12 @@ def byte_level() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=core)
 
 
-TOKENIZERS = {"word-piece": words.build_tokenizer, "bytes": byte_level}
+def word_piece() -> PreTrainedTokenizerFast:
+    """The video miniature's: words of its world, and characters for any other text."""
+    return AutoTokenizer.from_pretrained(miniatures.find("video").target)
+
+
+TOKENIZERS = {"word-piece": word_piece, "bytes": byte_level}
 
 
 @pytest.mark.parametrize("seed", range(8))

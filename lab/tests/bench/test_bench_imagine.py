@@ -18,7 +18,6 @@ from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 from sooner_lab.bench.imagine import arms, subjects
 from sooner_lab.bench.imagine.settings import ARMS
 from sooner_lab.bench.imagine.subjects import Subject
-from sooner_lab.worlds.motion import architecture
 
 
 def picture_subject() -> Subject:
@@ -33,12 +32,9 @@ def picture_subject() -> Subject:
 def clip_subject() -> Subject:
     """Five latent frames of 2 x 3 codes, two of them given."""
     torch.manual_seed(0)
-    shape = architecture.MotionShape(
-        layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24, latent_shape=(5, 2, 3)
-    )
     sizes = MotionTokenizerConfig(height=8, width=12, channels=16, blocks=1, codes=24, code_width=4)
     tokenizer = MotionTokenizer(sizes).eval()
-    made = canvas(architecture.build_model(shape).eval(), prefix=2, tokenizer=tokenizer)
+    made = canvas(tiny_canvas.cosmos_ar((5, 2, 3)), prefix=2, tokenizer=tokenizer)
     codes = torch.randint(0, 24, (4, 12))
     return Subject(
         "video", "tiny cosmos", made, lambda numbers: {"input_ids": codes[[n % 4 for n in numbers]]}

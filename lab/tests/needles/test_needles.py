@@ -11,8 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoProcessor
 
 import tiny
+from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner_lab.needles import (
     NeedleSample,
@@ -24,9 +26,8 @@ from sooner_lab.needles import (
 )
 from sooner_lab.needles.layout import cut, needle_place
 from sooner_lab.needles.needle import documents, fill, haystack
-from sooner_lab.worlds.video import architecture, words, world
-from sooner_lab.worlds.video.build import build_processor
-from tasks.fixtures import SIZES
+from sooner_lab.worlds.video import world
+from tasks.fixtures import random_model
 from tasks.test_task_families import PROCESSORS
 
 FAMILIES = ("llava_onevision", *PROCESSORS)
@@ -42,7 +43,7 @@ def _quiet() -> None:
 @pytest.fixture(scope="module")
 def processors() -> dict[str, Any]:
     return {
-        "llava_onevision": build_processor(),
+        "llava_onevision": AutoProcessor.from_pretrained(miniatures.find("video").target),
         **{name: make() for name, make in PROCESSORS.items()},
     }
 
@@ -90,7 +91,7 @@ def test_a_tiny_model_reads_a_sample(processors: dict[str, Any], family: str, ki
     model = tiny.model(family)
     if family == "llava_onevision":  # with the vocabulary of its own processor
         torch.manual_seed(0)
-        model = architecture.build_model(architecture.VideoShape(**SIZES)).eval()
+        model = random_model().eval()
     made = task_of(processors, family, **KINDS[kind]).sample(8, 0.5, 0)
     answer = reader(model, processor, max_new_tokens=3)(made)
     assert isinstance(answer, str)
@@ -104,14 +105,14 @@ def test_words_and_frames_keep_their_order_in_a_template_that_puts_videos_first(
     prompt = made.prompt(llava)
     left = prompt
     for part in made.prompt_parts:
-        piece = words.VIDEO if not isinstance(part, str) else part
+        piece = llava.video_token if not isinstance(part, str) else part
         left = left.partition(piece)[2]
         assert left, f"'{piece[:20]}' is out of order"
 
 
 def test_a_film_alone_has_the_prompt_of_the_miniature_s_training(llava: Any) -> None:
     made = NeedleTask(llava, ask="caption").sample(8, 0.5, 0)
-    content = [{"type": "video"}, {"type": "text", "text": words.PROMPT}]
+    content = [{"type": "video"}, {"type": "text", "text": world.PROMPT}]
     expected = llava.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import hashlib
 import json
 import subprocess
@@ -22,7 +22,7 @@ from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.tasks.act import Policy
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.loading import load_pair
-from sooner_lab.worlds.video import architecture, build, evaluate
+from tasks import fixtures
 
 MIB = 2**20
 DEPTHS = {"document": (48, 8), "image": (24, 6), "robot": (20, 6), "video": (28, 4)}
@@ -40,10 +40,6 @@ CLASSES: dict[str, Any] = {
     "robot": OpenVLAForActionPrediction,
     "video": AutoModelForImageTextToText,
 }
-TINY = dataclasses.replace(
-    architecture.TARGET, layers=3, width=32, heads=2, kv_heads=1, intermediate=32,
-    vision_layers=1, vision_width=32, vision_heads=2,
-)  # fmt: skip
 
 
 def loaded(name: str) -> Any:
@@ -137,14 +133,13 @@ def note(path: Path, run: int, trained: list[int]) -> None:
 
 def test_a_saved_tiny_model_comes_back_deep(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = architecture.build_model(TINY).eval()
-    build.save(model, tmp_path)
+    fixtures.save(fixtures.random_model(layers=3), tmp_path)
     assert silent.read_depth(tmp_path) is None
     note(tmp_path, 7, [0, 3, 5])
-    deep, _ = evaluate.load(tmp_path)
+    plain = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    deep = silent.as_run(copy.deepcopy(plain), tmp_path)
     assert len(deep.get_decoder().layers) == 7
     ids = torch.randint(6, 150, (2, 9))
-    plain = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
     with torch.no_grad():
         made = deep(input_ids=ids, output_hidden_states=True, use_cache=True)
         assert torch.equal(made.logits, plain(input_ids=ids).logits)
@@ -164,4 +159,4 @@ def test_a_broken_note_is_a_single_line(text: str, tmp_path: Path) -> None:
 def test_a_note_of_other_weights_is_a_single_line(tmp_path: Path) -> None:
     note(tmp_path, 5, [0, 3])
     with pytest.raises(SoonerError, match="the decoder has 3 layers; 2 are to be placed"):
-        silent.as_run(architecture.build_model(TINY), tmp_path)
+        silent.as_run(fixtures.random_model(layers=3), tmp_path)

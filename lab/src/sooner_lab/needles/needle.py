@@ -10,12 +10,12 @@ import numpy as np
 
 from sooner.checks import check_choice
 
-from ..worlds.video import words, world
+from ..worlds.video import world
 
 ASKS: dict[str, str] = {
     "colour": "what colour is the {shape} ?",
     "background": "on what background is the {shape} ?",
-    "caption": words.PROMPT,
+    "caption": world.PROMPT,
 }
 """Questions about a needle; `caption` asks for all scenes, the needle's among them."""
 

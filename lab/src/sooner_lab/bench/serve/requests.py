@@ -90,7 +90,7 @@ def questions(settings: ServeBenchSettings, folder: Path) -> list[ServeQuestion]
     Args:
         folder: where the clips are written.
     """
-    from ...worlds.video.words import PROMPT, PROMPTS
+    from ...worlds.video.world import PROMPT, PROMPTS
 
     made = []
     for place in range(settings.clips):

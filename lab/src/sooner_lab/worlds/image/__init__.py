@@ -1,1 +1,1 @@
-"""The image miniature's world: captions of coloured shapes, and the tokenizer of its Janus."""
+"""The image miniature's world: captions of coloured shapes."""

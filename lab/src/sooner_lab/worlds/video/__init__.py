@@ -1,6 +1,5 @@
-"""The video miniature: a moving-shapes world and a LLaVA-OneVision pair trained on it.
+"""The video miniature's world of moving shapes.
 
-`world` draws clips and scores captions, `film` makes real files of them, `architecture`, `words`
-and `build` make checkpoints, `evaluate` measures. Importing this imports none of them: most need
-torch.
+`world` draws clips and scores captions, `film` makes real files of them, `questions` makes inputs
+of them. Importing this imports none of them.
 """

@@ -42,6 +42,15 @@ NUMBERS = (
     "one", "two", "three", "four", "five", "six",
     "seven", "eight", "nine", "ten", "eleven", "twelve",
 )  # fmt: skip
+PROMPT = "describe the scenes in order ."
+PROMPTS = (
+    PROMPT,
+    "describe the video .",
+    "describe this video in detail .",
+    "what happens in this video ?",
+    "describe every scene .",
+)
+"""What the miniature was asked in training."""
 ATTRIBUTES = ("shape", "colour", "background", "start", "end")
 
 FPS = 12
