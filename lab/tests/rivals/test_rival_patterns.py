@@ -11,7 +11,7 @@ from sooner.sparse.attention import sparse_attention
 from sooner.sparse.attention.fused import Fused
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Pattern
-from sooner_lab.rivals.patterns import Strided, StridedFixed, TriShape
+from sooner_lab.rivals.patterns import Strided, TriShape
 from sparse_attention.contexts import mask_of, states
 
 TOKENS, FRAME = 61, 8
@@ -20,7 +20,6 @@ DEFINITIONS: list[tuple[Pattern, Callable[[int, int], bool]]] = [
     (TriShape(3, 64, bottom=9), lambda query, key: True),
     (Strided(5), lambda query, key: (query - key) % 5 == 0 or query - key < 5),
     (Strided("frame", local=2), lambda query, key: (query - key) % FRAME == 0 or query - key < 2),
-    (StridedFixed("frame"), lambda query, key: key % FRAME == 0 or query // FRAME == key // FRAME),
 ]
 
 

@@ -27,23 +27,6 @@ class TriShape(AShape):
 
 
 @dataclass(frozen=True)
-class StridedFixed(Pattern):
-    """Keeps the query's segment, and the first token of every segment (Child et al. 2019, fixed).
-
-    Args:
-        stride: tokens of a segment; `"frame"` for those of a video frame.
-    """
-
-    name: ClassVar[str] = "strided-fixed"
-    kind: ClassVar[Kind] = "grid"
-    stride: int | Literal["frame"] = option(FRAME, 1)
-
-    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        stride = frame_stride(self.stride, plane)
-        return Spacing(stride, plane.offset % stride, vline=True, segment=True)
-
-
-@dataclass(frozen=True)
 class Strided(Pattern):
     """Keeps the nearest tokens, and those at multiples of a stride (Child et al. 2019, strided).
 

@@ -249,7 +249,6 @@ class CoupledJacobi(Method):
     init: str | None = option(None, known=FILLINGS)
     verify: str | None = option(None, known=VERIFY)
     name: ClassVar[str] = "jacobi"
-    drafter: ClassVar[type[JacobiDrafter]] = JacobiDrafter
 
     def largest_block(self) -> int:
         return 1 + self.jacobi_window
@@ -263,7 +262,7 @@ class CoupledJacobi(Method):
         frames = 0 if context.constraint is None else context.constraint.grid.frames
         init = self.init or {0: "last", 1: "above"}.get(frames, "previous-frame")
         coupling = weakened(COUPLINGS[self.coupling], self.strength)
-        drafter = self.drafter(context, self.jacobi_window, coupling, init)
+        drafter = JacobiDrafter(context, self.jacobi_window, coupling, init)
         return drafter, follow_shared_noise if self.judges_by_noise else reject
 
     @property
