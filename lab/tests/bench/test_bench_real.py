@@ -39,12 +39,14 @@ def test_the_worst_arm_counts() -> None:
         arm("chat", "plain", 1.0), arm("chat", "prompt-lookup", 0.9),
         arm("copy-edit", "prompt-lookup", 3.0), arm("copy-edit", "hf-prompt-lookup", 2.0),
         arm("copy-edit", "prediction", 2.5), arm("chat", "prompt-lookup-8", 0.5),
+        arm("copy", "prompt-lookup", 2.8),
     ]  # fmt: skip
     judged = {each["goal"].split(",")[0]: each for each in goals({"arms": arms})}
     worst = judged["each arm by default over plain"]
     assert worst["reached"] == 0.9
     assert worst["met"] is False
     assert judged["copy-edit: prompt-lookup over plain"]["met"]
+    assert judged["copy: prompt-lookup over plain"]["met"] is False
     assert judged["copy-edit: prompt-lookup over hf-prompt-lookup"]["reached"] == 1.5
     assert judged["copy-edit: prediction over plain"]["met"] is False
 
