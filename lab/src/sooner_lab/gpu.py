@@ -4,7 +4,6 @@ numpy are installed. Run it with `PYTHONPATH=src:lab/src` from a copy of the rep
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -94,28 +93,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit code: 0, 1 for a fault, 2 for options that can't be honoured."""
     import transformers
 
-    from sooner.io import check_writable, write_json
+    from sooner.io import check_writable
 
     from .bench.gpu.run import run
     from .bench.render import sections
     from .bench.report import tables
+    from .bench.result_file import ResultFile, read_result
 
     options = parser().parse_args(arguments)
     transformers.logging.set_verbosity_error()
     signal.signal(signal.SIGTERM, _interrupt)  # `timeout` ends a run so
 
-    def keep(result: dict[str, Any]) -> None:
-        if options.json is not None:
-            write_json(result, options.json)
-
     try:
         if options.json is not None:
             check_writable(options.json)
-        earlier = earlier_result(options.json) if options.add else None
+        earlier = read_result(options.json, "gpu") if options.add else None
         settings = settings_of(
             options.section, options.budget, options.device, options.tiny, options.seed
         )
-        result = run(settings, _emit, keep, earlier, options.revision)
+        result = run(settings, _emit, ResultFile(options.json), earlier, options.revision)
     except SoonerError as error:
         _emit(f"sooner: {error}")
         return 2
@@ -126,21 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for fault in (failures := faults(result)):
         _emit(fault)
     return int(bool(failures))
-
-
-def earlier_result(path: Path | None) -> dict[str, Any]:
-    """The result that `--add` adds to.
-
-    Raises:
-        SoonerError: there is none at `path`.
-    """
-    try:
-        result = json.loads(Path(path or "").read_text(encoding="utf-8"))
-        if result["bench"] == "gpu":
-            return dict(result)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise SoonerError(f"--add needs the FILE of an earlier --json, not '{path}'")
 
 
 def _interrupt(*_: object) -> NoReturn:

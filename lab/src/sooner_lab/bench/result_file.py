@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sooner.errors import SoonerError
 from sooner.io import write_text
 
 LEVELS = 2
@@ -53,3 +54,24 @@ def _lines(content: Any, levels: int) -> str:
         ]
         return "{\n" + ",\n".join(entries) + "\n}"
     return "[\n" + ",\n".join(_lines(value, levels - 1) for value in content) + "\n]"
+
+
+def read_result(path: Path | None, bench: str) -> dict[str, Any]:
+    """Return the earlier result that `--add` adds to.
+
+    Args:
+        path: of an earlier `--json`.
+        bench: the command that wrote it.
+
+    Raises:
+        SoonerError: no file was named, or it holds no result of that command.
+    """
+    if path is None or not path.is_file():
+        raise SoonerError(f"--add needs the FILE of an earlier --json, not {str(path)!r}")
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SoonerError(f"'{path}' is no result of this command: {error}") from error
+    if not isinstance(result, dict) or result.get("bench") != bench:
+        raise SoonerError(f"'{path}' is no result of this command")
+    return result

@@ -22,7 +22,8 @@ from sooner.cli.from_settings import (
     with_parameters,
 )
 
-from .bench_parts import Add, Debug, Json, keep_in, read_result, run_bench
+from ..bench.result_file import read_result
+from .bench_parts import Add, Debug, Json, keep_in, run_bench
 
 PACKAGE = "sooner_lab.bench"
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .bench_parts import Add, Debug, Json, keep_in, read_result, run_bench
+from .bench_parts import Add, Debug, Json, keep_in, run_bench
 
 Sections = Annotated[
     list[str] | None,
@@ -35,6 +35,7 @@ def gpu(
     Where only torch and transformers are installed, `python -m sooner_lab.gpu` does the same.
     """
     from ..bench.gpu.run import run
+    from ..bench.result_file import read_result
     from ..gpu import faults, settings_of
 
     settings = settings_of(section, budget, device, tiny, seed)

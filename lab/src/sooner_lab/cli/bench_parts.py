@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,6 @@ import typer
 
 from sooner.cli.display import Display
 from sooner.cli.from_settings import log_decisions, option_of
-from sooner.errors import SoonerError
 from sooner.io import check_writable
 
 
@@ -33,28 +31,6 @@ Debug = Annotated[bool, option_of(Display, "debug")]
 
 WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
-
-
-def read_result(path: Path | None, bench: str, option: str = "--add") -> dict[str, Any]:
-    """The earlier result that an option needs.
-
-    Args:
-        path: of an earlier `--json`.
-        bench: the command that wrote it.
-        option: what needs it.
-
-    Raises:
-        SoonerError: no file was named, or it holds no result of that command.
-    """
-    if path is None or not path.is_file():
-        raise SoonerError(f"{option} needs the FILE of an earlier --json, not {str(path)!r}")
-    try:
-        result = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SoonerError(f"'{path}' is no result of this command: {error}") from error
-    if not isinstance(result, dict) or result.get("bench") != bench:
-        raise SoonerError(f"'{path}' is no result of this command")
-    return result
 
 
 def run_bench(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..cores import split_sentence
 from ..declared import Data
 from ..plots import Figure, Panel
@@ -50,23 +48,11 @@ def _over(row: Data) -> str | None:
         return None
     if row["arm"] == PLAIN:
         return "1.00×"
-    return _with_interval("over_plain", "{:.2f}×", "–")(row)
-
-
-def _with_interval(key: str, form: str, between: str) -> Callable[[Data], str | None]:
-    """Make the value of a column: a share and its 95 % interval."""
-
-    def value(row: Data) -> str | None:
-        share = row.get(key)
-        if not share or share.get("value") is None:
-            return None
-        text = form.format(share["value"])
-        if share["interval"] is None:
-            return text
-        low, high = map(form.format, share["interval"])
-        return f"{text} ({low.removesuffix('×')}{between}{high.removesuffix('×')})"
-
-    return value
+    text = f"{speedup['value']:.2f}×"
+    if speedup["interval"] is None:
+        return text
+    low, high = speedup["interval"]
+    return f"{text} ({low:.2f}–{high:.2f})"
 
 
 RATES: Columns = (
