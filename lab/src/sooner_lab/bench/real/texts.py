@@ -45,7 +45,9 @@ SCHEMA = {
 FIELDS = ("Name", "Version", "Summary", "Home-page", "License", "License-Expression", "Author")
 FUNCTION_LINES = (8, 24)
 SECTION_WORDS = (120, 320)
-PARAGRAPH_WORDS = (70, 130)
+PARAGRAPH_WORDS = (40, 130)
+CODE = set('"*`[]=>')
+"""Signs that a paragraph of prose has none of."""
 OCR_WORDS = 70
 OCR_FONT, OCR_COLUMNS, OCR_MARGIN = 11, 62, 12
 """Size of the letters, letters of a line and margin of a picture, in pixels where they are no
@@ -86,7 +88,7 @@ def summarise(count: int) -> list[Prompt]:
 def copy(count: int) -> list[Prompt]:
     """Paragraphs of Python's manual to be repeated."""
     return [
-        Prompt(f"Repeat this text word for word:\n\n{paragraph}", paragraph)
+        Prompt(f'Repeat the text between the quotes word for word.\n\n"{paragraph}"', paragraph)
         for paragraph in list(dict.fromkeys(_paragraphs()))[:count]
     ]
 
@@ -204,8 +206,8 @@ def _paragraphs() -> Iterator[str]:
     for text in topics.values():
         for paragraph in text.split("\n\n"):
             words = paragraph.split()
-            is_indented = any(line.startswith(" ") for line in paragraph.split("\n"))
-            if low <= len(words) <= high and not is_indented:
+            is_prose = not CODE & set(paragraph) and "\n " not in f"\n{paragraph}"
+            if low <= len(words) <= high and is_prose:
                 yield " ".join(words)
 
 
