@@ -30,11 +30,11 @@ REMARK = (
     "whatever it gains. `prediction` drafts the text that is to be copied or edited, as the "
     "server's `prediction` does. Parity is against HF's own `generate`. The chances that prompt "
     "lookup starts with (`MATCH_CHANCES`) were set after answers to the first ten prompts of each "
-    "workload, so this bench begins behind them. `copy` took its wording after answers to its "
-    "first ten: before, it had any paragraph, without quotes, which SmolLM2 copied in part alone, "
-    "and one run of that missed the gate. Two settings were changed after a first run: arms take "
-    "turns in being first, where plain decoding always was; and `prediction` was `HSD`, which the "
-    "server does not use for it."
+    "workload, so this bench begins behind them. `copy` was worded anew after one run had missed "
+    "the gate: SmolLM2 copied any paragraph without an example in part alone, so it gets prose, "
+    "behind a turn that shows what is meant. That was chosen on paragraphs that are not measured. "
+    "Two settings were changed after a first run: arms take turns in being first, where plain "
+    "decoding always was; and `prediction` was `HSD`, which the server does not use for it."
 )
 
 

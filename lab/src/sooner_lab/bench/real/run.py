@@ -109,8 +109,7 @@ class RealBench:
         """Return the ids of a batch, padded at the left."""
         texts = [
             self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt.text}],
-                add_generation_prompt=True, tokenize=False,
+                messages(prompt), add_generation_prompt=True, tokenize=False
             )
             for prompt in batch
         ]  # fmt: skip
@@ -195,6 +194,16 @@ class RealBench:
     def _new_tokens(self, output: Tensor, inputs: dict[str, Tensor]) -> list[list[int]]:
         ends = end_ids(self.model, {})
         return [until_end(ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+
+
+def messages(prompt: Prompt) -> list[dict[str, str]]:
+    """Return a prompt as a chat, the turns before it first."""
+    turns = [
+        each
+        for text, answer in prompt.history
+        for each in ({"role": "user", "content": text}, {"role": "assistant", "content": answer})
+    ]
+    return [*turns, {"role": "user", "content": prompt.text}]
 
 
 class SchemaProcessor(LogitsProcessor):

@@ -62,11 +62,13 @@ class Prompt:
         text: what the user writes.
         prediction: a text that the answer is expected to repeat in part; empty where there is none.
         schema: JSON schema of the answer.
+        history: turns before it, what the user wrote and the answer of each.
     """
 
     text: str
     prediction: str = ""
     schema: dict[str, Any] | None = None
+    history: tuple[tuple[str, str], ...] = ()
 
 
 def chat(count: int) -> list[Prompt]:
@@ -86,10 +88,13 @@ def summarise(count: int) -> list[Prompt]:
 
 
 def copy(count: int) -> list[Prompt]:
-    """Paragraphs of Python's manual to be repeated."""
+    """Paragraphs of Python's manual to be repeated, behind the first one, which was."""
+    form = "Repeat this text word for word:\n\n{}"
+    paragraphs = list(dict.fromkeys(_paragraphs()))
+    history = ((form.format(paragraphs[0]), paragraphs[0]),)
     return [
-        Prompt(f'Repeat the text between the quotes word for word.\n\n"{paragraph}"', paragraph)
-        for paragraph in list(dict.fromkeys(_paragraphs()))[:count]
+        Prompt(form.format(paragraph), paragraph, history=history)
+        for paragraph in paragraphs[:count]
     ]
 
 
