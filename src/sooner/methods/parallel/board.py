@@ -170,9 +170,11 @@ class Board:
 
     def show(self, row: int, tokens: list[int], is_rewritten: bool = False) -> None:
         """Replaces the draft of a row; unless it `is_rewritten`, its beginning has not changed."""
-        same = 0 if is_rewritten else min(int(self.lengths[row]), len(tokens))
-        self.lengths[row] = same
-        self.tokens[row, same : len(tokens)] = torch.tensor(tokens[same:], dtype=torch.long)
+        if is_rewritten:
+            self.lengths[row] = 0
+        same = min(int(self.lengths[row]), len(tokens))
+        if same < len(tokens):
+            self.tokens[row, same : len(tokens)] = torch.tensor(tokens[same:])
         self.lengths[row] = len(tokens)
 
     def show_probs(self, row: int, position: int, p: Tensor) -> None:

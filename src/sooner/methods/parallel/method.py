@@ -94,11 +94,9 @@ class ParallelVLM(DraftMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        standing, is_spawned = self.standing, False
-        if standing is not None:
-            is_spawned = standing.is_spawned
-            if standing.draft is not self.draft:
-                raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
+        is_spawned = self.standing is not None and self.standing.is_spawned
+        if self.standing is not None and self.standing.draft is not self.draft:
+            raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.draft_device is not None:
             draft_device(self.draft_device)
         if self.placement not in ("auto", "spawn") and (is_spawned or self.draft_device):
