@@ -13,14 +13,17 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import count, pairwise, repeat
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
+from PIL import Image
+
 from ..errors import SoonerError
+from .docling_items import LESS, docling_regions
 from .forms import FormAnswer, PageForm, stripped
+from .pdf import needed
 from .regions import HEADINGS, Label, Region, Size, around, box, label_of, scaled
 from .serialise import (
     DOTS,
@@ -29,13 +32,12 @@ from .serialise import (
     NUMBER,
     Style,
     bare_formula,
-    fenced,
     html_element,
     item_texts,
     mark_of,
     reflowed,
 )
-from .tables import is_otsl, read_table, to_html, to_otsl
+from .tables import LINE, read_table, to_otsl
 
 CELL_START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
 """How an element of JSON begins; within a text its quotes would be escaped."""
@@ -304,41 +306,17 @@ DOCTAGS: dict[str, str] = {
 
 HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
 
-ELEMENTS = (
-    *DOCTAGS.values(),
-    *("code", "paragraph", "reference", "handwritten_text", "table", "document_index", "chart"),
-    *("checkbox_selected", "checkbox_unselected", r"(?:key|value)_\d+", rf"{HEADING_TAG}\d"),
+CLOSED = re.compile(
+    r"<(/?)(doctag|otsl|picture|chart|code|caption|text|title|formula|footnote|inline|list_item"
+    r"|document_index|key_value_region|(?:un)?ordered_list|page_(?:header|footer)"
+    rf"|(?:key|value)_\d+|checkbox_(?:un)?selected|{HEADING_TAG}\d)>"
 )
-"""Patterns of tags with a text, keys and values of a form included."""
+"""Tags that have an end."""
 
-AROUND = (
-    *("doctag", "ordered_list", "unordered_list", "group", "form", "key_value_region"),
-    *("page_break", "end_of_utterance"),
-)
-"""Tags around others and between them, which have no text of their own."""
+PLACE = re.compile(r"<loc_(\d+)>" * 4)
 
-INLINE = {"text": "{}", "formula": "${}$", "code": "`{}`"}
-"""Parts of one text, below `inline`, in Markdown."""
-
-HOLDERS = ("otsl", "table", "picture", "chart", "code", "document_index")
-"""Elements that a caption may stand in."""
-
-DOCTAG = re.compile(rf"<(/?)({'|'.join([*ELEMENTS, *AROUND, 'inline'])})>")
-
-INLINE_PARTS = re.compile(r"<inline>(.*?)(</inline>|\Z)", re.DOTALL)
-
-PART = re.compile(
-    r"<(text|formula|code)>(.*?)(?:</\1>|\Z)|((?:(?!<(?:text|formula|code)>).)+)", re.DOTALL
-)
-
-PLACE = re.compile(r"<loc_(\d+)>")
-
-CLASS = re.compile(r"</?[a-z_]+>")
-
-LANGUAGE = re.compile(r"\s*<_([^<>]*)_>")
-
-DOCTAG_REST = re.compile(r"<link_\d+>|</?\w*\Z")
-"""What binds a key to its value, and a tag that was cut off."""
+CUT_TAG, BETWEEN = re.compile(r"</?\w*\Z"), re.compile(r"<(?:page_break|end_of_utterance)>")
+"""A tag that was cut off, and marks between elements."""
 
 
 class DocTags(PageForm):
@@ -377,43 +355,25 @@ class DocTags(PageForm):
         return f"\n{_list_tag(_list_of(last), '')}</doctag>"
 
     def read(self, text: str) -> FormAnswer:
-        """Returns elements, those that were not closed included; text outside of all of them is
-        one, too.
+        """Returns what docling-core reads, elements that were cut off as far as they go.
 
-        Captions in a table or picture follow it; items of a list get their bullet or number.
+        Raises:
+            SoonerError: docling-core is not installed.
         """
-        text = INLINE_PARTS.sub(_sentence, DOCTAG_REST.sub("", text))
-        head, *rest = DOCTAG.split(text)
-        elements, is_broken = [_Element("", head)], False
-        stack: list[_Element] = []  # an element that is open, and a caption in it
-        lists: list[Iterator[str]] = []  # marks of items in the lists that are open
-        for closes, tag, words in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-            top = stack[-1].tag if stack else ""
-            if tag == "inline" and top not in ("", tag):  # a part of the element
-                stack[-1].text += words
-                continue
-            if closes and tag == top:
-                stack.pop()
-            elif not closes and tag not in AROUND:
-                if not (tag == "caption" and top in HOLDERS):
-                    is_broken |= bool(stack)  # was not closed
-                    stack.clear()
-                stack.append(_Element(tag, marks=lists[-1] if lists else repeat("-")))
-                elements.append(stack[-1])
-            else:
-                is_broken |= top not in ("", "list_item") or bool(closes and top)
-                is_broken |= tag not in (*AROUND, "list_item")
-                stack.clear()
-                if tag.endswith("_list") and closes:
-                    del lists[-1:]
-                elif tag.endswith("_list"):
-                    lists.append(repeat("-") if tag[0] == "u" else map("{}.".format, count(1)))
-            if not stack:
-                elements.append(_Element(""))
-            (stack or elements)[-1].text += words
-        entries = [(item.region(), item.content) for item in elements]
-        is_lost = any(item.content and not item.tag for item in elements)
-        return FormAnswer.of(entries, is_broken or is_lost or bool(stack))
+        needed("docling_core.types.doc", "reading DocTags", "docling")
+        from docling_core.types.doc import DoclingDocument
+        from docling_core.types.doc.document import DocTagsDocument, DocTagsPage
+
+        tags, is_whole = _closed(PLACE.sub(_sound, text))
+        tags = re.sub(r"<(?![a-z/_])", LESS, tags)
+        page = DocTagsPage(tokens=tags, image=Image.new("1", self.frame))  # boxes are its pixels
+        try:
+            document = DoclingDocument.load_from_doctags(DocTagsDocument(pages=[page]))
+            regions = docling_regions(document, 1, self.frame[1])
+        except Exception:  # whatever docling-core makes of a table or a form that is none
+            regions, is_whole = [Region(None, drafts=[text.strip()])], False
+        entries = [(region, "".join(region.drafts)) for region in regions]
+        return FormAnswer.of(entries, not is_whole)
 
 
 def _parts(region: Region, text: str) -> list[str]:
@@ -450,55 +410,27 @@ def _list_tag(before: str, after: str) -> str:
     return (f"</{before}>\n" if before else "") + (f"<{after}>" if after else "")
 
 
-@dataclass
-class _Element:
-    """Holds an element of DocTags.
-
-    Attributes:
-        tag: its name; empty for text outside of all elements.
-        text: in it, its places included.
-        marks: of items of the list that it is in.
-    """
-
-    tag: str
-    text: str = ""
-    marks: Iterator[str] = field(default_factory=lambda: repeat("-"))
-
-    @property
-    def content(self) -> str:
-        return PLACE.sub("", self.text).strip()
-
-    def region(self) -> Region:
-        """Returns the element, with the box around all its places: what goes on elsewhere has
-        several."""
-        text, label, place = self.content, label_of(self.tag.partition("_level")[0]), None
-        draft, level = text, 1 if label == Label.TITLE else 0
-        if self.tag.startswith(HEADING_TAG):
-            level = int(self.tag.removeprefix(HEADING_TAG)) + 1
-        elif label in (Label.TABLE, Label.PICTURE):
-            is_table = is_otsl(text)
-            draft = to_html(read_table(text)) if is_table else stripped(CLASS.sub("", text))
-        elif self.tag == "code":
-            name = LANGUAGE.match(text)
-            language = name[1].lower().removeprefix("unknown") if name else ""
-            code = text[name.end() if name else 0 :].strip("\n")
-            draft = fenced(code, language)
-        elif label == Label.LIST_ITEM and text and not mark_of(text):
-            draft = f"{next(self.marks)} {text}"
-        places = [int(number) for number in PLACE.findall(self.text)]
-        if places and len(places) % 4 == 0 and (text or self.tag not in ("", "list_item")):
-            place = around(box(places[at : at + 4]) for at in range(0, len(places), 4))
-        return Region(place, label, 0, [draft] if draft else [], level)
+def _sound(place: re.Match[str]) -> str:
+    """Returns a place as it is; none without an area, of which docling-core can't cut a picture."""
+    x0, y0, x1, y1 = map(int, place.groups())
+    return place[0] if x1 > x0 + 1 and y1 > y0 + 1 else ""
 
 
-def _sentence(inline: re.Match[str]) -> str:
-    """Returns the parts below `inline` as a sentence has them, behind their places."""
-    whole = ""
-    for tag, inside, plain in PART.findall(PLACE.sub("", inline[1])):
-        text = (plain if plain else LANGUAGE.sub("", inside)).strip()
-        if text:
-            text = INLINE[tag].format(text) if tag else text
-            is_joined = not whole or whole.endswith("(") or text[:1] in tuple(".,;:!?)")
-            whole += text if is_joined else f" {text}"
-    places = "".join(match[0] for match in PLACE.finditer(inline[1]))
-    return f"<inline>{places}{whole}{inline[2]}"
+def _closed(text: str) -> tuple[str, bool]:
+    """Returns DocTags with all elements closed and no text outside, and whether they were so."""
+    parts = CLOSED.split(CUT_TAG.sub("", text))
+    open_tags, whole, is_whole = list[str](), "", True
+    for closes, tag, words in zip(["", *parts[1::3]], ["", *parts[2::3]], parts[::3], strict=True):
+        if closes and open_tags[-1:] == [tag]:
+            open_tags.pop()
+        elif closes:
+            is_whole = False
+        elif tag:
+            open_tags.append(tag)
+        whole += f"<{closes}{tag}>" if tag else ""
+        is_outside = open_tags in ([], ["doctag"]) and bool(BETWEEN.sub("", words).strip())
+        whole += f"<text>{words}</text>" if is_outside else words
+        is_whole &= not is_outside
+    for tag in reversed(open_tags):
+        whole += f"<{LINE}></{tag}>" if tag in ("otsl", "chart") else f"</{tag}>"
+    return whole, is_whole and not open_tags

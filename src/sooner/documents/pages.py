@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ..errors import SoonerError
 from .inputs import HEIF, PICTURES, PageRange
 from .page import MIN_SIDE, BrokenPage, Page, Picture, Resolution, is_too_large, size_problem
-from .pdf import read_pdf
+from .pdf import needed, read_pdf
 
 MIN_DPI, MAX_DPI = 36.0, 2400.0
 """Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""
@@ -56,14 +56,8 @@ def _open(path: Path) -> Image.Image:
     """
     if path.suffix.lower() not in HEIF:
         return Image.open(path)
-    try:
-        import pillow_heif
-    except ImportError:
-        raise SoonerError(
-            "needs pillow-heif, whose wheels hold a library under the GPL; install it with: "
-            "pip install 'sooner[heic]'"
-        ) from None
-    return cast(Image.Image, pillow_heif.open_heif(path).to_pillow())
+    package = needed("pillow_heif", "a photo in HEIC", "heic")
+    return cast(Image.Image, package.open_heif(path).to_pillow())
 
 
 def _frames(image: Image.Image) -> int:

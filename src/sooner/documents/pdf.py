@@ -55,8 +55,13 @@ def count_pdf_pages(path: Path, password: str | None = None) -> int:
         return file.count
 
 
-def needed(package: str, what: str) -> Any:
+def needed(package: str, what: str, extra: str = "ocr") -> Any:
     """Returns an optional package.
+
+    Args:
+        package: its module.
+        what: needs it.
+        extra: of sooner, which installs it.
 
     Raises:
         SoonerError: it, or something that it needs, is not installed.
@@ -66,7 +71,7 @@ def needed(package: str, what: str) -> Any:
     except ImportError as error:
         raise SoonerError(
             f"{what} needs {package.replace('_', '-')} ({error}); install it with: "
-            "pip install 'sooner[ocr]'"
+            f"pip install 'sooner[{extra}]'"
         ) from None
 
 

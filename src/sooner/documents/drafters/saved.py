@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SoonerError, error_line
+from ..docling_items import docling_regions
 from ..inputs import natural
 from ..page import Page
+from ..pdf import needed
 from ..regions import HEADINGS, Label, PageDraft, Region, box, clipped, label_of, numbered, resized
 from ..serialise import fenced, mark_of
-from ..tables import Cell, Table, to_html
 
 PAGE_NUMBER = re.compile(r"[-_]0*(\d+)$")
 """How the name of a page's file ends."""
@@ -163,7 +164,10 @@ class SavedJson(SavedFiles):
                 regions = [part for item in items for part in _mineru_parts(item)]
                 frame = MINERU_SIZE
             else:
-                regions, frame = _docling_regions(content, page)
+                known = content.pages.get(page.number)
+                if known is not None:
+                    frame = known.size.width, known.size.height
+                regions = docling_regions(content, page.number, frame[1])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             reason = error_line(error)
             raise SoonerError(f"'{path}' is not as its format should be ({reason})") from None
@@ -193,13 +197,8 @@ def _opened(path: Path, changed: int) -> Any:
         raise SoonerError(
             f"'{path}' has none of the known formats: paddle, mineru, docling, sooner"
         )
-    try:
-        from docling_core.types.doc import DoclingDocument
-    except ImportError:
-        raise SoonerError(
-            "docling's JSON needs docling-core; install it with: pip install 'sooner[docling]'"
-        ) from None
-    return DoclingDocument.model_validate(data)
+    document = needed("docling_core.types.doc", "docling's JSON", "docling").DoclingDocument
+    return document.model_validate(data)
 
 
 PADDLE_SCALE, MINERU_SIZE = 2.0, (1000.0, 1000.0)
@@ -248,44 +247,3 @@ def _region(label: Label, text: Any, place: Any = None, level: int = 0) -> Regio
     """Returns a region; pictures have no text."""
     drafts = [str(text).strip()] if text and label != Label.PICTURE else []
     return Region(None if place is None else box(place), label, 0, drafts, level)
-
-
-def _docling_regions(document: Any, page: Page) -> tuple[list[Region], tuple[float, float]]:
-    """Returns regions of a page, and its width and height in the unit of their boxes."""
-    from docling_core.types.doc import ContentLayer, TableItem
-
-    known = document.pages.get(page.number)
-    size = page.native if known is None else (known.size.width, known.size.height)
-    items: dict[str, Any] = {}  # by reference; captions of a table before it
-    layers = set(ContentLayer)
-    for item, _ in document.iterate_items(included_content_layers=layers, traverse_pictures=True):
-        above = item.captions if isinstance(item, TableItem) else ()
-        for part in (*(reference.resolve(document) for reference in above), item):
-            items[part.self_ref] = part
-    parts = (_docling_parts(item, page.number, size[1]) for item in items.values())
-    return [region for regions in parts for region in regions], size
-
-
-def _docling_parts(item: Any, number: int, height: float) -> Iterator[Region]:
-    """Yields an item's part on a page; one that goes over several has a share on each."""
-    label = label_of(item.label.value)
-    level = {Label.TITLE: 1, Label.SECTION_HEADER: getattr(item, "level", 0) + 1}.get(label, 0)
-    for place in item.prov:
-        if place.page_no == number:
-            start, end = place.charspan
-            share = slice(start, end) if len(item.prov) > 1 and end > start else slice(None)
-            bbox = box(place.bbox.to_top_left_origin(height).as_tuple())
-            text = _docling_text(item, label, share)
-            yield Region(bbox, label, 0, [text] if text and label != Label.PICTURE else [], level)
-
-
-def _docling_text(item: Any, label: str, share: slice) -> str:
-    if label == Label.TABLE:
-        rows: Table = [[] for _ in range(item.data.num_rows)]
-        for cell in sorted(item.data.table_cells, key=lambda cell: cell.start_col_offset_idx):
-            rows[cell.start_row_offset_idx].append(Cell(cell.text, cell.row_span, cell.col_span))
-        return to_html(rows)
-    text: str = (getattr(item, "text", "") or getattr(item, "orig", ""))[share].strip()
-    if label == Label.LIST_ITEM and text:
-        return f"{item.marker.strip() if item.enumerated else '-'} {text}"
-    return fenced(text) if item.label.value == "code" and text else text

@@ -22,6 +22,7 @@ from docling_core.types import doc as docling
 from docling_core.types.doc.document import DocumentOrigin
 from docling_core.types.doc.utils import parse_otsl_table_content
 
+from ....documents.docling_items import LESS
 from ....documents.regions import Label, Size, clipped
 from ....documents.serialise import BULLET, FENCE, NUMBER, bare_formula, items
 from ....documents.tables import read_table, to_otsl
@@ -218,10 +219,6 @@ class _Writer:
             span = min(part.start, limit), min(part.end, limit)
             item.prov.append(docling.ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
         return item
-
-
-LESS = "\ufdd0"
-"""Stands for `<` in cells, of which docling-core would make a mark."""
 
 
 def table_data(text: str) -> docling.TableData:
