@@ -110,24 +110,6 @@ def test_words_are_those_of_pdftotext_in_its_order(
     assert in_order(words(markdown(page)), words(pdftotext(page.source, 1))) >= 0.98
 
 
-def test_lists_within_lists_keep_their_levels(tmp_path: Path) -> None:
-    from reportlab.pdfgen.canvas import Canvas
-
-    canvas = Canvas(str(tmp_path / "list.pdf"))
-    canvas.setFont("Times-Roman", 11)
-    rows = [
-        (0, "1. Wash the cup."), (0, "2. Fill it:"), (20, "a. with hot water,"),
-        (40, "\u2022 from the kettle,"), (20, "b. up to the rim."), (0, "3. Drink."),
-    ]  # fmt: skip
-    for n, (indent, text) in enumerate(rows):
-        canvas.drawString(72 + indent, 700 - 16 * n, text)
-    canvas.save()
-    assert markdown(only(tmp_path / "list.pdf")) == (
-        "1. Wash the cup.\n2. Fill it:\n   a. with hot water,\n      - from the kettle,\n"
-        "   b. up to the rim.\n3. Drink.\n"
-    )
-
-
 def test_a_superscript_is_separated_from_its_word(tmp_path: Path) -> None:
     from reportlab.pdfgen.canvas import Canvas
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain, pairwise
 from statistics import median_low
 from typing import TypeVar
@@ -248,9 +247,6 @@ HEADING_WORDS, FOOTER_WORDS = 16, 6
 CELL_WORDS, PAIR_WORDS = 4.0, 2.5
 """Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
 
-SET_IN = 0.8
-"""Font sizes by which an item of a list within a list begins further right."""
-
 ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
 
@@ -296,26 +292,7 @@ def regions_of(
     listings, rest = _listings(rest, same_size)
     regions += [_code_region(listing) for listing in listings]
     regions += _arranged(rest, body, same_size, size)
-    return _nested(in_reading_order(regions), body)
-
-
-def _nested(regions: list[Region], size: float) -> list[Region]:
-    """Returns regions, items of lists within lists with their levels, by how far they are
-    set in.
-    """
-    edges: list[float] = []
-    nested: list[Region] = []
-    for region in regions:
-        box, before = region.bbox, nested[-1].bbox if nested else None
-        if region.label != Label.LIST_ITEM or box is None or before is None or box[1] < before[1]:
-            edges = []
-        if region.label == Label.LIST_ITEM and box is not None:
-            while edges and box[0] < edges[-1] - SET_IN * size:
-                edges.pop()
-            if not edges or box[0] > edges[-1] + SET_IN * size:
-                edges.append(box[0])
-        nested.append(replace(region, level=len(edges)) if len(edges) > 1 else region)
-    return nested
+    return in_reading_order(regions)
 
 
 def _arranged(

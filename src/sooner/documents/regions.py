@@ -165,8 +165,7 @@ class Region:
         label: what it is; a name of `Label` will do.
         order: place in reading order, from 0.
         drafts: texts, the best first. None if the region has no text, such as a picture.
-        level: of a heading, 1 for the highest; of an item of a list within lists, from 2; 0 for
-            unknown.
+        level: of a heading, 1 for the highest; 0 for unknown.
         confidence: of the drafter that its first draft is right, from 0 to 1; `None` for unknown.
     """
 

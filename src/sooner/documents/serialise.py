@@ -28,9 +28,6 @@ BULLET = re.compile(rf"[ \t]*[{BULLETS}][ \t]+")
 
 NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
 
-NESTED = "   "
-"""How far an item of a list within a list is set in: below the text of a numbered one."""
-
 ORDERED = re.compile(r"\d{1,3}\.\s")
 """How an item of an ordered list begins."""
 
@@ -162,8 +159,7 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
         formula = bare_formula(draft)
         return FORMULAS[style.formulas].format(formula) if formula else ""
     if region.label == Label.LIST_ITEM:
-        indent = NESTED * (region.level - 1)
-        return "\n".join(indent + line for line in items(draft).split("\n"))
+        return items(draft)
     if region.heading_level and style.headings:
         return heading(draft, region.heading_level)
     return reflowed(draft)
