@@ -228,22 +228,3 @@ def html_element(
 
 def _quoted(text: str) -> str:
     return html.escape(text, quote=False)
-
-
-PROSE = (Label.TEXT, Label.CAPTION, Label.FOOTNOTE, *FURNITURE)
-"""Labels of regions whose text has no marks of its own."""
-
-BLOCK_MARK = re.compile(
-    r"^(?=[#]{1,6}(?:\s|$)|>|[-+*](?:\s|$)|~{3}|\||(?:-{3,}|={3,}|\*{3,}|_{3,})\s*$"
-    r"|</?[A-Za-z](?!u[bp]>)|<[!?])",
-    re.MULTILINE,
-)
-"""Begins of headings, quotes, items, fences, tables, rules and HTML, superscripts apart. Numbers
-are left alone: a list shows them as they are."""
-
-
-def escaped(text: str) -> str:
-    """Returns text as Markdown that is read as that text: what begins a line like a mark gets a
-    backslash; code stays as it is.
-    """
-    return text if FENCE in text else BLOCK_MARK.sub(r"\\", text)

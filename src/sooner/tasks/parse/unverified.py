@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ...documents import Page, PageDraft, Region, to_markdown
+from ...documents import Page, PageDraft, to_markdown
 from ...documents.drafters import BLANK, TextLayer
 from ...documents.regions import Label, area
-from ...documents.serialise import MARKDOWN, PROSE, escaped, texts_of
+from ...documents.serialise import MARKDOWN, texts_of
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, ParsedPage, parsed_regions
 
 MIN_PICTURE = 0.05
@@ -33,7 +33,7 @@ class DraftParser:
         regions = [
             replace(region, drafts=texts_of(region, MARKDOWN)[:1]) for region in page_draft.regions
         ]
-        markdown = _markdown(page_draft.regions)
+        markdown = to_markdown(page_draft.regions, MARKDOWN)
         return replace(
             parsed,
             status=DRAFT,
@@ -54,16 +54,3 @@ def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
     if draft.drafter == TextLayer.name and count:
         which = "a picture" if count == 1 else f"{count} pictures"
         yield f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
-
-
-def _markdown(regions: Sequence[Region]) -> str:
-    """Returns a page's Markdown, in which what only looks like Markdown is escaped."""
-    return to_markdown(
-        [
-            replace(region, drafts=[escaped(text) for text in texts_of(region, MARKDOWN)[:1]])
-            if region.label in (*PROSE, Label.PICTURE)
-            else region
-            for region in regions
-        ],
-        MARKDOWN,
-    )

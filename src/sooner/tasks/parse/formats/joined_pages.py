@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ....documents import Region
 from ....documents.regions import FURNITURE, Box, Label, Size
-from ....documents.serialise import BULLET, FENCE, HEADING, NUMBER, escaped, written
+from ....documents.serialise import BULLET, FENCE, HEADING, NUMBER, written
 from ..families import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
 from .figures import figure_address
@@ -195,7 +195,6 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
         return False
     is_below = [block.label for block in blocks[-2:]] == [Label.TEXT, Label.TEXT]
     text = joined_paragraph(tail.text, head.text, is_below)
-    # The Markdown may have marks escaped that the region's text has as they are.
     markdown = joined_paragraph(tail.markdown, head.markdown, is_below)
     if text is None or markdown is None:
         return False
@@ -221,7 +220,7 @@ def _standing(region: ParsedRegion, parsed: ParsedPage, at: int) -> tuple[int, i
     form_style = None if form is None or form.has_boxes else form.style
     style = MARKDOWN_HTML if form_style is None else form_style
     plain = written(Region(None, region.label, 0, [], region.level), region.text, style)
-    for text in (region.text.strip(), plain, escaped(plain)) if region.text.strip() else ():
+    for text in (region.text.strip(), plain) if region.text.strip() else ():
         own_lines = re.compile(rf"^{re.escape(text)}$", re.MULTILINE)
         if match := own_lines.search(parsed.markdown, at):
             return match.span()
