@@ -32,10 +32,11 @@ from .serialise import (
     NUMBER,
     Style,
     bare_formula,
-    html_element,
     item_texts,
+    items,
     mark_of,
     reflowed,
+    written,
 )
 from .tables import LINE, read_table, to_otsl
 
@@ -211,7 +212,8 @@ ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", 
 
 OPEN_TAG = re.compile(r"<[^<>]*$")
 
-MATH = '<p><math display="block">{}</math></p>'
+ORDERED = re.compile(r"\d{1,3}\.\s")
+"""How an item of an ordered list begins."""
 
 
 class Chandra(PageForm):
@@ -233,8 +235,7 @@ class Chandra(PageForm):
     def text_of(self, region: Region, draft: str) -> str:
         if region.label == Label.PICTURE:
             return f'<img alt="{html.escape(reflowed(draft))}"/>'
-        highest = replace(region, level=min(region.level, 5))
-        return html_element(highest, draft, MATH, ordered=True)
+        return _html(region, draft)
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         sides = self.sides(region, size)
@@ -259,6 +260,33 @@ class Chandra(PageForm):
             is_placed = entries[-2][0].bbox is not None or "bbox" not in block
             is_broken |= not is_closed or bool(rest.strip()) or not is_placed
         return FormAnswer.of(entries, is_broken)
+
+
+def _html(region: Region, draft: str) -> str:
+    """Returns a draft of a region in HTML; empty if there is nothing in it."""
+    text = draft.strip()
+    if region.label == Label.TABLE:
+        return written(region, draft, DOTS)
+    if region.label == Label.FORMULA:
+        latex = _quoted(bare_formula(text))
+        return f'<p><math display="block">{latex}</math></p>' if latex else ""
+    if region.label == Label.LIST_ITEM:
+        lines = items(text).splitlines()
+        is_ordered = bool(lines) and all(map(ORDERED.match, lines))
+        texts = (ORDERED.sub("", line, 1) if is_ordered else line for line in lines)
+        listed = "".join(f"<li>{_quoted(line.removeprefix('- '))}</li>" for line in texts)
+        tag = "ol" if is_ordered else "ul"
+        return f"<{tag}>{listed}</{tag}>" if listed else ""
+    if region.label == Label.TEXT and text.startswith(FENCE) and text.count(FENCE) == 2:
+        code = text.removesuffix(FENCE).partition("\n")[2].strip("\n")
+        return f"<pre><code>{_quoted(code)}</code></pre>"
+    tag = f"h{min(region.heading_level, 5)}" if region.heading_level else "p"
+    paragraphs = reflowed(text.lstrip("# ") if region.heading_level else text).split("\n\n")
+    return "".join(f"<{tag}>{_quoted(part)}</{tag}>" for part in paragraphs if part)
+
+
+def _quoted(text: str) -> str:
+    return html.escape(text, quote=False)
 
 
 def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:

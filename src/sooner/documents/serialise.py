@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +26,6 @@ BULLETS = r"•●▪◦‣∙·*\-–—○□■"
 BULLET = re.compile(rf"[ \t]*[{BULLETS}][ \t]+")
 
 NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
-
-ORDERED = re.compile(r"\d{1,3}\.\s")
-"""How an item of an ordered list begins."""
 
 HEADING = re.compile(r"(#{1,6})\s")
 
@@ -189,42 +185,3 @@ def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
             text += ("\n" if is_listed else "\n\n" if text else "") + block
             before = region.label
     return text + "\n" if text else ""
-
-
-def html_element(
-    region: Region, text: str, formula: str = "<p>\\[{}\\]</p>", ordered: bool = False
-) -> str:
-    """Returns a draft of a region in HTML; empty if there is nothing in it.
-
-    Args:
-        region: says what the text is.
-        text: the draft.
-        formula: how LaTeX is written.
-        ordered: write numbered items without their numbers, in an ordered list.
-    """
-    if region.label == Label.TABLE:
-        table = read_table(text)
-        return to_html(table) if table else ""
-    if region.label == Label.FORMULA:
-        latex = bare_formula(text)
-        return formula.format(_quoted(latex)) if latex else ""
-    if region.label == Label.LIST_ITEM:
-        lines = items(text).splitlines()
-        is_ordered = ordered and bool(lines) and all(ORDERED.match(line) for line in lines)
-        texts = (ORDERED.sub("", line, 1) if is_ordered else line for line in lines)
-        listed = "".join(f"<li>{_quoted(line.removeprefix('- '))}</li>" for line in texts)
-        tag = "ol" if is_ordered else "ul"
-        return f"<{tag}>{listed}</{tag}>" if listed else ""
-    if region.label == Label.TEXT and text.strip().startswith(FENCE) and text.count(FENCE) == 2:
-        code = text.strip().removesuffix(FENCE).partition("\n")[2].strip("\n")
-        return f"<pre><code>{_quoted(code)}</code></pre>"
-    tag = "p"
-    if region.heading_level:
-        tag = f"h{min(region.heading_level, 6)}"
-        text = text.lstrip("# ")
-    paragraphs = reflowed(text).split("\n\n")
-    return "".join(f"<{tag}>{_quoted(part)}</{tag}>" for part in paragraphs if part)
-
-
-def _quoted(text: str) -> str:
-    return html.escape(text, quote=False)
