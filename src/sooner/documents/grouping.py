@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
 from statistics import median_low
 from typing import TypeVar
@@ -18,7 +19,6 @@ from .regions import (
     Size,
     area,
     around,
-    connected,
     numbered,
     overlap,
     shared_height,
@@ -253,9 +253,6 @@ ROW_GAP = 1.5
 MOSTLY = 0.8
 """Share of a page's characters in a monospaced font from which they are its text, not code."""
 
-LISTING_GAP = 1.6
-"""Font sizes between parts of one listing; an empty row is kept."""
-
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
 
 
@@ -289,8 +286,9 @@ def regions_of(
     regions = list(tables)
     for place, entry in enumerate(layout):
         regions += _of_area(entry, inside[place], body, same_size)
-    listings, rest = _listings(rest, same_size)
-    regions += [_code_region(listing) for listing in listings]
+    letters = sum(len(line.text) for line in rest)
+    if sum(len(line.text) for line in rest if line.mono) > MOSTLY * letters:
+        rest = [replace(line, mono=False) for line in rest]  # typed, and no code
     regions += _arranged(rest, body, same_size, size)
     return in_reading_order(regions)
 
@@ -303,7 +301,12 @@ def _arranged(
     blocks = blocks_of(unaligned, same_size)
     return [
         *map(_table, aligned),
-        *(_region(block, *_label(block, body, page)) for block in blocks),
+        *(
+            _code(block)
+            if all(line.mono for line in block)
+            else _region(block, *_label(block, body, page))
+            for block in blocks
+        ),
     ]
 
 
@@ -424,47 +427,13 @@ def _region(lines: Sequence[Line], label: str, level: int = 0, text: str | None 
     return Region(around(line.bbox for line in lines), label, 0, [draft], level, confidence)
 
 
-def _listings(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
-    """Returns listings of code, and the other lines. On a page that is all typed there are none,
-    nor are typed words that stand each beside a text, as in reference cards."""
-    letters = sum(len(line.text) for line in lines)
-    if sum(len(line.text) for line in lines if line.mono) > MOSTLY * letters:
-        return [], list(lines)
-    keys = {
-        id(line)
-        for line, beside in pairwise(lines)
-        if line.mono and not beside.mono and shared_height(line.bbox, beside.bbox) > INSIDE
-    }
-    typed = [block for block in blocks_of(lines, same_size) if all(line.mono for line in block)]
-    blocks = {
-        around(line.bbox for line in block): block
-        for block in typed
-        if 2 * sum(id(line) in keys for line in block) <= len(block)
-    }
-    size = max((line.size for block in blocks.values() for line in block), default=0.0)
-    groups = connected(blocks, LISTING_GAP * size)
-    listings = [[line for box in group for line in blocks[box]] for group in groups]
-    used = {id(line) for listing in listings for line in listing}
-    return listings, [line for line in lines if id(line) not in used]
-
-
-def _code_region(lines: Sequence[Line]) -> Region:
+def _code(lines: Sequence[Line]) -> Region:
     """Returns rows of code as a fenced Markdown block, with the indentation of the page."""
-    box = around(line.bbox for line in lines)
-    text, bottom = list[str](), box[1]
+    left, text = around(line.bbox for line in lines)[0], list[str]()
     for row in rows_of(lines):
-        frame = around(line.bbox for line in row)
-        size = max(*(line.size for line in row), 1.0)
-        text += [""] * (frame[1] - bottom > 0.8 * size)
-        text.append(_typed(row, box[0], CODE_BLANK * size))
-        bottom = frame[3]
+        blank, whole = CODE_BLANK * max(*(line.size for line in row), 1.0), ""
+        for line in row:
+            column = round((line.bbox[0] - left) / blank)
+            whole += " " * max(column - len(whole), int(bool(whole))) + line.text
+        text.append(whole)
     return _region(lines, Label.TEXT, text=fenced("\n".join(text)))
-
-
-def _typed(row: Sequence[Line], left: float, blank: float) -> str:
-    """Returns a row with its gaps as blanks, one for each character's width."""
-    text = ""
-    for line in row:
-        column = round((line.bbox[0] - left) / blank)
-        text += " " * max(column - len(text), int(bool(text))) + line.text
-    return text
