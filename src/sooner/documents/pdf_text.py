@@ -22,7 +22,6 @@ from .regions import (
     around,
     cell_of,
     clipped,
-    connected,
     overlap,
     quarter_turned,
     scaled,
@@ -70,13 +69,6 @@ ACCENTS = dict(zip("`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u0
                    "\u0327\u0328", strict=True))  # fmt: skip
 """Accents that TeX sets as letters of their own, before the letter that they stand on."""
 
-PRESENTED = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
-"""Forms of Hebrew and Arabic letters by their place in a word, and ligatures."""
-
-LATIN_EDGE = re.compile("(?<=[\u05d0-\u06ff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u05d0-\u06ff])")
-"""Where a word in Latin script meets one that is written from right to left: some programs write
-the blank on its other side."""
-
 ALL_BOLD = 0.9
 """Share of a line's letters that are bold."""
 
@@ -97,10 +89,9 @@ PANEL, SCAN = 0.001, 0.7
 """Shares of a page: from the first, something drawn may be a panel with text on it; from the
 second, a picture is a scan."""
 
-MIN_AREA, NARROWEST, GAP, MAX_PARTS, MAX_WORDS = 0.005, 24, 3, 400, 30
-"""Share of the page and pixels of the shorter side below which pictures are bullets, icons and
-rules; pixels between parts of one picture, as many programs write pictures in strips; parts that
-are looked at; and words upon a picture: with more it is a background."""
+MIN_AREA, MAX_WORDS = 0.005, 30
+"""Share of the page below which pictures are bullets, icons and rules, and words upon a picture:
+with more it is a background."""
 
 STEP = 3
 """Every so many pixels are looked at for ink."""
@@ -186,7 +177,8 @@ def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
     """
     placement = Placement(page, picture, turn)
     chars = page.dedupe_chars(tolerance=0.5).chars
-    cells = [table.cells for table in _tables(page)]
+    tables = page.find_tables() if len(page.edges) <= MAX_EDGES else []
+    cells = [table.cells for table in tables]
     lines, hidden = _lines(chars, [cell for table in cells for cell in table], placement)
     images = [placement.box(image) for image in page.images]
     paths = [placement.box(path) for path in (*page.rects, *page.lines, *page.curves)]
@@ -210,25 +202,6 @@ def text_turn(text: PageText) -> int:
         counts[round(-line.angle / 90) * 90 % 360] += len(line.text)
     turn, count = max(counts.items(), key=lambda item: item[1], default=(0, 0))
     return turn if count > max(MOSTLY * counts.total(), FEW) else 0
-
-
-def _tables(page: Any) -> list[Any]:
-    """Returns tables of drawn cells; columns without a drawn side end where their rules do."""
-    edges = page.edges
-    if len(edges) > MAX_EDGES:
-        return []
-    spans: dict[tuple[int, int], list[Any]] = {}
-    for edge in edges:
-        if edge["orientation"] == "h":
-            spans.setdefault((round(edge["x0"]), round(edge["x1"])), []).append(edge)
-    sides = []
-    for rules in spans.values():
-        tops = [edge["top"] for edge in rules]
-        side = {"object_type": "line", "orientation": "v", "width": 0, "top": min(tops),
-                "bottom": max(tops), "height": max(tops) - min(tops)}  # fmt: skip
-        if len(rules) > 2:
-            sides += [{**side, "x0": x, "x1": x} for x in (rules[0]["x0"], rules[0]["x1"])]
-    return list(page.find_tables({"explicit_vertical_lines": sides}))
 
 
 def _is_bad(text: str) -> bool:
@@ -405,7 +378,7 @@ def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
     return f"\u2022 {rest}".strip() if is_sign else text  # symbol fonts don't say what they draw
 
 
-def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> list[Box]:
+def illustrations(boxes: Iterable[Box], lines: Sequence[Line], size: Size) -> list[Box]:
     """Returns boxes of pictures that can be shown by themselves.
 
     Args:
@@ -413,13 +386,10 @@ def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> li
         lines: of text upon the page.
         size: its width and height.
     """
-    parts = [clipped(box, *size) for box in boxes[:MAX_PARTS]]
     pictures = []
-    for box in map(around, connected(parts, GAP)):
-        share = area(box) / max(size[0] * size[1], 1)
+    for box in (clipped(box, *size) for box in boxes):
         upon = sum(len(line.text.split()) for line in lines if overlap(line.bbox, box) > 0)
-        is_wide = min(box[2] - box[0], box[3] - box[1]) >= NARROWEST
-        if is_wide and MIN_AREA <= share < SCAN and upon <= MAX_WORDS:
+        if MIN_AREA <= area(box) / (size[0] * size[1]) < SCAN and upon <= MAX_WORDS:
             pictures.append(box)
     return pictures
 
@@ -473,5 +443,4 @@ def logical(visual: str) -> str:
     letters = sum(kind in ("R", "AL") for kind in kinds)
     base = "R" if 2 * letters >= letters + kinds.count("L") else "L"
     text = str(get_display(visual, base_dir=base))  # the algorithm is its own inverse, nearly
-    text = PRESENTED.sub(lambda match: normalize("NFKC", match[0]), text)
-    return LATIN_EDGE.sub(" ", text)
+    return normalize("NFKC", text)  # presentation forms as letters

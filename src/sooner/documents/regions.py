@@ -44,26 +44,6 @@ def around(boxes: Iterable[Box]) -> Box:
     return min(lefts), min(tops), max(rights), max(bottoms)
 
 
-def connected(boxes: Iterable[Box], near: float) -> list[list[Box]]:
-    """Returns boxes that touch each other, directly or by others.
-
-    Args:
-        near: pixels by which they may miss each other.
-    """
-    groups: list[list[Box]] = []
-    for box in boxes:
-        touching, rest = list[list[Box]](), list[list[Box]]()
-        for group in groups:
-            (touching if any(_touch(box, other, near) for other in group) else rest).append(group)
-        groups = [*rest, [box, *(other for group in touching for other in group)]]
-    return groups
-
-
-def _touch(a: Box, b: Box, near: float) -> bool:
-    across = min(a[2], b[2]) - max(a[0], b[0])
-    return across >= -near and min(a[3], b[3]) - max(a[1], b[1]) >= -near
-
-
 def shared_width(a: Box, b: Box) -> float:
     """Returns width in which two boxes are above each other, as a share of the narrower one."""
     narrow = min(a[2] - a[0], b[2] - b[0])
