@@ -168,13 +168,8 @@ class PdfFile:
 
     def page(self, number: int, resolution: Resolution) -> Page | BrokenPage:
         try:
-            with _LOCK:
-                page = self._document[number - 1]
-            try:
+            with _LOCK, closing(self._document[number - 1]) as page:
                 return self._drawn(page, number, resolution)
-            finally:
-                with _LOCK:
-                    page.close()
         except Exception as error:  # whatever a damaged page makes of those who read it
             reason = f"is damaged ({str(error)[:80] or type(error).__name__})"
             return BrokenPage(self.path, number, reason)
@@ -182,8 +177,7 @@ class PdfFile:
     def _drawn(
         self, page: Any, number: int, resolution: Resolution, turn: int = 0
     ) -> Page | BrokenPage:
-        with _LOCK:
-            drawn, native = draw_page(page, resolution), page.get_size()
+        drawn, native = draw_page(page, resolution), page.get_size()
         if isinstance(drawn, str):
             return BrokenPage(self.path, number, drawn)
         picture, scale = drawn
@@ -194,8 +188,7 @@ class PdfFile:
             text = None
             notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
         if not turn and text is not None and (needed := text_turn(text)):
-            with _LOCK:
-                page.set_rotation((page.get_rotation() + needed) % 360)
+            page.set_rotation((page.get_rotation() + needed) % 360)
             return self._drawn(page, number, resolution, needed)
         if scale < resolution.of_pdf(*native):
             notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
