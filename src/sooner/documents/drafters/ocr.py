@@ -136,9 +136,8 @@ LONGEST, MIN_SIDE = 1280, 12
 """Pixels of a page's longer side when text is looked for and read, fewer of which miss small print;
 and of a side below which no line of text fits."""
 
-LONG, MIN_SKEW, MAX_SKEW = 5.0, 0.4, 12.0
-"""Heights of a line from which its slope is believed, and degrees of a slope that is straightened;
-a steeper one is not that of a page."""
+MIN_SKEW, MAX_SKEW = 0.4, 12.0
+"""Degrees of a slope that is straightened; a steeper one is not that of a page."""
 
 SURE = 0.92
 """Score, 0.926 at most, from which a page stands on its head: of one in a script that the model
@@ -234,18 +233,15 @@ def _lines(picture: Picture, scale: float, engine: Any) -> tuple[list[Line], flo
 
 
 def _skew(corners: np.ndarray) -> float:
-    """Returns the median slope of long lines in degrees, weighted by length; 0 for a small one.
+    """Returns the median slope of the longer lines in degrees; 0 for a small one.
 
     Args:
         corners: of lines, `[lines, 4, 2]`, clockwise from the top left.
     """
-    along, down = corners[:, 1] - corners[:, 0], corners[:, 3] - corners[:, 0]
-    lengths, heights = np.linalg.norm(along, axis=1), np.linalg.norm(down, axis=1)
-    is_long = lengths > LONG * heights
-    if not is_long.any():
-        return 0.0
-    slopes = np.degrees(np.arctan2(along[is_long, 1], along[is_long, 0]))
-    slope = float(np.median(np.repeat(slopes, lengths[is_long].astype(int))))
+    along = corners[:, 1] - corners[:, 0]
+    lengths = np.linalg.norm(along, axis=1)
+    slopes = np.degrees(np.arctan2(along[:, 1], along[:, 0]))
+    slope = float(np.median(slopes[lengths >= np.median(lengths)]))
     return slope if MIN_SKEW <= abs(slope) <= MAX_SKEW else 0.0
 
 
