@@ -172,7 +172,7 @@ def tables(draw: st.DrawFn) -> list[list[Cell]]:
 def test_otsl_keeps_cells_and_their_spans(table: list[list[Cell]]) -> None:
     text = to_otsl(table)
     assert from_otsl(text) == table
-    assert from_otsl(to_otsl(table, "ched")) == table
+    assert from_otsl(text.replace("<fcel>", "<ched>")) == table
     assert read_table(text) == table
     assert text.count("<nl>") == len(table)
 

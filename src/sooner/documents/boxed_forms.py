@@ -32,13 +32,8 @@ from .serialise import (
     NUMBER,
     Style,
     bare_formula,
-    item_texts,
-    items,
-    mark_of,
-    reflowed,
-    written,
 )
-from .tables import LINE, read_table, to_otsl
+from .tables import FILLED, LINE, read_table, to_otsl
 
 CELL_START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
 """How an element of JSON begins; within a text its quotes would be escaped."""
@@ -51,7 +46,7 @@ class LayoutJson(PageForm):
     """The form that writes one list of `{bbox, category, text}`; boxes are pixels of the picture as
     the model sees it."""
 
-    style: Style = DOTS
+    style = DOTS
     has_boxes = True
     marks = ("[", ", ", "]")
 
@@ -139,7 +134,6 @@ class Grounding(PageForm):
         style: of the texts.
     """
 
-    style: Style
     frame = (999, 999)
     has_boxes = True
     is_special = True
@@ -212,8 +206,8 @@ ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", 
 
 OPEN_TAG = re.compile(r"<[^<>]*$")
 
-ORDERED = re.compile(r"\d{1,3}\.\s")
-"""How an item of an ordered list begins."""
+ORDERED, DASH = re.compile(r"\A\d{1,3}\.\s"), re.compile(r"\A- ")
+"""How items of an ordered list and of another one begin."""
 
 
 class Chandra(PageForm):
@@ -225,6 +219,7 @@ class Chandra(PageForm):
             between them (2). Both are read.
     """
 
+    style = Style(tables="html", formulas="bare", headings=False)
     has_boxes = True
     fences = ("html",)
     marks = ("", "", "")
@@ -233,9 +228,26 @@ class Chandra(PageForm):
         self.frame, self.boxes = (side, side), boxes
 
     def text_of(self, region: Region, draft: str) -> str:
-        if region.label == Label.PICTURE:
-            return f'<img alt="{html.escape(reflowed(draft))}"/>'
-        return _html(region, draft)
+        label, level = region.label, min(region.heading_level, 5)
+        text = super().text_of(region, draft.lstrip("# ") if level else draft)
+        if label == Label.PICTURE:
+            return f'<img alt="{html.escape(text)}"/>'
+        if label == Label.TABLE or not text:
+            return text
+        quoted = html.escape(text, quote=False)
+        if label == Label.FORMULA:
+            return f'<p><math display="block">{quoted}</math></p>'
+        if label == Label.LIST_ITEM:
+            lines = quoted.splitlines()
+            tag = "ol" if all(map(ORDERED.match, lines)) else "ul"
+            mark = ORDERED if tag == "ol" else DASH
+            entries = "".join(f"<li>{mark.sub('', line)}</li>" for line in lines)
+            return f"<{tag}>{entries}</{tag}>"
+        if label == Label.TEXT and text.startswith(FENCE) and text.count(FENCE) == 2:
+            code = quoted.removesuffix(FENCE).partition("\n")[2].strip("\n")
+            return f"<pre><code>{code}</code></pre>"
+        tag = f"h{level}" if level else "p"
+        return "".join(f"<{tag}>{part}</{tag}>" for part in quoted.split("\n\n"))
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         sides = self.sides(region, size)
@@ -260,33 +272,6 @@ class Chandra(PageForm):
             is_placed = entries[-2][0].bbox is not None or "bbox" not in block
             is_broken |= not is_closed or bool(rest.strip()) or not is_placed
         return FormAnswer.of(entries, is_broken)
-
-
-def _html(region: Region, draft: str) -> str:
-    """Returns a draft of a region in HTML; empty if there is nothing in it."""
-    text = draft.strip()
-    if region.label == Label.TABLE:
-        return written(region, draft, DOTS)
-    if region.label == Label.FORMULA:
-        latex = _quoted(bare_formula(text))
-        return f'<p><math display="block">{latex}</math></p>' if latex else ""
-    if region.label == Label.LIST_ITEM:
-        lines = items(text).splitlines()
-        is_ordered = bool(lines) and all(map(ORDERED.match, lines))
-        texts = (ORDERED.sub("", line, 1) if is_ordered else line for line in lines)
-        listed = "".join(f"<li>{_quoted(line.removeprefix('- '))}</li>" for line in texts)
-        tag = "ol" if is_ordered else "ul"
-        return f"<{tag}>{listed}</{tag}>" if listed else ""
-    if region.label == Label.TEXT and text.startswith(FENCE) and text.count(FENCE) == 2:
-        code = text.removesuffix(FENCE).partition("\n")[2].strip("\n")
-        return f"<pre><code>{_quoted(code)}</code></pre>"
-    tag = f"h{min(region.heading_level, 5)}" if region.heading_level else "p"
-    paragraphs = reflowed(text.lstrip("# ") if region.heading_level else text).split("\n\n")
-    return "".join(f"<{tag}>{_quoted(part)}</{tag}>" for part in paragraphs if part)
-
-
-def _quoted(text: str) -> str:
-    return html.escape(text, quote=False)
 
 
 def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
@@ -352,25 +337,34 @@ class DocTags(PageForm):
     without dollars.
     """
 
+    style = Style(tables="otsl", formulas="bare", headings=False)
     frame = (500, 500)
     has_boxes = True
     is_special = True
     fences = ()
 
     def text_of(self, region: Region, draft: str) -> str:
-        return draft
+        if region.label == Label.PICTURE:
+            return to_otsl(read_table(draft)) if draft.strip() else ""
+        text = super().text_of(region, draft.lstrip("# ") if region.label in HEADINGS else draft)
+        head, line, rest = text.partition(f"<{LINE}>")
+        return head.replace(f"<{FILLED}>", "<ched>") + line + rest
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         """Returns a draft in its tag; a list with several items becomes as many elements."""
-        tag, sides = DOCTAGS[region.label], self.sides(region, size)
+        tag, sides, parts = DOCTAGS[region.label], self.sides(region, size), [text]
         place = "".join(f"<loc_{min(side, self.frame[0] - 1)}>" for side in sides)
         if region.label == Label.SECTION_HEADER:
             tag = f"{HEADING_TAG}{min(max(region.heading_level - 1, 1), HEADING_LEVELS)}"
-        elif region.label == Label.TEXT and text.lstrip().startswith(FENCE):
-            tag = "code"
-        elif region.label == Label.PICTURE and text.strip():
+        elif region.label == Label.PICTURE and text:
             tag = "chart"
-        return "\n".join(f"<{tag}>{place}{part}</{tag}>" for part in _parts(region, text))
+        elif region.label == Label.LIST_ITEM:
+            parts = [line.partition(" ")[2] for line in text.splitlines()]
+        elif region.label == Label.TEXT and text.startswith(FENCE):
+            tag, lines = "code", text.splitlines()
+            end = -1 if lines[-1].strip() == FENCE else None
+            parts = ["<_unknown_>" + "\n".join(lines[1:end])]
+        return "\n".join(f"<{tag}>{place}{part}</{tag}>" for part in parts)
 
     def start(self, first: Region) -> str:
         return f"<doctag>{_list_tag('', _list_of(first))}"
@@ -402,28 +396,6 @@ class DocTags(PageForm):
             regions, is_whole = [Region(None, drafts=[text.strip()])], False
         entries = [(region, "".join(region.drafts)) for region in regions]
         return FormAnswer.of(entries, not is_whole)
-
-
-def _parts(region: Region, text: str) -> list[str]:
-    """Returns the text as it stands in the tag; of several items, of each."""
-    label = region.label
-    if label == Label.PICTURE:
-        return [to_otsl(read_table(text)) if text.strip() else ""]
-    parts = [text]
-    if label == Label.TABLE:
-        table = read_table(text)
-        parts = [to_otsl(table, "ched")] if table else []
-    elif label == Label.FORMULA:
-        parts = [bare_formula(text)]
-    elif label == Label.LIST_ITEM:
-        marks = [(item, mark_of(item)) for item in item_texts(text)]
-        parts = [reflowed(item[mark.end() :] if mark else item) for item, mark in marks]
-    elif label == Label.TEXT and text.lstrip().startswith(FENCE):
-        lines = text.strip().splitlines()
-        parts = ["<_unknown_>" + "\n".join(lines[1 : -1 if lines[-1].strip() == FENCE else None])]
-    else:
-        parts = [reflowed(text.lstrip("# ") if label in HEADINGS else text)]
-    return [part for part in parts if part]
 
 
 def _list_of(region: Region) -> str:

@@ -46,7 +46,7 @@ class PageForm:
     exactly as the model does, tags, blanks and line feeds included.
 
     Attributes:
-        style: in which the text of a region is written; `None` where it is not Markdown.
+        style: in which the text of a region is written.
         frame: width and height in which boxes are said; `None` for pixels of the picture.
         has_boxes: an answer lists regions with boxes, which `read` finds.
         is_special: its tags are special tokens of the model, which decoding must not leave out.
@@ -56,7 +56,7 @@ class PageForm:
             regions may stand in one answer.
     """
 
-    style: Style | None = None
+    style: Style = MARKDOWN
     frame: Size | None = None
     has_boxes: bool = False
     is_special: bool = False
@@ -71,7 +71,7 @@ class PageForm:
             size: of the picture that the region's box is for.
             seen: width and height in which the model says boxes, where the form does not say.
         """
-        if region.label in FURNITURE and self.style is not None and not self.style.furniture:
+        if region.label in FURNITURE and not self.style.furniture:
             return []
         is_picture = region.label == Label.PICTURE
         drafts = region.drafts or [""] * (self.has_boxes and is_picture)
@@ -81,7 +81,7 @@ class PageForm:
 
     def text_of(self, region: Region, draft: str) -> str:
         """Returns a draft as the form writes it, without what it puts around it."""
-        return written(region, draft, self.style or MARKDOWN)
+        return written(region, draft, self.style)
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         """Returns a text of `text_of` with what the form puts around it."""
@@ -134,7 +134,6 @@ class Blocks(PageForm):
         style: of tables, formulas and headings.
     """
 
-    style: Style
     is_plain = True
 
     def __init__(self, style: Style = MARKDOWN) -> None:

@@ -98,16 +98,12 @@ def is_otsl(text: str) -> bool:
     return OTSL.search(text) is not None
 
 
-def to_otsl(table: Table, head: str = FILLED) -> str:
-    """Returns a square a mark, row by row, without blanks between them.
-
-    Args:
-        head: the mark of cells with text in the first row.
-    """
+def to_otsl(table: Table) -> str:
+    """Returns a square a mark, row by row, without blanks between them."""
     whole = ""
-    for number, squares in enumerate(_squares(table)):
+    for squares in _squares(table):
         for cell, down, right in squares:
-            text, mark = " ".join(cell.text.split()), FILLED if number else head
+            text, mark = " ".join(cell.text.split()), FILLED
             if down or right:
                 text, mark = "", CROSS if down and right else UP if down else LEFT
             whole += f"<{mark}>{text}" if text or down or right else f"<{EMPTY}>"

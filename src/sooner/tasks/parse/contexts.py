@@ -98,7 +98,7 @@ def on_page(
     text = source.body(text)
     if source is target and not source.has_boxes:
         return [text]
-    if not source.has_boxes and source.style is not None and source.style == target.style:
+    if not source.has_boxes and source.style == target.style:
         return [target.element(region, text, draft.size, size)]
     updated = replace(region, drafts=[source.draft(text, region.label)])
     return target.texts(updated, draft.size, size)

@@ -217,8 +217,7 @@ def _standing(region: ParsedRegion, parsed: ParsedPage, at: int) -> tuple[int, i
     may write it in another way; both `at` if it is not found behind that.
     """
     form = FORMS.get(parsed.form)
-    form_style = None if form is None or form.has_boxes else form.style
-    style = MARKDOWN_HTML if form_style is None else form_style
+    style = MARKDOWN_HTML if form is None or form.has_boxes else form.style
     plain = written(Region(None, region.label, 0, [], region.level), region.text, style)
     for text in (region.text.strip(), plain) if region.text.strip() else ():
         own_lines = re.compile(rf"^{re.escape(text)}$", re.MULTILINE)
