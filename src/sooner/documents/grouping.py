@@ -225,27 +225,21 @@ def _cut(items: list[Item], axis: int) -> list[list[Item]]:
 INSIDE = 0.5
 """Share of a line that must be inside a layout box."""
 
-EDGE = 0.07
-"""Share of the page's height, above and below, where headers and footers are."""
-
-NUMBER_EDGE = 0.12
-"""The limit for a page's number alone, which may be as large as a heading."""
+EDGE, NUMBER_EDGE = 0.07, 0.12
+"""Shares of the page's height, above and below, where headers and footers are, and where a page's
+number alone is, which may be as large as a heading."""
 
 PAGE_NUMBER = re.compile(
     r"(?:page )?[-\u2013 ]*(?:\d{1,4}|[ivxl]{1,6})[-\u2013 ]*(?:(?:of|/) ?\d+)?", re.I
 )
 
-TITLE_SIZE = 1.5
-"""Size of a title, in sizes of the text."""
+TITLE_SIZE, HEADING_SIZE, BOLD_SIZE, BOLD_LEVEL = 1.5, 1.15, 0.9, 3
+"""Sizes of a title, of a heading, and of one that is told by its weight, in sizes of the text; and
+the level of the last one."""
 
-BOLD_SIZE, BOLD_LEVEL = 0.9, 3
-"""Size of a heading that is told by its weight, in sizes of the text, and its level."""
-
-HEADING_WORDS, FOOTER_WORDS = 16, 6
-"""Words at most."""
-
-CELL_WORDS, PAIR_WORDS = 4.0, 2.5
-"""Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
+HEADING_WORDS, FOOTER_WORDS, CELL_WORDS, PAIR_WORDS = 16, 6, 4.0, 2.5
+"""Words at most of a heading, of a footer, and of a table's cell: with more than two columns, and
+with two; with more words it is text in columns."""
 
 ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
@@ -254,10 +248,6 @@ MOSTLY = 0.8
 """Share of a page's characters in a monospaced font from which they are its text, not code."""
 
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
-
-
-HEADING_SIZE = 1.15
-"""Size of a heading, in sizes of the text."""
 
 
 def regions_of(
