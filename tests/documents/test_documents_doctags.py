@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("docling_core")
 from sooner.documents import PageDraft, Region
 from sooner.documents.forms import FormAnswer
 from sooner.documents.tables import grid, read_table
+from sooner.errors import SoonerError
 from sooner.tasks.parse.answers import read
 from sooner.tasks.parse.families import FORMS
 from sooner.tasks.parse.formats import render_document
@@ -158,3 +160,9 @@ def test_a_page_that_is_cut_off_is_a_document_too() -> None:
         assert lines[: len(texts) - 1] == texts[:-1]
         texts = lines
     assert len(texts) > 12
+
+
+def test_what_reads_doctags_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "docling_core.types.doc", None)
+    with pytest.raises(SoonerError, match=r"pip install 'sooner\[docling\]'"):
+        FORMS["doctags"].check()

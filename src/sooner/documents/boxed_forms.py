@@ -343,6 +343,9 @@ class DocTags(PageForm):
     is_special = True
     fences = ()
 
+    def check(self) -> None:
+        needed("docling_core.types.doc", "reading DocTags", "docling")
+
     def text_of(self, region: Region, draft: str) -> str:
         if region.label == Label.PICTURE:
             return to_otsl(read_table(draft)) if draft.strip() else ""
@@ -377,12 +380,7 @@ class DocTags(PageForm):
         return f"\n{_list_tag(_list_of(last), '')}</doctag>"
 
     def read(self, text: str) -> FormAnswer:
-        """Returns what docling-core reads, elements that were cut off as far as they go.
-
-        Raises:
-            SoonerError: docling-core is not installed.
-        """
-        needed("docling_core.types.doc", "reading DocTags", "docling")
+        """Returns what docling-core reads, elements that were cut off as far as they go."""
         from docling_core.types.doc import DoclingDocument
         from docling_core.types.doc.document import DocTagsDocument, DocTagsPage
 

@@ -64,6 +64,13 @@ class PageForm:
     marks: tuple[str, str, str] = ("", "\n\n", "")
     is_plain: bool = False
 
+    def check(self) -> None:
+        """Require what reading an answer needs.
+
+        Raises:
+            SoonerError: a package is not installed.
+        """
+
     def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
         """All drafts of a region as the model would write them, each once.
 

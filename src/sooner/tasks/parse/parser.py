@@ -40,7 +40,7 @@ from .decoding import (
     run_now,
     stage_stats,
 )
-from .families import GENERAL, FamilyPrompts, family_of
+from .families import FORMS, GENERAL, FamilyPrompts, family_of
 from .model_inputs import cells_of, message_of, picture_inputs, room_for
 from .regions import BOTH, MIN_FORWARDS, PAGE, PageWork, RegionStage, StageChoice, fixed_forwards
 from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, TIME, ParsedPage, parsed_regions
@@ -60,7 +60,8 @@ class PageParser:
         settings: how.
 
     Raises:
-        SoonerError: the model's processor has no chat template, or its `sooner.json` is broken.
+        SoonerError: the model's processor has no chat template, its `sooner.json` is broken, or the
+            package that reads its form is missing.
     """
 
     def __init__(self, pair: ModelPair, settings: ParseSettings | None = None) -> None:
@@ -71,6 +72,7 @@ class PageParser:
         if ask is GENERAL and pair.prompt:
             ask = FamilyPrompts(pair.prompt)
         self.ask = ask.changed(settings.prompt, settings.region_prompt, settings.form)
+        FORMS[self.ask.form].check()
         message_of(self.target.processor, self.ask.page, self.ask.template)
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
