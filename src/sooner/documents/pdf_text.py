@@ -62,13 +62,6 @@ TEX_SIGNS |= dict(zip(range(0x0B, 0x10), TEX_SIGNS.values(), strict=True))
 TEX_SIGNS |= {0x15: "\u2013", 0x16: "\u2014"}
 """Codes in TeX's fonts of old and of Cork encoding, which bitmap fonts don't map."""
 
-DOTLESS = {"\u0131": "i", "\u0237": "j"}
-
-ACCENTS = dict(zip("`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
-                   "\u0300\u0301\u0302\u0302\u0303\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c"
-                   "\u0327\u0328", strict=True))  # fmt: skip
-"""Accents that TeX sets as letters of their own, before the letter that they stand on."""
-
 ALL_BOLD = 0.9
 """Share of a line's letters that are bold."""
 
@@ -246,9 +239,6 @@ def _letters(chars: Iterable[Mapping[str, Any]], placement: Placement) -> list[d
             "text": _mapped(char["text"]), "x0": box[0], "x1": box[2], "bottom": box[3],
             "upright": True, "size": size, "fontname": char["fontname"], "number": count,
         }  # fmt: skip
-        if letters and _is_accent(letters[-1], letter):
-            accent = ACCENTS[letters.pop()["text"]]
-            letter["text"] = normalize("NFC", DOTLESS.get(letter["text"], letter["text"]) + accent)
         letters.append(letter)
         count += not letter["text"].isspace()
     usual = {font: statistics.median(values) for font, values in drops.items()}
@@ -287,13 +277,6 @@ def _mapped(text: str) -> str:
     if "\ufb00" <= text <= "\ufb06":
         return normalize("NFKC", text)
     return text[::-1] if is_right_to_left(text) else text
-
-
-def _is_accent(accent: Mapping[str, Any], letter: Mapping[str, Any]) -> bool:
-    """Returns whether a character is an accent, and the next one the letter below or above it."""
-    middle = (accent["x0"] + accent["x1"]) / 2
-    is_on = letter["x0"] <= middle <= letter["x1"]
-    return accent["text"] in ACCENTS and letter["text"].isalpha() and is_on
 
 
 def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
