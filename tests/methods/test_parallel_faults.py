@@ -165,21 +165,16 @@ def test_waking_never_waits_and_is_never_lost() -> None:
 
 def test_updates_that_nobody_read_add_up() -> None:
     """Read at once or at the end, rows say the same, and rows that ended are not told of."""
-    job = DraftJob(
-        inputs={}, processing=Processing(), prompt_ids=3 * [[1] * 5], vocab=0, limit=12,
-        max_ahead=2, seeds=3 * [0],
-    )  # fmt: skip
+    job = DraftJob({}, Processing(), 3 * [[1] * 5], vocab=0, limit=12, max_ahead=2, seeds=3 * [0])
     with nameless_file() as file:
         board, reader = (Board(job, file.fileno()) for _ in range(2))
     board.prefill([[1, 4], [], [0, 1, 2, 3, 4]], 8)
     board.commit({0: (0, [7]), 1: (0, [8]), 2: (0, [9])}, 8)
     board.commit({0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])}, 8)
     board.commit({0: (3, [1]), 2: (4, [])}, 6)
-    assert int(reader.update) == 4
-    assert int(reader.ahead) == 6
+    assert (int(reader.update), int(reader.ahead), reader.updates.tolist()) == (4, 6, [4, 3, 4])
     indices = [reader.visual_indices(row).tolist() for row in range(3)]
     assert indices == [[1, 4], [], [0, 1, 2, 3, 4]]
-    assert reader.updates.tolist() == [4, 3, 4]
     assert reader.committed(0, 0) == [7, 5, 6, 1]
     assert reader.committed(0, 3) == [1]
     assert reader.committed(2, 1) == [3, 2, 1]
