@@ -11,6 +11,7 @@ import json
 import math
 import os
 import queue
+import resource
 import signal
 import socket
 import subprocess
@@ -21,11 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import psutil
 
+from ...errors import SoonerError
 from .sources import MediaBusyError, MediaError, MediaSettings
 
 DECODER = "sooner.serve.media.decoders"
@@ -44,7 +46,6 @@ SLACK = 5
 OPEN_FILES = 64
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class DecodeProcesses:
         for _ in range(limits.media_workers):
             self._idle.put(None)  # one that is to be started
         self._alive: set[_Process] = set()
-        self._closed = False
+        self._is_closed = False
 
     def start(self) -> None:
         """Start one process ahead of the first file."""
@@ -100,150 +101,131 @@ class DecodeProcesses:
             MediaBusyError: no process came free.
         """
         name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
-        with self._borrow() as process:
-            return process.decode(name, data, self.limits, answer, options)
+        seconds = self.limits.media_seconds
+        names = (field.name for field in fields(MediaSettings))  # a token is none of them
+        limits = MediaSettings(**{name: getattr(self.limits, name) for name in names})
+        try:
+            with self._borrow() as process:
+                if not process.tasks:
+                    with process.limited(START_SECONDS):
+                        process.connection.recv_bytes()
+                process.tasks += 1
+                with process.limited(seconds):
+                    process.connection.send((name, limits, data, options))
+                    pictures, reply = _receive(process.connection, limits.max_total, answer)
+        except TimeoutError as error:
+            raise MediaError(
+                f"decoding it took more than {error.args[0]:g} s; send something smaller"
+            ) from error
+        except SoonerError:
+            raise
+        except (EOFError, OSError, ValueError, TypeError) as error:
+            raise MediaError(
+                "the decoder ended while it read it: it is damaged, or takes too much memory"
+            ) from error
+        if "error" in reply:
+            raise MediaError(str(reply["error"])[:400])
+        return DecodedMedia(pictures, reply["done"])
 
     def close(self) -> None:
         """Kill all processes; those who decode with one, or wait for one, are told."""
-        self._closed = True
+        self._is_closed = True
         for process in list(self._alive):
-            process.process.kill()
-            process.process.wait()
+            process.kill()
 
     @contextmanager
     def _borrow(self) -> Iterator[_Process]:
-        """Yields a process that nobody else has meanwhile; it is ended unless it is reusable."""
+        """Yields a process that nobody else has meanwhile; an error in the block ends it."""
         try:
             process = self._idle.get(timeout=self.limits.media_seconds)
         except queue.Empty:
             raise MediaBusyError("all processes that decode are taken; come back in 2 s") from None
+        is_reusable = False
         try:
             if process is None:
                 process = _Process()
                 self._alive.add(process)
-            if self._closed:
+            if self._is_closed:
                 raise MediaBusyError("the server is stopping; ask another one")
             yield process
+            is_reusable = process.tasks < MAX_TASKS and not (process.is_late or self._is_closed)
         finally:
-            if process is not None and (self._closed or not process.is_reusable):
+            if process is not None and not is_reusable:
                 self._alive.discard(process)
                 process.kill()
+                process.connection.close()
                 process = None
             self._idle.put(process)
 
 
 class _Process:
-    """One process.
-
-    Attributes:
-        is_reusable: it waits for the next file; else it has to be killed.
-    """
+    """One process."""
 
     def __init__(self) -> None:
-        ours, child_end = socket.socketpair()
-        with child_end:
+        path = os.pathsep.join(part or os.getcwd() for part in sys.path)
+        single = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        end, peer = socket.socketpair()
+        with peer:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sooner.serve.media.processes", str(child_end.fileno())],
-                pass_fds=(child_end.fileno(),),
-                env=_environment(),
+                [sys.executable, "-m", "sooner.serve.media.processes", str(peer.fileno())],
+                pass_fds=(peer.fileno(),),
+                env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ} | single,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the server, which lets it finish
             )
-        self.connection = Connection(ours.detach())
-        self._tasks, self.is_reusable, self._is_ready = 0, True, False
+        self.connection = Connection(end.detach())
+        self.tasks, self.is_late = 0, False
 
-    def decode(
-        self,
-        decoder: str,
-        data: bytes,
-        limits: MediaSettings,
-        answer: Answer | None,
-        options: dict[str, Any],
-    ) -> DecodedMedia:
-        """Returns one file; whatever goes wrong but a refusal leaves a process to be killed."""
-        self.is_reusable = False
-        if not self._is_ready:
-            self._in_time(START_SECONDS, self._receive)
-            self._is_ready = True
-        names = (field.name for field in fields(MediaSettings))  # a token is none of them
-        known = {name: getattr(limits, name) for name in names}
-        request = {"decoder": decoder, "limits": known, "options": options}
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Kills the process if the block takes longer.
 
-        def run() -> DecodedMedia:
-            send(self.connection, request)
-            self.connection.send_bytes(data)
-            return self._decoded(limits.max_total, answer)
+        Raises:
+            TimeoutError: it did; its argument is how many seconds it had.
+        """
+        timer = threading.Timer(seconds, self._expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if self.is_late:
+                raise TimeoutError(seconds) from error
+            raise
+        finally:
+            timer.cancel()
 
-        self._tasks += 1
-        return self._in_time(limits.media_seconds, run)
+    def _expire(self) -> None:
+        self.is_late = True
+        self.process.kill()
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.connection.close()
-
-    def _in_time(self, seconds: float, work: Callable[[], Result]) -> Result:
-        """Returns what `work` returns; the process is killed if that takes longer."""
-        rings: list[float] = []
-
-        def ring() -> None:
-            rings.append(seconds)
-            self.process.kill()
-
-        timer = threading.Timer(seconds, ring)
-        timer.daemon = True
-        timer.start()
-        try:
-            return work()
-        except MediaError:
-            raise
-        except (EOFError, OSError, ValueError, TypeError) as error:
-            raise MediaError(
-                f"decoding it took more than {seconds:g} s; send something smaller"
-                if rings
-                else "the decoder ended while it read it: it is damaged, or takes too much memory"
-            ) from error
-        finally:
-            timer.cancel()
-            self.is_reusable &= not rings
-
-    def _decoded(self, room: int, answer: Answer | None) -> DecodedMedia:
-        pictures: list[np.ndarray] = []
-        while True:
-            reply = self._receive()
-            if "shape" in reply:
-                content = self.connection.recv_bytes(room)
-                shape = [int(side) for side in reply["shape"]]
-                pictures.append(np.frombuffer(content, np.uint8).reshape(shape))
-                room -= len(content)
-            elif "error" in reply or "done" in reply:
-                self.is_reusable = self._tasks < MAX_TASKS
-                if "error" in reply:
-                    raise MediaError(str(reply["error"])[:400])
-                return DecodedMedia(pictures, reply["done"])
-            elif answer is None:
-                raise ValueError(f"nobody answers {sorted(reply)}")
-            else:
-                try:
-                    send(self.connection, answer(reply))
-                except MediaError as error:  # the process ends the file with it
-                    send(self.connection, {"error": str(error)})
-
-    def _receive(self) -> dict[str, Any]:
-        message = json.loads(self.connection.recv_bytes(MAX_REPLY))
-        if not isinstance(message, dict):
-            raise ValueError("no message")
-        return message
 
 
-def _environment() -> dict[str, str]:
-    """Returns what a process needs to find Python's modules, and no more threads than it has work
-    for.
-    """
-    values = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    return {**values, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+def _receive(
+    connection: Connection, max_bytes: int, answer: Answer | None
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Returns pictures that a process sends, and its last message."""
+    pictures: list[np.ndarray] = []
+    while True:
+        reply = {**json.loads(connection.recv_bytes(MAX_REPLY))}
+        if "shape" in reply:
+            content = connection.recv_bytes(max_bytes)
+            shape = [int(side) for side in reply["shape"]]
+            pictures.append(np.frombuffer(content, np.uint8).reshape(shape))
+            max_bytes -= len(content)
+        elif "error" in reply or "done" in reply:
+            return pictures, reply
+        elif answer is None:
+            raise ValueError(f"nobody answers {sorted(reply)}")
+        else:
+            try:
+                connection.send(answer(reply))
+            except MediaError as error:  # the process ends the file with it
+                connection.send({"error": str(error)})
 
 
 @dataclass(frozen=True)
@@ -268,49 +250,45 @@ class DecodeTask:
         self.connection.send_bytes(np.ascontiguousarray(pixels).data.cast("B"))
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the server's answer to a question, as JSON has both.
+        """Returns the server's answer to a question, as JSON has it.
 
         Raises:
             MediaError: it refuses the file.
         """
         send(self.connection, question)
-        answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
+        answer: dict[str, Any] = self.connection.recv()
         if "error" in answer:
             raise MediaError(answer["error"])
         return answer
 
 
 def send(connection: Connection, message: dict[str, Any]) -> None:
-    """Write one message: JSON, in one piece."""
+    """Write one message to the server: JSON, in one piece."""
     connection.send_bytes(json.dumps(message).encode())
 
 
 def serve(descriptor: int) -> None:
     """Decode what comes through a socket; returns when its other end is closed."""
     connection = Connection(descriptor)
-    _quiet()
-    send(connection, {"ready": True})
+    os.dup2(1, 2)  # what libraries print about a stranger's file is nothing for the server's log
+    connection.send_bytes(b"ready")
     is_limited = False
     while True:
         try:
-            request = json.loads(connection.recv_bytes())
-            data = connection.recv_bytes()
+            decoder, limits, data, options = connection.recv()
         except (EOFError, OSError):
             return
-        limits = MediaSettings(**request["limits"])
         if not is_limited:
             confine(limits.media_memory)
             is_limited = True
         signal.alarm(math.ceil(limits.media_seconds) + SLACK)
-        answer = _answer(
-            request["decoder"], DecodeTask(data, limits, connection, request["options"])
-        )
+        answer = _decode(decoder, DecodeTask(data, limits, connection, options))
         signal.alarm(0)
         del data
         send(connection, answer)
 
 
-def _answer(decoder: str, task: DecodeTask) -> dict[str, Any]:
+def _decode(decoder: str, task: DecodeTask) -> dict[str, Any]:
     try:
         return {"done": resolve_name(decoder)(task)}
     except MediaError as error:
@@ -324,23 +302,12 @@ def _answer(decoder: str, task: DecodeTask) -> dict[str, Any]:
 
 def confine(memory: int) -> None:
     """Let this process take `memory` bytes beyond what it has, write no files and leave no core."""
-    try:
-        import resource
-    except ImportError:  # not on this system: time is limited all the same
-        return
     if sys.platform == "linux":  # elsewhere the address space tells nothing, or has no limit
         size = psutil.Process().memory_info().vms
         resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
     for kind, limit in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
         resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-
-
-def _quiet() -> None:
-    """What libraries print about a stranger's file is nothing for the server's log."""
-    silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 2)
-    os.close(silent)
 
 
 if __name__ == "__main__":
