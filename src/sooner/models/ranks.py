@@ -50,10 +50,6 @@ class Ranks:
         distributed.broadcast(message, first, group=self.group)
         return message
 
-    def broadcast_number(self, number: int) -> int:
-        """Returns rank 0's `number`, on every rank."""
-        return int(self.broadcast(torch.tensor([number], device=self.device)))
-
 
 class Decisions:
     """What rank 0 of a run decides, round by round, as messages of one size.
