@@ -69,6 +69,9 @@ class PageText:
         """Why the layer is not good enough to be used; empty if it is."""
         if not self.lines:
             return "no text layer"
+        turned = sum(len(line.text) for line in self.lines if line.angle)
+        if turned > MAX_TURNED * sum(len(line.text) for line in self.lines):
+            return "text layer does not run from left to right"
         if self.garbled > MAX_GARBLED:
             return f"text layer is garbage: {self.garbled:.0%} of its characters have no meaning"
         if self.coverage < MIN_COVERAGE:
@@ -76,7 +79,7 @@ class PageText:
         return ""
 
 
-MAX_GARBLED, MIN_COVERAGE = 0.05, 0.5
+MAX_TURNED, MAX_GARBLED, MIN_COVERAGE = 0.6, 0.05, 0.5
 
 NO_MEANING = "\ufffd"
 """Replacement for a character that a font does not map to Unicode."""

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import SoonerError, error_line
 from .inputs import PageRange
 from .page import FINEST, POINTS, BrokenPage, Page, PageText, Picture, Resolution, size_problem
-from .pdf_text import page_text, text_turn
+from .pdf_text import page_text
 
 PASSWORD = 4
 """PDFium's error code for a wrong password, or for none where there should be one."""
@@ -174,28 +174,23 @@ class PdfFile:
             reason = f"is damaged ({str(error)[:80] or type(error).__name__})"
             return BrokenPage(self.path, number, reason)
 
-    def _drawn(
-        self, page: Any, number: int, resolution: Resolution, turn: int = 0
-    ) -> Page | BrokenPage:
+    def _drawn(self, page: Any, number: int, resolution: Resolution) -> Page | BrokenPage:
         drawn, native = draw_page(page, resolution), page.get_size()
         if isinstance(drawn, str):
             return BrokenPage(self.path, number, drawn)
         picture, scale = drawn
-        notes = [f"turned by {turn} degrees, as its text runs"] if turn else []
+        notes = list[str]()
         try:
-            text = self._text(number, picture, turn)
+            text = self._text(number, picture)
         except Exception as error:  # the picture is still good for OCR and for a model
             text = None
             notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
-        if not turn and text is not None and (needed := text_turn(text)):
-            page.set_rotation((page.get_rotation() + needed) % 360)
-            return self._drawn(page, number, resolution, needed)
         if scale < resolution.of_pdf(*native):
             notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
         return Page(self.path, number, picture, native, self.count, text, tuple(notes))
 
-    def _text(self, number: int, picture: Picture, turn: int) -> PageText:
-        """Returns the text of a page on its picture, which may be turned; see `page_text`."""
+    def _text(self, number: int, picture: Picture) -> PageText:
+        """Returns the text of a page on its picture; see `page_text`."""
         import pdfplumber
 
         with quiet("pdfminer"):
@@ -205,7 +200,7 @@ class PdfFile:
                 self._texts = pdfplumber.open(file, password=self.password)
             page = self._texts.pages[number - 1]
             try:
-                return page_text(page, picture, turn)
+                return page_text(page, picture)
             finally:
                 page.close()
 

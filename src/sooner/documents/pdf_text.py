@@ -23,7 +23,6 @@ from .regions import (
     cell_of,
     clipped,
     overlap,
-    quarter_turned,
     scaled,
 )
 from .serialise import BULLETS
@@ -70,10 +69,6 @@ MIN_SIZE = 2.0
 
 MIN_CONTRAST = 12
 """Difference in brightness within a word's box below which nothing is seen there."""
-
-MOSTLY, FEW = 0.6, 100
-"""Share of a page's characters that run in one direction from which it is the page's, and the
-number up to which they may be a stamp on a scan."""
 
 MAX_EDGES = 2000
 """Drawn edges of a page that are looked at for tables; with more they are a drawing."""
@@ -122,21 +117,19 @@ class Placement:
     Args:
         page: of pdfplumber.
         picture: of the same page.
-        turn: degrees by which the page was turned clockwise for the picture.
     """
 
-    def __init__(self, page: Any, picture: Picture, turn: int) -> None:
-        self.page, self.picture, self.turn = page, picture, turn
+    def __init__(self, page: Any, picture: Picture) -> None:
+        self.page, self.picture = page, picture
         self.size: Size = (picture.shape[1], picture.shape[0])
-        self.drawn: Size = self.size[::-1] if turn % 180 else self.size
         left, top, _, bottom = clipped(page.cropbox, *page.mediabox[2:])
         self.left, self.top = max(left, page.mediabox[0]), max(top, page.mediabox[1])
-        self.unit = self.drawn[1] / max(bottom - self.top, 1e-6)  # pixels a point
+        self.unit = self.size[1] / max(bottom - self.top, 1e-6)  # pixels a point
 
     def edges(self, left: float, top: float, right: float, bottom: float) -> Box:
         """Returns a box of the page, in pixels."""
         box = left - self.left, top - self.top, right - self.left, bottom - self.top
-        return quarter_turned(scaled(box, self.unit, self.unit), self.turn, self.drawn)
+        return scaled(box, self.unit, self.unit)
 
     def box(self, thing: Mapping[str, Any]) -> Box:
         """Returns the box of an object of the page, in pixels."""
@@ -149,9 +142,9 @@ class Placement:
         return self.edges(x, y, x, y)[1]
 
     def angle(self, char: Mapping[str, Any]) -> int:
-        """Returns degrees clockwise by which a character is turned on the picture."""
+        """Returns degrees clockwise by which a character is turned."""
         x, y = char["matrix"][:2]
-        return (self.turn - round(math.degrees(math.atan2(y, x)))) % 360
+        return -round(math.degrees(math.atan2(y, x))) % 360
 
     def is_seen(self, word: Word) -> bool:
         """Returns whether a word is large enough to be read, and there is ink in its place."""
@@ -160,15 +153,14 @@ class Placement:
         return has_ink and word.size >= MIN_SIZE * self.unit
 
 
-def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
+def page_text(page: Any, picture: Picture) -> PageText:
     """Returns lines of a page in pixels of `picture`, with the signs of a bad layer measured.
 
     Args:
         page: of pdfplumber.
         picture: of the same page.
-        turn: degrees by which the page was turned clockwise for the picture.
     """
-    placement = Placement(page, picture, turn)
+    placement = Placement(page, picture)
     chars = page.dedupe_chars(tolerance=0.5).chars
     tables = page.find_tables() if len(page.edges) <= MAX_EDGES else []
     cells = [table.cells for table in tables]
@@ -184,17 +176,6 @@ def page_text(page: Any, picture: Picture, turn: int = 0) -> PageText:
         [[placement.edges(*cell) for cell in table] for table in cells],
         f"{count} left out" if hidden else "",
     )
-
-
-def text_turn(text: PageText) -> int:
-    """Returns degrees, a multiple of 90, by which a page is to be turned clockwise so that most of
-    its text runs from left to right. A stamp on a scan says nothing about the scan.
-    """
-    counts = Counter[int]()
-    for line in text.lines:
-        counts[round(-line.angle / 90) * 90 % 360] += len(line.text)
-    turn, count = max(counts.items(), key=lambda item: item[1], default=(0, 0))
-    return turn if count > max(MOSTLY * counts.total(), FEW) else 0
 
 
 def _is_bad(text: str) -> bool:
