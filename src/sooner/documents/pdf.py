@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import logging
 import threading
 from collections.abc import Iterator
@@ -91,7 +90,6 @@ def _pages(
         if not file.count:
             yield BrokenPage(path, 0, "has no pages")
             return
-        file.flatten()
         for number in page_range.select(file.count):
             yield file.page(number, resolution)
         if missing := page_range.missing(file.count):
@@ -139,7 +137,6 @@ class PdfFile:
 
     def __init__(self, path: Path, password: str | None) -> None:
         self.path, self.password, pdfium = path, password, _pdfium()
-        self._content: Path | bytes = path
         self._texts: Any = None
         with _LOCK:
             self._document = pdfium.PdfDocument(path, password=password)
@@ -151,20 +148,6 @@ class PdfFile:
             self._texts.close()
         with _LOCK:
             self._document.close()
-
-    def flatten(self) -> None:
-        """Make form fields texts of their pages, as they are shown."""
-        pdfium, content = _pdfium(), io.BytesIO()
-        with _LOCK, suppress(pdfium.PdfiumError):  # then fields are drawn, and no text
-            if not self._document.get_formtype():
-                return
-            for page in self._document:
-                pdfium.raw.FPDFPage_Flatten(page, pdfium.raw.FLAT_NORMALDISPLAY)
-                page.close()
-            self._document.save(content)
-            document = pdfium.PdfDocument(content.getvalue(), password=self.password)
-            self._document.close()
-            self._document, self._content = document, content.getvalue()
 
     def page(self, number: int, resolution: Resolution) -> Page | BrokenPage:
         try:
@@ -195,9 +178,7 @@ class PdfFile:
 
         with quiet("pdfminer"):
             if self._texts is None:
-                content = self._content
-                file = io.BytesIO(content) if isinstance(content, bytes) else content
-                self._texts = pdfplumber.open(file, password=self.password)
+                self._texts = pdfplumber.open(self.path, password=self.password)
             page = self._texts.pages[number - 1]
             try:
                 return page_text(page, picture)
