@@ -31,7 +31,7 @@ PAGE = [
     Region((100, 1300, 900, 1340), "Footnote", 10, ["1 of last year"]),
 ]
 
-BOXED = ["dots", "deepseek", "doctags", "chandra", "chandra-2"]
+BOXED = ["dots", "deepseek", "doctags", "chandra-2"]
 
 
 def read_back(form: PageForm, regions: list[Region]) -> list[Region]:

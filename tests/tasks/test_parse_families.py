@@ -45,7 +45,6 @@ TABLE = to_html([[Cell("Fruit", columns=2)], [Cell("pear"), Cell("2")]])
         ("nanonets/Nanonets-OCR2-3B", "qwen2_5_vl", "nanonets-ocr"),
         ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", None),
         ("opendatalab/MinerU2.5-2509-1.2B", "qwen2_vl", "mineru"),
-        ("datalab-to/chandra", "qwen3_vl", "chandra"),
         ("datalab-to/chandra-ocr-2", "qwen3_5", "chandra-2"),
         ("datalab-to/chandra-ocr-2", "", "chandra-2"),
         ("ibm-granite/granite-docling-258M", "idefics3", "granite-docling"),

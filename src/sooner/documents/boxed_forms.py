@@ -16,7 +16,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from PIL import Image
 
@@ -211,21 +211,13 @@ ORDERED, DASH = re.compile(r"\A\d{1,3}\.\s"), re.compile(r"\A- ")
 
 
 class Chandra(PageForm):
-    """The form that writes a `div` for each block, one after the other.
-
-    Args:
-        side: width and height that boxes are said in: 1024 for Chandra 1, 1000 for 2.
-        boxes: `"list"` for `[x0, y0, x1, y1]` (Chandra 1), `"blanks"` for numbers with blanks
-            between them (2). Both are read.
-    """
+    """The form that writes a `div` for each block, one after the other, boxes from 0 to 1000."""
 
     style = Style(tables="html", formulas="bare", headings=False)
+    frame = (1000, 1000)
     has_boxes = True
     fences = ("html",)
     marks = ("", "", "")
-
-    def __init__(self, side: int, boxes: Literal["list", "blanks"]) -> None:
-        self.frame, self.boxes = (side, side), boxes
 
     def text_of(self, region: Region, draft: str) -> str:
         label, level = region.label, min(region.heading_level, 5)
@@ -250,9 +242,8 @@ class Chandra(PageForm):
         return "".join(f"<{tag}>{part}</{tag}>" for part in quoted.split("\n\n"))
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
-        sides = self.sides(region, size)
-        listed = str(sides) if self.boxes == "list" else " ".join(map(str, sides))
-        attributes = f' data-bbox="{listed}"' if sides else ""
+        sides = " ".join(map(str, self.sides(region, size)))
+        attributes = f' data-bbox="{sides}"' if sides else ""
         return f'<div{attributes} data-label="{CHANDRA_NAMES[region.label]}">{text}</div>'
 
     def read(self, text: str) -> FormAnswer:
@@ -278,7 +269,7 @@ def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
     """Returns a block and its text as it stands in the answer."""
     label, place, level = label_of(block.get("label", "")), None, 0
     with suppress(SoonerError):
-        place = box(re.sub(r"[\[\],]", " ", block.get("bbox", "")).split())
+        place = box(block.get("bbox", "").split())
     text = inner.strip()
     if label != Label.TABLE or "<table" not in inner.lower():
         text = _plain(inner)

@@ -33,8 +33,7 @@ FORMS: dict[str, PageForm] = {
     "dots-text": Blocks(DOTS),
     "deepseek": Grounding(Style(tables="html", formulas="brackets", furniture=False)),
     "doctags": DocTags(),
-    "chandra": Chandra(1024, "list"),
-    "chandra-2": Chandra(1000, "blanks"),
+    "chandra-2": Chandra(),
 }
 """Names of `--form`: Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; those
 and formulas in brackets; a region's text, without marks of headings; Markdown behind YAML front
