@@ -50,16 +50,8 @@ def test_each_cell_has_the_text_between_its_lines() -> None:
     ]  # fmt: skip
 
 
-def test_lines_of_a_cell_merge_and_rows_without_a_rule_are_left_to_their_columns() -> None:
+def test_lines_of_a_cell_are_one_text() -> None:
     assert table([*CELLS, line("goes on", 1, 1, 21)], GRID)[1][1] == Cell("11 goes on")
-    open_rows: list[Box] = [*GRID[:3], *((x0, 240, x1, 320) for x0, _, x1, _ in GRID[:3])]
-    assert drawn_tables(CELLS, [open_rows]) == ([], CELLS)
-
-
-def test_lines_of_a_row_whose_texts_do_not_stand_in_rows_are_no_rows() -> None:
-    high = [line("one", 0, 0, 4), line("two", 0, 0, 20), line("a", 1, 0, -4), line("b", 1, 0, 12),
-            line("c", 1, 0, 28), *CELLS[3:]]  # fmt: skip
-    assert [cell.text for cell in table(high, GRID)[0]] == ["one two", "a b c", ""]
 
 
 def test_boxes_on_a_page_are_no_table() -> None:

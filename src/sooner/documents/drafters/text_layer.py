@@ -17,9 +17,6 @@ MIN_CELLS, MAX_WORDS = 3, 150
 SAME_SIZE = 1.1
 """Ratio of fonts' sizes up to which two lines are of one block."""
 
-OPEN = 3
-"""Rows of drawn cells up to which one may hold several rows of a table, as in books."""
-
 
 class TextLayer:
     """Puts the words of a good text layer together to lines and regions."""
@@ -71,24 +68,10 @@ def drawn_tables(
 
 
 def _is_table(cells: Sequence[Box], inside: Sequence[Sequence[Line]]) -> bool:
-    """Returns whether cells are those of a table: not a box on the page, nor columns whose rows
-    are not drawn, as in books."""
+    """Returns whether cells are those of a table, and not a box on the page."""
     words = [sum(len(line.text.split()) for line in lines) for lines in inside]
     columns = {box[0] for box, lines in zip(cells, inside, strict=True) if lines}
-    if sum(map(bool, words)) < MIN_CELLS or max(words) > MAX_WORDS or len(columns) < 2:
-        return False
-    rows: dict[float, list[Sequence[Line]]] = {}
-    for box, lines in zip(cells, inside, strict=True):
-        rows.setdefault(box[1], []).extend([lines] if lines else [])
-    return len(rows) > OPEN or not any(map(_holds_rows, rows.values()))
-
-
-def _holds_rows(cells: Sequence[Sequence[Line]]) -> bool:
-    """Returns whether what is between two drawn lines is several rows: most of its cells have as
-    many lines of text, beside each other."""
-    counts = [len(rows_of(lines)) for lines in cells]
-    whole = len(rows_of(line for lines in cells for line in lines))
-    return whole > 1 and counts.count(whole) > 1
+    return sum(map(bool, words)) >= MIN_CELLS and max(words) <= MAX_WORDS and len(columns) > 1
 
 
 def _table(cells: Sequence[Box], inside: Sequence[Sequence[Line]]) -> Table:
