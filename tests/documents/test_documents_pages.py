@@ -244,12 +244,6 @@ def test_pages_may_be_fit_into_the_size_that_a_model_knows(tmp_path: Path) -> No
         Resolution(within=(512, 0))
 
 
-def test_a_fax_with_half_the_lines_gets_square_pixels(tmp_path: Path) -> None:
-    Image.new("1", (816, 392)).save(tmp_path / "fax.tif", dpi=(204, 98))
-    page = only(tmp_path / "fax.tif")
-    assert page.size == (392, 392)
-
-
 def test_a_tiff_has_pages(tmp_path: Path) -> None:
     shades = [Image.new("L", (40, 30), 50 * number) for number in range(1, 5)]
     shades[0].save(tmp_path / "pages.tif", save_all=True, append_images=shades[1:])

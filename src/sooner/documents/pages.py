@@ -17,9 +17,6 @@ from .pdf import needed, read_pdf
 MIN_DPI, MAX_DPI = 36.0, 2400.0
 """Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""
 
-SQUARE = 1.02
-"""Ratio of horizontal to vertical resolution up to which pixels count as square."""
-
 
 def read_picture(
     path: Path, page_range: PageRange, resolution: Resolution
@@ -94,14 +91,9 @@ def _native(image: Image.Image) -> tuple[float, float]:
 
 
 def _upright(image: Image.Image, resolution: Resolution) -> Picture:
-    """Returns a page's picture with square pixels, turned as its orientation says."""
-    x, y = _dpi(image)
+    """Returns a page's picture, turned as its orientation says."""
     width, height = image.size
-    dpi = min(x, y)
-    # Fax pages have half the lines; the finer axis is made as coarse as the other one.
-    if dpi and max(x, y) / dpi > SQUARE:
-        width, height = round(width * dpi / x), round(height * dpi / y)
-    factor = resolution.of_picture(width, height, dpi)
+    factor = resolution.of_picture(width, height, _dpi(image))
     size = max(round(width * factor), 1), max(round(height * factor), 1)
     if is_too_large(*size):
         raise SoonerError(size_problem(*size, "; give a smaller size"))
@@ -118,16 +110,13 @@ def _upright(image: Image.Image, resolution: Resolution) -> Picture:
     return np.array(picture)
 
 
-def _dpi(image: Image.Image) -> tuple[float, float]:
-    """Returns horizontal and vertical resolution, both 0 if the file does not say a
-    sensible one.
-    """
+def _dpi(image: Image.Image) -> float:
+    """Returns the coarser of both resolutions, 0 if the file does not say a sensible one."""
     try:
-        x, y = (float(value) for value in image.info.get("dpi", (0, 0)))
+        dpi = min(float(value) for value in image.info.get("dpi", (0, 0)))
     except (TypeError, ValueError, ZeroDivisionError):
-        return 0.0, 0.0
-    sensible = all(MIN_DPI <= value <= MAX_DPI for value in (x, y))
-    return (x, y) if sensible else (0.0, 0.0)
+        return 0.0
+    return dpi if MIN_DPI <= dpi <= MAX_DPI else 0.0
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
