@@ -38,8 +38,8 @@ LINE_GAP, MAX_LINE_GAP = 0.45, 0.95
 INDENT = 0.8
 """Heights by which the first line of a paragraph starts further right."""
 
-CODE_GAP, CODE_REACH = 1.6, 8.0
-"""Heights that may be free between lines of code, and font sizes by which one may be set in."""
+CODE_GAP = 1.6
+"""Heights that may be free between lines of code."""
 
 NOTE = re.compile(r"<sup>[^<\s]{1,3}</sup>")
 """How a footnote begins."""
@@ -107,25 +107,16 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     limit = min(max(LINE_GAP, 1.5 * usual), MAX_LINE_GAP) * height
     gap = line.bbox[1] - last.bbox[3]
     if last.mono and line.mono:
-        is_below = line.bbox[0] < around(other.bbox for other in block)[2] + CODE_REACH * last.size
-        return (
-            -0.5 * height < gap <= CODE_GAP * height and is_below and line.bbox[2] > first.bbox[0]
-        )
+        return -0.5 * height < gap <= CODE_GAP * height and line.bbox[2] > first.bbox[0]
     if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
         return False
     if max(last.size, line.size) > same_size * min(last.size, line.size):
         return False
     if last.bold != line.bold or mark_of(line.text):
         return False
-    if NOTE.match(line.text) and NOTE.match(first.text):
-        return False
-    if last.mono != line.mono and abs(line.bbox[0] - first.bbox[0]) > INDENT * height:
-        return False  # code, set in from the text around it
     left = min(other.bbox[0] for other in block)
-    if len(block) == 1 or mark_of(first.text):
-        return True
-    is_outside = line.bbox[0] < left - INDENT * height
-    return not is_outside and line.bbox[0] <= left + INDENT * height
+    is_item = len(block) == 1 or mark_of(first.text) is not None
+    return is_item or abs(line.bbox[0] - left) <= INDENT * height
 
 
 def table_text(lines: Sequence[Line]) -> str:
@@ -323,13 +314,11 @@ def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float)
         return [Region(area.bbox, Label.PICTURE)]
     if not lines:
         return []
-    rows = rows_of(lines)
-    is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
-    if area.label == Label.TABLE or (area.label == Label.FORMULA and is_grid):
+    if area.label == Label.TABLE:
         return [_table(lines, area.bbox)]
     if area.label == Label.TEXT:
         return _arranged(lines, body, same_size)
-    return [_region([line for row in rows for line in row], area.label)]
+    return [_region([line for row in rows_of(lines) for line in row], area.label)]
 
 
 def _label(block: Block, body: float, page: Size | None) -> tuple[Label, int]:
