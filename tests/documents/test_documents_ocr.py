@@ -5,13 +5,11 @@ from __future__ import annotations
 import pickle
 import re
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from sooner.documents import Page, Region, Resolution, read_pages, to_markdown
 from sooner.documents.drafters import OCR, FirstOf, TextLayer
@@ -67,16 +65,6 @@ def test_its_regions_are_of_the_right_kind_and_order(scan: Page, ocr: OCR) -> No
     rows = [row.split("\t") for row in table.drafts[0].split("\n")]
     assert [len(row) for row in rows] == [3, 3, 3]
     assert "| Apples | 12 | 3.50 |" in to_markdown(draft.regions)
-
-
-def test_a_table_that_lies_askew_keeps_its_rows(scan: Page, ocr: OCR) -> None:
-    image = Image.fromarray(scan.picture)
-    askew = image.rotate(-3, Image.Resampling.BICUBIC, expand=True, fillcolor="white")
-    draft = ocr(replace(scan, picture=np.asarray(askew)))
-    assert "straightened" in draft.reason
-    assert [text for text in draft.texts if "\t" in text] == [
-        "\n".join("\t".join(row) for row in paper.TABLE)
-    ]
 
 
 def are_same(a: Region, b: Region) -> bool:
