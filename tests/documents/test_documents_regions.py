@@ -1,41 +1,17 @@
-"""Regions: JSON and back, and their reading order."""
+"""Regions: what they refuse, and their reading order."""
 
 from __future__ import annotations
-
-import json
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.documents import PageDraft, Region
+from sooner.documents import Region
 from sooner.documents.grouping import in_reading_order
-from sooner.documents.regions import Box, Label, box, label_of
+from sooner.documents.regions import Box, box, label_of
 from sooner.errors import SoonerError
 
 edges = st.floats(0, 2000, allow_nan=False)
-regions = st.builds(
-    Region,
-    bbox=st.none() | st.tuples(edges, edges, edges, edges),
-    label=st.sampled_from(list(Label)),
-    order=st.integers(0, 99),
-    drafts=st.lists(st.text(max_size=20), max_size=3),
-    level=st.integers(0, 6),
-)
-drafts = st.builds(
-    PageDraft,
-    regions=st.lists(regions, max_size=5),
-    seconds=st.floats(0, 100),
-    drafter=st.text(max_size=5),
-    size=st.tuples(st.integers(0, 3000), st.integers(0, 3000)),
-    reason=st.text(max_size=5),
-)
-
-
-@given(drafts)
-def test_a_page_draft_survives_json(draft: PageDraft) -> None:
-    assert PageDraft.from_json(json.loads(json.dumps(asdict(draft)))) == draft
 
 
 def test_boxes_in_thousandths_hold_the_box() -> None:
@@ -49,10 +25,6 @@ def test_bad_regions_are_refused_in_a_line() -> None:
         Region(None, "Blob")
     with pytest.raises(SoonerError, match="is no box"):
         Region((1, 2, 3))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="'box'"):
-        Region.from_json({"box": [1, 2, 3, 4]})
-    with pytest.raises(SoonerError, match="list of texts"):
-        Region.from_json({"drafts": "text"})
 
 
 def test_labels_of_other_tools_are_known() -> None:

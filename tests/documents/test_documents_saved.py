@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sooner.documents import Page, PageDraft, Region
+from sooner.documents import Page, PageDraft
 from sooner.documents.drafters import PlainText, SavedJson
 from sooner.errors import SoonerError
 
@@ -156,18 +155,9 @@ def test_docling(tmp_path: Path) -> None:
     assert "nothing saved of page 3" in SavedJson(tmp_path)(page(number=3)).reason
 
 
-def test_drafts_that_were_saved_here(tmp_path: Path) -> None:
-    mine = PageDraft([Region((0, 0, 50, 50), "Title", 0, ["x"])], 1.0, "ocr", (100, 200))
-    save(tmp_path / "paper_1.json", asdict(mine))
-    draft = SavedJson(tmp_path)(page())
-    assert output(draft) == [("Title", (0, 0, 100, 100), ["x"])]
-    assert draft.drafter == "saved"
-
-
 def test_files_of_other_documents_do_not_count(tmp_path: Path) -> None:
-    mine = asdict(PageDraft([Region(None, drafts=["x"])]))
-    save(tmp_path / "paper2_1.json", mine)
-    save(tmp_path / "paper_appendix.json", mine)
+    save(tmp_path / "paper2_1.json", PADDLE)
+    save(tmp_path / "paper_appendix.json", PADDLE)
     assert SavedJson(tmp_path)(page()).regions == []
 
 
@@ -184,7 +174,7 @@ def test_bad_files_are_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="not as its format should be"):
         SavedJson(tmp_path)(page())
     with pytest.raises(SoonerError, match="box"):
-        SavedJson(save(tmp_path / "x.json", {"regions": [{"bbox": [1]}]}))(page())
+        SavedJson(save(tmp_path / "x.json", [{"type": "text", "bbox": [1], "page_idx": 0}]))(page())
 
 
 TEXT = """# Title

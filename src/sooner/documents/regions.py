@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from ..errors import SoonerError, unknown
 
@@ -178,20 +177,6 @@ class Region:
         x0, y0, x1, y1 = clipped(place, 1000, 1000)
         return math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Region:
-        """Read what `dataclasses.asdict` makes of a region, or some of its entries, written by
-        another program.
-
-        Raises:
-            SoonerError: its box is no box, or its drafts are no list of texts.
-            TypeError: an unknown entry.
-        """
-        drafts = data.get("drafts", [])
-        if not isinstance(drafts, list) or not all(isinstance(draft, str) for draft in drafts):
-            raise SoonerError("a region's drafts must be a list of texts")
-        return cls(**{"bbox": None, **data, "label": label_of(str(data.get("label", Label.TEXT)))})
-
 
 @dataclass(frozen=True)
 class PageDraft:
@@ -215,13 +200,6 @@ class PageDraft:
     def texts(self) -> list[str]:
         """All drafts, in reading order, as they were read."""
         return [draft for region in self.regions for draft in region.drafts]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PageDraft:
-        """Read what `dataclasses.asdict` makes of a draft; raises as `Region.from_json`."""
-        regions = [Region.from_json(region) for region in data["regions"]]
-        width, height = data.get("size", (0, 0))
-        return cls(**{**data, "regions": regions, "size": (width, height)})
 
 
 def numbered(regions: Sequence[Region]) -> list[Region]:

@@ -142,8 +142,8 @@ def _label(text: str) -> str:
 
 
 class SavedJson(SavedFiles):
-    """Reads regions from files of drafts, as `dataclasses.asdict` makes them, of docling, by
-    docling-core, of PP-StructureV3, or of MinerU (its content list); see `SavedFiles`.
+    """Reads regions from files of docling, by docling-core, of PP-StructureV3, or of MinerU (its
+    content list); see `SavedFiles`.
 
     Raises:
         SoonerError: no such path; when called, a file that is no JSON or of no known form.
@@ -155,9 +155,7 @@ class SavedJson(SavedFiles):
     def read(self, path: Path, page: Page, is_of_page: bool) -> list[Region] | None:
         try:
             content, frame = _opened(path, path.stat().st_mtime_ns), page.native
-            if isinstance(content, PageDraft):
-                regions, frame = content.regions, content.size
-            elif isinstance(content, dict):
+            if isinstance(content, dict):
                 regions, frame = _paddle_regions(content, page)
             elif isinstance(content, list):
                 items = [item for item in content if int(item["page_idx"]) == page.number - 1]
@@ -181,22 +179,18 @@ class SavedJson(SavedFiles):
 
 @lru_cache(maxsize=1)
 def _opened(path: Path, changed: int) -> Any:
-    """Returns a `PageDraft`, a `DoclingDocument`, a page of PP-StructureV3 (a dictionary) or a
-    content list of MinerU; the last one is kept for its next page."""
+    """Returns a `DoclingDocument`, a page of PP-StructureV3 (a dictionary) or a content list of
+    MinerU; the last one is kept for its next page."""
     try:
         data = json.loads(_content(path))
     except ValueError as error:
         raise SoonerError(f"'{path}' is no JSON: {error}") from None
-    if isinstance(data, dict) and isinstance(data.get("regions"), list):
-        return PageDraft.from_json(data)
     if isinstance(data, dict) and isinstance(data.get("parsing_res_list"), list):
         return data
     if isinstance(data, list) and data and all("type" in item for item in data):
         return data
     if not isinstance(data, dict) or "body" not in data:
-        raise SoonerError(
-            f"'{path}' has none of the known formats: paddle, mineru, docling, sooner"
-        )
+        raise SoonerError(f"'{path}' has none of the known formats: paddle, mineru, docling")
     document = needed("docling_core.types.doc", "docling's JSON", "docling").DoclingDocument
     return document.model_validate(data)
 
