@@ -154,8 +154,12 @@ def compare_plain(
     prompt: Prompt,
     settings: CaptionSettings,
     made: Generation,
+    method: Method | None = None,
 ) -> dict[str, Any]:
     """Decode plainly, streaming into nothing as the method's run did, and set both side by side.
+
+    Args:
+        method: decodes plainly; `Autoregressive()` by default.
 
     Returns:
         `decode_speedup`, `e2e_speedup` (from opening the file), `plain` (its speed), `parity`,
@@ -163,7 +167,7 @@ def compare_plain(
         share of the longer text's places that hold the same token: `equal_tokens`.
         Speed-ups are `None` when parity says *bug*.
     """
-    plain, _ = run(pair, prompt, settings, Autoregressive())
+    plain, _ = run(pair, prompt, settings, method or Autoregressive())
     is_exact = made.stats.mode != APPROXIMATE
     parity = None
     if settings.is_greedy and is_exact:

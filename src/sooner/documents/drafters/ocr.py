@@ -24,6 +24,7 @@ from ..grouping import regions_of, rows_of
 from ..page import BLANK, MAX_SIDE, Line, Page, Picture
 from ..pdf import needed
 from ..regions import (
+    Box,
     Label,
     PageDraft,
     Region,
