@@ -6,7 +6,7 @@ import importlib
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,8 +24,6 @@ PASSWORD = 4
 TAIL, PADDING, MAX_PADDING = 2048, b"\0 \t\r\n", 1 << 20
 """Bytes in which a PDF's end is looked for, those that may stand behind them, and how many."""
 
-for _name in ("pypdfium2", "pdfminer"):  # warn of what their users can't change
-    logging.getLogger(_name).setLevel(logging.ERROR)
 
 _LOCK = threading.RLock()
 """PDFium may be used by one thread at a time in the whole process, hence one lock for all files."""
@@ -113,8 +111,20 @@ def _open(path: Path, password: str | None) -> PdfFile | BrokenPage:
 
 def init_forms(pdfium: ModuleType, document: Any) -> None:
     """Have the values of form fields drawn, if there are any; XFA's are those of its AcroForm."""
-    with suppress(pdfium.PdfiumError):  # the page's own text is still there
+    with quiet(pdfium.__name__), suppress(pdfium.PdfiumError):  # the page's own text is still there
         document.init_forms()
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Hides warnings of a package, which are about what its users can't change."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class PdfFile:
@@ -166,10 +176,11 @@ class PdfFile:
         """Returns the text of a page on its picture; see `page_text`."""
         import pdfplumber
 
-        if self._texts is None:
-            self._texts = pdfplumber.open(self.path, password=self.password)
-        with closing(self._texts.pages[number - 1]) as page:
-            return page_text(page, picture)
+        with quiet("pdfminer"):
+            if self._texts is None:
+                self._texts = pdfplumber.open(self.path, password=self.password)
+            with closing(self._texts.pages[number - 1]) as page:
+                return page_text(page, picture)
 
 
 def _reason(path: Path, code: int | None, password: str | None) -> str:
