@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from ..declared import Data, Value
 from ..plots import Figure, Panel
+from ..real.page import interval
 from ..render import Page, Table
-
-
-def _interval(each: Data) -> str | None:
-    span = (each.get("over_plain") or {}).get("interval")
-    return f"{span[0]:.2f} to {span[1]:.2f}" if span else None
-
 
 ARM_COLUMNS: tuple[tuple[Value, str, str], ...] = (
     ("method", "arm", "{}"), ("mode", "mode", "{}"), ("tokens", "tokens", "{}"),
     ("tokens_per_second", "tokens/s", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
-    ("e2e_speedup", "e2e", "{:.2f}×"), (_interval, "95 %", "{}"),
+    ("e2e_speedup", "e2e", "{:.2f}×"), (interval, "95 %", "{}"),
     ("mean_acceptance_length", "acceptance length", "{:.2f}"),
     ("region_acceptance_length", "of regions", "{:.2f}"),
     ("region_share", "time in stage 1", "{:.0%}"), ("accuracy", "words right", "{:.1%}"),

@@ -28,6 +28,8 @@ from sooner.tasks.parse.settings import ParseSettings
 from .. import hf_arms
 from ..goals import goal
 from ..hsd_arms import LiteralHSD
+from ..real.run import chat_inputs, messages
+from ..real.texts import Prompt
 from ..run import Arm, ArmSamples, Data, Keep, Progress, Recorder, TimedRun, measure, quotient, row
 from .readings import Reading, RegionReading, code_pages, pdf_pages
 from .settings import THRESHOLDS, PagesSettings
@@ -180,16 +182,9 @@ class PagesBench:
 
     def _inputs(self, ask: str, texts: Sequence[str]) -> dict[str, Any]:
         """Return the ids of prompts about texts, padded at the left."""
-        prompts = [
-            self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": ask + text}],
-                add_generation_prompt=True, tokenize=False,
-            )
-            for text in texts
-        ]  # fmt: skip
-        options = {"padding": True, "padding_side": "left"} if len(prompts) > 1 else {}
-        made = self.tokenizer(prompts, return_tensors="pt", add_special_tokens=False, **options)
-        return {name: made[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
+        return chat_inputs(
+            self.model, self.tokenizer, [messages(Prompt(ask + text)) for text in texts]
+        )
 
     def figures(self, measured: Sequence[ArmSamples]) -> Data:
         """Return the parts of the result; speeds are of pages that don't run away."""

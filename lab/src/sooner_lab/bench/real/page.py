@@ -11,7 +11,8 @@ from .run import best_fixed
 from .settings import FIXED_ARMS
 
 
-def _interval(each: Data) -> str | None:
+def interval(each: Data) -> str | None:
+    """Return the interval of a row's speed over plain decoding, as text."""
     span = (each.get("over_plain") or {}).get("interval")
     return f"{span[0]:.2f} to {span[1]:.2f}" if span else None
 
@@ -19,7 +20,7 @@ def _interval(each: Data) -> str | None:
 COLUMNS: tuple[tuple[Value, str, str], ...] = (
     ("workload", "workload", "{}"), ("method", "arm", "{}"), ("tokens", "tokens", "{}"),
     ("tokens_per_second", "tokens/s", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
-    (_interval, "95 %", "{}"), ("e2e_speedup", "e2e", "{:.2f}×"),
+    (interval, "95 %", "{}"), ("e2e_speedup", "e2e", "{:.2f}×"),
     ("mean_acceptance_length", "acceptance length", "{:.2f}"),
     ("acceptance_rate", "accepted", "{:.0%}"), ("parity", "parity", "{}"),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -107,15 +108,7 @@ class RealBench:
 
     def _inputs(self, batch: list[Prompt]) -> dict[str, Tensor]:
         """Return the ids of a batch, padded at the left."""
-        texts = [
-            self.tokenizer.apply_chat_template(
-                messages(prompt), add_generation_prompt=True, tokenize=False
-            )
-            for prompt in batch
-        ]  # fmt: skip
-        options = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
-        made = self.tokenizer(texts, return_tensors="pt", add_special_tokens=False, **options)
-        return {name: made[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
+        return chat_inputs(self.model, self.tokenizer, [messages(prompt) for prompt in batch])
 
     def _options(self, index: int) -> dict[str, Any]:
         """Return what every arm decodes a batch with."""
@@ -194,6 +187,19 @@ class RealBench:
     def _new_tokens(self, output: Tensor, inputs: dict[str, Tensor]) -> list[list[int]]:
         ends = end_ids(self.model, {})
         return [until_end(ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+
+
+def chat_inputs(
+    model: Any, tokenizer: Any, chats: Sequence[list[dict[str, str]]]
+) -> dict[str, Tensor]:
+    """Return the ids of conversations that the model is to answer, padded at the left."""
+    texts = [
+        tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        for chat in chats
+    ]
+    options = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
+    made = tokenizer(texts, return_tensors="pt", add_special_tokens=False, **options)
+    return {name: made[name].to(model.device) for name in ("input_ids", "attention_mask")}
 
 
 def messages(prompt: Prompt) -> list[dict[str, str]]:
