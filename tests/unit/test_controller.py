@@ -343,6 +343,30 @@ def test_rows_that_begin_together_are_drafted_for_where_the_last_row_gains(
     assert sum(decisions) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))
 
 
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_draft_is_not_prefilled_where_prefills_are_what_requests_wait_for(
+    is_behind: bool,
+) -> None:
+    """Rows that end sooner leave fewer to share a round with where each begins in two steps."""
+    known = Acceptance()
+    for rows in (1, 8, 32):
+        for block in (1, 5, 9):
+            seconds = 0.01 + 0.0001 * rows * block
+            known.requests.times.add(RoundCost(rows, block, is_ragged=rows > 1, seconds=seconds))
+            known.requests.times.add(RoundCost(rows, block, seconds=seconds))
+        known.requests.times.add_draft(rows, 0.001 + 0.00005 * rows)
+    for _ in range(50):
+        known.observe(5, 4)
+    known.end(60)
+    known.prefilled(100, 0.002)
+    decisions = []
+    for _ in range(EXPLORE_EVERY):
+        for _ in range(2):
+            known.requests.expect(4 if is_behind else 32, 28, 32)
+        decisions.append(known.pays(100, None, LARGEST))
+    assert sum(decisions) == (pytest.approx(1, abs=1) if is_behind else EXPLORE_EVERY)
+
+
 # Trees --------------------------------------------------------------------------------------------
 
 

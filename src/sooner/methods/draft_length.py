@@ -35,11 +35,16 @@ class Requests:
 
     Attributes:
         rows, waiting, max_rows: requests that decode or are prefilled, that wait, and most rows.
+        steps, draft_steps, begun: steps of the engine while requests waited for the prefill of
+            others, those of drafts' prefills, and requests that began; old ones count less.
     """
 
     rows: int = 0
     waiting: int = 0
     max_rows: int = 1
+    steps: float = 0.0
+    draft_steps: float = 0.0
+    begun: float = 0.0
     controller: Controller[int] = field(default_factory=lambda: Controller("num_draft_tokens"))
 
     @property
@@ -49,6 +54,31 @@ class Requests:
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         """Records the counts as a step of the engine begins."""
         self.rows, self.waiting, self.max_rows = rows, waiting, max_rows
+        self.steps += self.is_behind
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether requests wait for the prefill of others, and not for a row."""
+        return self.waiting > 0 and self.rows < self.max_rows
+
+    def begin(self) -> None:
+        """Records that a request was prefilled."""
+        if self.is_behind:
+            self.steps, self.draft_steps = FORGET * self.steps, FORGET * self.draft_steps
+            self.begun = FORGET * self.begun + 1
+
+    def sharing(self, rounds: float, is_drafted: bool) -> int:
+        """Returns how many rows share a round where a request takes `rounds`.
+
+        One prompt is prefilled at a time, in steps that have a round each, and a draft's prefill is
+        such a step, too. So no more rows decode than begin within the rounds of one.
+        """
+        rows = max(min(self.rows + self.waiting, self.max_rows), 1)
+        steps = max(self.steps - self.draft_steps, 0.0) / self.begun if self.begun else 0.0
+        if rows > 1 and steps:
+            steps += is_drafted
+            rows = max(round(min(rows / (1 + steps / rounds), rounds / steps)), 1)
+        return rows
 
     def of_half(self, rows: int) -> float:
         """Returns time of a round of half of `rows`, over that of all."""
@@ -109,6 +139,7 @@ class Acceptance:
     def prefilled(self, tokens: int, seconds: float) -> None:
         """Records that a draft's prefill of so many tokens took so long."""
         self.prefill += (seconds / tokens - self.prefill) * (0.2 if self.prefill else 1.0)
+        self.requests.draft_steps += self.requests.is_behind
 
     def end(self, tokens: int) -> None:
         """Records that a request has generated `tokens`."""
@@ -127,24 +158,41 @@ class Acceptance:
             largest: draft length.
             left: what each of them will generate, if they are a closed batch.
         """
-        now, times = self.requests, self.requests.times
-        if not (self.prefill and self.ended and times.drafts.count):
+        now = self.requests
+        now.begin()
+        if not (self.prefill and self.ended and now.times.drafts.count):
             return True
-        rows = max(min(now.rows + now.waiting, now.max_rows), 1)
-        chances, sizes = np.full(largest, self.rate), np.arange(1, largest + 1)
-        tokens = chain_tokens(chances)
-        if left is not None:
-            rows = len(left)
-            rounds = rounds_to_the_end(left, chances, now.of_half(rows))
-            tokens = rounds[0] / rounds
-        plain, draft = times.round(rows, 1), times.draft(rows)
-        steps = sizes * draft + times.round_line(rows, 1 + sizes, rows > 1)
-        seconds = float((steps / tokens[1:]).min())
         length = min(self.output / self.ended, limit or math.inf)
-        saved = length * (plain * (1 - MIN_SAVED) - seconds) / rows
+        if left is None:
+            plain = self._seconds(length, 0)
+            drafted = min(self._seconds(length, size) for size in range(1, largest + 1))
+        else:
+            plain, drafted = self._closed_seconds(left, length, largest)
+        saved = plain * (1 - MIN_SAVED) - drafted
         is_worth = saved > self.prefill * prompt or self.left_out >= EXPLORE_EVERY
         self.left_out = 0 if is_worth else self.left_out + 1
         return is_worth
+
+    def _seconds(self, length: float, size: int) -> float:
+        """Returns machine time of a request of `length` tokens among those that come and go, with
+        drafts of `size` tokens."""
+        now, times = self.requests, self.requests.times
+        rounds = length / sum(self.rate**depth for depth in range(1 + size))
+        rows = now.sharing(rounds, size > 0)
+        step = times.round(rows, 1 + size, size > 0 and rows > 1) + size * times.draft(rows)
+        return rounds * step / rows
+
+    def _closed_seconds(
+        self, left: Sequence[int], length: float, largest: int
+    ) -> tuple[float, float]:
+        """Returns machine time of a request in a batch that ends together, plainly and with the
+        best draft; `left` are the tokens of each."""
+        now, times, rows = self.requests, self.requests.times, len(left)
+        sizes = np.arange(1, largest + 1)
+        rounds = rounds_to_the_end(left, np.full(largest, self.rate), now.of_half(rows))
+        steps = sizes * times.draft(rows) + times.round_line(rows, 1 + sizes, rows > 1)
+        drafted = float((steps * rounds[1:] / rounds[0]).min())
+        return length / rows * times.round(rows, 1), length / rows * drafted
 
 
 def chain_tokens(chances: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
