@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from sooner.documents import BrokenPage, Line, Page, PageText, Resolution, read_pages
+from sooner.documents.page import check_size
 from sooner.errors import SoonerError
 
 pytest.importorskip("reportlab")
@@ -226,6 +229,15 @@ def test_resolution_shrinks_a_picture_and_never_enlarges_it(tmp_path: Path) -> N
     Image.new("L", (600, 900)).save(tmp_path / "odd.png", dpi=(1, 1))
     odd = only(tmp_path / "odd.png", resolution=Resolution(dpi=100))
     assert odd.size == (600, 900)
+
+
+@given(st.integers(200, 40_000), st.integers(200, 40_000))
+def test_a_picture_of_any_size_is_made_small_enough(width: int, height: int) -> None:
+    scale = Resolution().of_picture(width, height, dpi=0)
+    assert scale <= 1
+    check_size(width, height, scale, finest=1.0)
+    with pytest.raises(SoonerError, match="more than 16000 px a side or 100 million in all"):
+        check_size(width, height, 200.0, finest=1.0)
 
 
 def test_pages_may_be_fit_into_the_size_that_a_model_knows(tmp_path: Path) -> None:

@@ -150,10 +150,7 @@ MIN_SIDE, MAX_SIDE, MAX_PIXELS = 8, 16_000, 100_000_000
 """Shortest and longest side of a readable picture, and most pixels that fit into memory."""
 
 LARGE = 4000
-"""Pixels of the longer side of a page that would be larger than that: a poster, or a plan."""
-
-FINEST = 300.0 / 72.0
-"""Pixels a point at which a page is judged to be too small: drawn larger, a dot is still a dot."""
+"""Pixels of the longer side of a PDF's page that would be larger than that: a poster, or a plan."""
 
 POINTS = 72.0
 """Points of a PDF in an inch."""
@@ -187,56 +184,57 @@ class Resolution:
         if self.within is not None and min(self.within) < 1:
             raise SoonerError(f"within is {self.within}; both sides must be 1 or more")
 
-    def of_pdf(self, width: float, height: float) -> float:
-        """Returns pixels a point for a page of that size in points."""
+    def scale(self, width: float, height: float, dpi: float) -> float:
+        """Returns the factor for a page of that size, whose unit is `dpi` an inch; 0 is unknown."""
         if self.within is not None:
-            return self._fit(width, height)
+            return min(self.within[0] / max(width, 1e-6), self.within[1] / max(height, 1e-6))
         if self.longest is not None:
             return self.longest / max(width, height, 1e-6)
-        return self.dpi / POINTS
+        return self.dpi / dpi if dpi else 1.0
 
-    def that_fits(self, width: float, height: float) -> float:
-        """Returns the pixels a point of such a page; fewer where a size was not asked for and
-        would be too large.
-        """
-        scale = self.of_pdf(width, height)
-        is_explicit = self.within is not None or self.longest is not None
-        if is_explicit or not is_too_large(width * scale, height * scale):
+    def of_pdf(self, width: float, height: float) -> float:
+        """Returns pixels a point for such a page; fewer where no size was given and it would be
+        too large."""
+        scale = self.scale(width, height, POINTS)
+        if self.within or self.longest or not is_too_large(width * scale, height * scale):
             return scale
         return LARGE / max(width, height)
 
     def of_picture(self, width: int, height: int, dpi: float) -> float:
-        """Returns factor for a picture of that size in pixels, with `dpi` 0 for unknown; at most 1,
-        unless it shall fit, and less where the picture would be too large.
-        """
-        if self.within is not None:
-            return self._fit(width, height)
-        if self.longest is not None:
-            return min(1.0, self.longest / max(width, height))
-        factor = min(1.0, self.dpi / dpi) if dpi else 1.0
+        """Returns the factor for a picture of that size in pixels: at most 1, unless it shall fit
+        `within`, and less where no size was given and it would be too large."""
+        scale = self.scale(width, height, dpi)
+        if self.within:
+            return scale
         limit = min(MAX_SIDE / max(width, height), math.sqrt(MAX_PIXELS / (width * height)))
-        return min(factor, limit)
-
-    def _fit(self, width: float, height: float) -> float:
-        assert self.within is not None
-        return min(self.within[0] / max(width, 1e-6), self.within[1] / max(height, 1e-6))
-
-
-def size_problem(width: float, height: float, way_out: str = "") -> str:
-    """Returns why a picture of that size can't be read; empty if it can."""
-    size = f"{width:.0f} x {height:.0f} px"
-    if min(width, height) < MIN_SIDE:
-        return f"is {size}, too small to hold text (at least {MIN_SIDE} px a side)"
-    if not is_too_large(width, height):
-        return ""
-    if max(width, height) > MAX_SIDE:
-        return f"is {size}, more than {MAX_SIDE} px a side{way_out}"
-    return f"is {size}, more than {MAX_PIXELS // 1_000_000} million pixels{way_out}"
+        return min(scale, 1.0 if self.longest else min(limit, 1.0))
 
 
 def is_too_large(width: float, height: float) -> bool:
     """Returns whether a picture of so many pixels is more than memory is good for."""
-    return max(width, height) > MAX_SIDE or width * height > MAX_PIXELS
+    return round(max(width, height)) > MAX_SIDE or round(width * height) > MAX_PIXELS
+
+
+def check_size(width: float, height: float, scale: float, finest: float) -> None:
+    """Refuse a page that is too small to hold text, or whose picture is too large.
+
+    Args:
+        width: in the page's own unit, as the height is.
+        scale: pixels of its picture a unit.
+        finest: scale at most at which a page is judged to be small: drawn larger, a dot is a dot.
+
+    Raises:
+        SoonerError: says its size, as in "is 4 x 4 px".
+    """
+    small = min(scale, finest)
+    if min(width, height) * small < MIN_SIDE:
+        size = f"{width * small:.0f} x {height * small:.0f} px"
+        raise SoonerError(f"is {size}, too small to hold text (at least {MIN_SIDE} px a side)")
+    if is_too_large(width * scale, height * scale):
+        raise SoonerError(
+            f"is {width * scale:.0f} x {height * scale:.0f} px, more than {MAX_SIDE} px a side or "
+            f"{MAX_PIXELS // 1_000_000} million in all; lower the dpi or the longest side"
+        )
 
 
 @dataclass(frozen=True)

@@ -3,111 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ..errors import SoonerError
 from .inputs import HEIF, PICTURES, PageRange
-from .page import MIN_SIDE, BrokenPage, Page, Picture, Resolution, is_too_large, size_problem
-from .pdf import needed, read_pdf
+from .page import BrokenPage, Page, Resolution, check_size, is_too_large
+from .pdf import PdfFile, needed
 
 MIN_DPI, MAX_DPI = 36.0, 2400.0
 """Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""
 
 
-def read_picture(
-    path: Path, page_range: PageRange, resolution: Resolution
-) -> Iterator[Page | BrokenPage]:
-    """Yields pages of a picture file: one, or the pages of a TIFF."""
-    try:
-        image = _open(path)
-    except Exception as error:  # each decoder has its own
-        yield BrokenPage(path, 0, _reason(error))
-        return
-    with image:
-        count = _frames(image)
-        for number in page_range.select(count):
-            yield _read(path, image, number, count, resolution)
-        if missing := page_range.missing(count):
-            yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
+class PictureFile:
+    """Reads a picture, or the pages of a TIFF.
 
-
-def count_frames(path: Path) -> int:
-    """Returns pages of a picture file; 1 if it can't be read."""
-    try:
-        with _open(path) as image:
-            return _frames(image)
-    except Exception:
-        return 1
-
-
-def _open(path: Path) -> Image.Image:
-    """Returns a picture file.
+    Attributes:
+        count: of its pages.
 
     Raises:
         SoonerError: what reads photos of phones is not installed.
         Exception: it is damaged; each decoder has its own.
     """
-    if path.suffix.lower() not in HEIF:
-        return Image.open(path)
-    package = needed("pillow_heif", "a photo in HEIC", "heic")
-    return cast(Image.Image, package.open_heif(path).to_pillow())
 
+    problem = ""
 
-def _frames(image: Image.Image) -> int:
-    """Returns pages of a TIFF; other formats' frames are a film and not pages."""
-    if image.format != "TIFF":
-        return 1
-    try:
-        return int(getattr(image, "n_frames", 1))
-    except Exception:  # a chain of pages that is cut off
-        return 1
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 1
+        self._image: Image.Image
+        if path.suffix.lower() in HEIF:
+            package = needed("pillow_heif", "a photo in HEIC", "heic")
+            self._image = package.open_heif(path).to_pillow()
+        else:
+            self._image = Image.open(path)
+        if self._image.format == "TIFF":  # other formats' frames are a film and not pages
+            with suppress(Exception):  # a chain of pages that is cut off
+                self.count = int(getattr(self._image, "n_frames", 1))
 
+    def close(self) -> None:
+        self._image.close()
 
-def _read(
-    path: Path, image: Image.Image, number: int, count: int, resolution: Resolution
-) -> Page | BrokenPage:
-    try:
+    def page(self, number: int, resolution: Resolution) -> Page:
+        """Returns a page, turned as its orientation says.
+
+        Raises:
+            SoonerError: it is too small or too large.
+            Exception: it is damaged; each decoder has its own.
+        """
+        image = self._image
         image.seek(number - 1)
-        native = _native(image)
-        if min(image.size) < MIN_SIDE:
-            return BrokenPage(path, number, size_problem(*image.size))
-        picture = _upright(image, resolution)
-    except Exception as error:  # whatever a damaged file makes of those who decode it
-        return BrokenPage(path, number, _reason(error))
-    height, width = picture.shape[:2]
-    notes = (f"made smaller, {width} x {height} px, as it is very large",)
-    return Page(path, number, picture, native, count, None, notes * is_too_large(*native))
-
-
-def _native(image: Image.Image) -> tuple[float, float]:
-    """Size in the file's own pixels, turned as the picture is."""
-    width, height = image.size
-    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-    return (float(height), float(width)) if turned else (float(width), float(height))
-
-
-def _upright(image: Image.Image, resolution: Resolution) -> Picture:
-    """Returns a page's picture, turned as its orientation says."""
-    width, height = image.size
-    factor = resolution.of_picture(width, height, _dpi(image))
-    size = max(round(width * factor), 1), max(round(height * factor), 1)
-    if is_too_large(*size):
-        raise SoonerError(size_problem(*size, "; give a smaller size"))
-    if is_too_large(*image.size):
-        image.draft("RGB", size)  # a JPEG is decoded no larger than need be
-    image.load()
-    exif = image.getexif()
-    picture = as_rgb(image)
-    if size != picture.size:
-        picture = picture.resize(size, Image.Resampling.LANCZOS)
-    if 0x0112 in exif:
-        picture.getexif()[0x0112] = exif[0x0112]
-        picture = ImageOps.exif_transpose(picture)
-    return np.array(picture)
+        is_turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+        native = image.size[::-1] if is_turned else image.size
+        scale = resolution.of_picture(*native, _dpi(image))
+        check_size(*native, scale, 1.0)
+        width, height = (max(round(side * scale), 1) for side in native)
+        if is_too_large(*native):  # a JPEG is decoded no larger than need be
+            image.draft("RGB", (height, width) if is_turned else (width, height))
+        ImageOps.exif_transpose(image, in_place=True)
+        picture = as_rgb(image).resize((width, height), Image.Resampling.LANCZOS)
+        notes = (f"made smaller, {width} x {height} px, as it is very large",)
+        notes *= is_too_large(*native)
+        return Page(self.path, number, np.array(picture), native, self.count, None, notes)
 
 
 def _dpi(image: Image.Image) -> float:
@@ -126,27 +85,11 @@ def as_rgb(image: Image.Image) -> Image.Image:
         high = 65535.0 if image.mode.startswith("I") and values.max(initial=0) > 255 else 255.0
         grey = np.clip(values / high * 255.0, 0, 255).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+    if image.has_transparency_data:
         coloured = image.convert("RGBA")
         white = Image.new("RGBA", coloured.size, "white")
         return Image.alpha_composite(white, coloured).convert("RGB")
-    return image.convert("RGB") if image.mode != "RGB" else image.copy()
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "does not exist"
-    if isinstance(error, IsADirectoryError | PermissionError):
-        return "can't be opened; check that it is a file that may be read"
-    if isinstance(error, SoonerError):
-        return str(error)
-    if isinstance(error, UnidentifiedImageError):
-        return "is no picture, or damaged at its start"
-    if isinstance(error, Image.DecompressionBombError):
-        return "is too large a picture to be read safely"
-    text = " ".join(str(error).split())[:80]
-    is_cut = "truncat" in text.lower() or isinstance(error, EOFError)
-    return ("is truncated" if is_cut else "is damaged") + (f" ({text})" if text else "")
+    return image.convert("RGB")
 
 
 def read_pages(
@@ -171,7 +114,61 @@ def read_pages(
     """
     path = Path(path)
     page_range = PageRange.parse(pages) if isinstance(pages, str) else pages or PageRange()
-    size = resolution or Resolution()
-    if path.suffix.lower() in PICTURES:
-        return read_picture(path, page_range, size)
-    return read_pdf(path, page_range, size, password)
+    if not _is_picture(path):
+        needed("pdfplumber", "reading PDFs")
+        needed("pypdfium2", "reading PDFs")
+    return _pages(path, page_range, resolution or Resolution(), password)
+
+
+def count_pages(path: Path, password: str | None = None) -> int:
+    """Returns pages of a document; 0 for a PDF that can't be opened, 1 for such a picture."""
+    try:
+        with closing(_open(path, password)) as file:
+            return file.count
+    except Exception:
+        return int(_is_picture(path))
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in PICTURES
+
+
+def _open(path: Path, password: str | None) -> PdfFile | PictureFile:
+    return PictureFile(path) if _is_picture(path) else PdfFile(path, password)
+
+
+def _pages(
+    path: Path, page_range: PageRange, resolution: Resolution, password: str | None
+) -> Iterator[Page | BrokenPage]:
+    try:
+        file = _open(path, password)
+    except Exception as error:
+        yield BrokenPage(path, 0, _reason(error))
+        return
+    with closing(file):
+        for number in page_range.select(file.count):
+            try:
+                yield file.page(number, resolution)
+            except Exception as error:  # whatever a damaged page makes of those who read it
+                yield BrokenPage(path, number, _reason(error))
+        if missing := page_range.missing(file.count):
+            yield BrokenPage(path, 0, f"has {file.count} pages, not page {missing}")
+        elif file.problem:
+            yield BrokenPage(path, 0, file.problem)
+
+
+def _reason(error: Exception) -> str:
+    """Returns what is wrong with a file or a page, in a line."""
+    if isinstance(error, FileNotFoundError):
+        return "does not exist"
+    if isinstance(error, IsADirectoryError | PermissionError):
+        return "can't be opened; check that it is a file that may be read"
+    if isinstance(error, SoonerError):
+        return str(error)
+    if isinstance(error, UnidentifiedImageError):
+        return "is no picture, or damaged at its start"
+    if isinstance(error, Image.DecompressionBombError):
+        return "is too large a picture to be read safely"
+    text = " ".join(str(error).split())[:80] or type(error).__name__
+    is_cut = "truncat" in text.lower() or isinstance(error, EOFError)
+    return f"is {'truncated' if is_cut else 'damaged'} ({text})"

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import SoonerError, error_line
-from .inputs import PageRange
-from .page import FINEST, POINTS, BrokenPage, Page, PageText, Picture, Resolution, size_problem
+from .page import POINTS, Page, PageText, Picture, Resolution, check_size
 from .pdf_text import page_text
 
 PASSWORD = 4
 """PDFium's error code for a wrong password, or for none where there should be one."""
+
+FINEST = 300.0 / 72.0
+"""Pixels a point at which a page is judged to be too small: drawn larger, a dot is still a dot."""
 
 TAIL, PADDING, MAX_PADDING = 2048, b"\0 \t\r\n", 1 << 20
 """Bytes in which a PDF's end is looked for, those that may stand behind them, and how many."""
@@ -27,31 +29,6 @@ TAIL, PADDING, MAX_PADDING = 2048, b"\0 \t\r\n", 1 << 20
 
 _LOCK = threading.RLock()
 """PDFium may be used by one thread at a time in the whole process, hence one lock for all files."""
-
-
-def read_pdf(
-    path: Path, page_range: PageRange, resolution: Resolution, password: str | None = None
-) -> Iterator[Page | BrokenPage]:
-    """Yields pages of a PDF with their text layers, upright as their rotation says.
-
-    Raises:
-        SoonerError: at once, if `pypdfium2` or `pdfplumber` is missing.
-    """
-    _pdfium()
-    return _pages(path, page_range, resolution, password)
-
-
-def count_pdf_pages(path: Path, password: str | None = None) -> int:
-    """Returns pages of a PDF; 0 if it can't be opened.
-
-    Raises:
-        SoonerError: `pypdfium2` or `pdfplumber` is missing.
-    """
-    file = _open(path, password)
-    if isinstance(file, BrokenPage):
-        return 0
-    with closing(file):
-        return file.count
 
 
 def needed(package: str, what: str, extra: str = "ocr") -> Any:
@@ -72,41 +49,6 @@ def needed(package: str, what: str, extra: str = "ocr") -> Any:
             f"{what} needs {package.replace('_', '-')} ({error}); install it with: "
             f"pip install 'sooner[{extra}]'"
         ) from None
-
-
-def _pdfium() -> Any:
-    needed("pdfplumber", "reading PDFs")
-    return needed("pypdfium2", "reading PDFs")
-
-
-def _pages(
-    path: Path, page_range: PageRange, resolution: Resolution, password: str | None
-) -> Iterator[Page | BrokenPage]:
-    file = _open(path, password)
-    if isinstance(file, BrokenPage):
-        yield file
-        return
-    with closing(file):
-        if not file.count:
-            yield BrokenPage(path, 0, "has no pages")
-            return
-        for number in page_range.select(file.count):
-            yield file.page(number, resolution)
-        if missing := page_range.missing(file.count):
-            yield BrokenPage(path, 0, f"has {file.count} pages, not page {missing}")
-        elif _is_cut_off(path):
-            reason = f"is truncated; {file.count} pages were found, some may be lost"
-            yield BrokenPage(path, 0, reason)
-
-
-def _open(path: Path, password: str | None) -> PdfFile | BrokenPage:
-    _pdfium()
-    try:
-        return PdfFile(path, password)
-    except FileNotFoundError:
-        return BrokenPage(path, 0, "does not exist")
-    except Exception as error:  # PDFium's, and what a name that is no Unicode makes
-        return BrokenPage(path, 0, _reason(path, getattr(error, "err_code", None), password))
 
 
 def init_forms(pdfium: ModuleType, document: Any) -> None:
@@ -133,15 +75,29 @@ class PdfFile:
 
     Attributes:
         count: of its pages.
+        problem: why some of them may be missing; empty if none is.
+
+    Raises:
+        SoonerError: it can't be opened.
+        OSError: there is no such file, or it may not be read.
     """
 
     def __init__(self, path: Path, password: str | None) -> None:
-        self.path, self.password, pdfium = path, password, _pdfium()
+        import pypdfium2
+
+        self.path, self.password = path, password
         self._texts: Any = None
-        with _LOCK:
-            self._document = pdfium.PdfDocument(path, password=password)
-            init_forms(pdfium, self._document)
-            self.count = len(self._document)
+        try:
+            with _LOCK:
+                self._document = pypdfium2.PdfDocument(path, password=password)
+                init_forms(pypdfium2, self._document)
+                self.count = len(self._document)
+        except Exception as error:  # PDFium's, and what a name that is no Unicode makes
+            is_locked = getattr(error, "err_code", None) == PASSWORD
+            raise SoonerError(_reason(path, is_locked, password)) from None
+        self.problem = ""
+        if _is_cut_off(path):
+            self.problem = f"is truncated; {self.count} pages were found, some may be lost"
 
     def close(self) -> None:
         if self._texts is not None:
@@ -149,26 +105,22 @@ class PdfFile:
         with _LOCK:
             self._document.close()
 
-    def page(self, number: int, resolution: Resolution) -> Page | BrokenPage:
-        try:
-            with _LOCK, closing(self._document[number - 1]) as page:
-                return self._drawn(page, number, resolution)
-        except Exception as error:  # whatever a damaged page makes of those who read it
-            reason = f"is damaged ({str(error)[:80] or type(error).__name__})"
-            return BrokenPage(self.path, number, reason)
+    def page(self, number: int, resolution: Resolution) -> Page:
+        """Returns a page with its text layer, upright as its rotation says.
 
-    def _drawn(self, page: Any, number: int, resolution: Resolution) -> Page | BrokenPage:
-        drawn, native = draw_page(page, resolution), page.get_size()
-        if isinstance(drawn, str):
-            return BrokenPage(self.path, number, drawn)
-        picture, scale = drawn
-        notes = list[str]()
-        try:
-            text = self._text(number, picture)
-        except Exception as error:  # the picture is still good for OCR and for a model
-            text = None
-            notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
-        if scale < resolution.of_pdf(*native):
+        Raises:
+            SoonerError: it is too small or too large.
+            Exception: it is damaged.
+        """
+        with _LOCK, closing(self._document[number - 1]) as page:
+            picture, scale = draw_page(page, resolution)
+            native, notes = page.get_size(), list[str]()
+            try:
+                text = self._text(number, picture)
+            except Exception as error:  # the picture is still good for OCR and for a model
+                text = None
+                notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
+        if scale < resolution.scale(*native, POINTS):
             notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
         return Page(self.path, number, picture, native, self.count, text, tuple(notes))
 
@@ -183,16 +135,14 @@ class PdfFile:
                 return page_text(page, picture)
 
 
-def _reason(path: Path, code: int | None, password: str | None) -> str:
-    if code == PASSWORD:
-        if password:
-            return "is encrypted, and the password is wrong"
+def _reason(path: Path, is_locked: bool, password: str | None) -> str:
+    """Returns why a PDF can't be opened."""
+    if is_locked and password:
+        return "is encrypted, and the password is wrong"
+    if is_locked:
         return "is encrypted; give its password (--password)"
-    try:
-        with open(path, "rb") as file:
-            head = file.read(1024)
-    except OSError:
-        return "can't be opened; check that it is a file that may be read"
+    with open(path, "rb") as file:
+        head = file.read(1024)
     if not head:
         return "is empty"
     if b"%PDF" not in head:
@@ -209,14 +159,15 @@ def _is_cut_off(path: Path) -> bool:
         return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
 
 
-def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:
-    """Returns the picture of an open page, and its pixels a point; or why its size is not drawn."""
+def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float]:
+    """Returns the picture of an open page, and its pixels a point.
+
+    Raises:
+        SoonerError: it is too small or too large.
+    """
     native = page.get_size()  # as it is shown, so after rotation
-    scale = resolution.that_fits(*native)
-    way_out = "; lower the dpi, or give the longest side"
-    for pixels in (scale, min(scale, FINEST)):
-        if problem := size_problem(native[0] * pixels, native[1] * pixels, way_out):
-            return problem
+    scale = resolution.of_pdf(*native)
+    check_size(*native, scale, FINEST)
     bitmap = page.render(scale=scale, rev_byteorder=True)
     picture = np.array(bitmap.to_numpy())  # own memory: the bitmap's ends with it
     bitmap.close()

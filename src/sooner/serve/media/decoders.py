@@ -140,17 +140,16 @@ def pages(task: DecodeTask) -> dict[str, Any]:
     for number in range(count):
         try:
             page = document[number]
-            scale = resolution.that_fits(*page.get_size())
+            scale = resolution.of_pdf(*page.get_size())
             task.limits.check_size(*(round(side * scale) for side in page.get_size()))
-            drawn = draw_page(page, resolution)
+            picture, _ = draw_page(page, resolution)
             page.close()
         except MediaError:
             raise
+        except SoonerError as error:
+            raise MediaError(f"page {number + 1} {error}") from error
         except (pypdfium2.PdfiumError, ValueError, OSError) as error:
             raise MediaError(f"page {number + 1} is damaged ({reason_of(error)})") from error
-        if isinstance(drawn, str):
-            raise MediaError(f"page {number + 1} {drawn}")
-        picture, _ = drawn
         total += picture.nbytes
         if total > task.limits.max_total:
             raise MediaError(

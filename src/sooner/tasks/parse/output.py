@@ -17,9 +17,7 @@ from ...documents import (
     fetched,
     read_pages,
 )  # fmt: skip
-from ...documents.inputs import PICTURES
-from ...documents.pages import count_frames
-from ...documents.pdf import count_pdf_pages
+from ...documents.pages import count_pages
 from ...errors import SoonerError, error_line
 from ...storage import Attempts, ObjectError
 from ...storage.attempts import MAX_ATTEMPTS
@@ -60,8 +58,7 @@ class Intake:
         Raises:
             ObjectError: it can't be opened, or has none.
         """
-        path, is_picture = document.path, document.path.suffix.lower() in PICTURES
-        count = count_frames(path) if is_picture else count_pdf_pages(path, self.password)
+        count = count_pages(document.path, self.password)
         if not count:
             pages = self.read(document, PageRange())
             reasons = (page.reason for page in pages if isinstance(page, BrokenPage))
