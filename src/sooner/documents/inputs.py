@@ -15,9 +15,10 @@ from pathlib import Path
 
 from ..errors import SoonerError, did_you_mean
 from ..storage.local import STATE_FOLDER
-from ..storage.urls import fetch, find_files, is_url, local_folder
+from ..storage.urls import fetch, find_files, local_folder
 
-PART = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d+)?)?\s*")
+PART = re.compile(r"\s*(\d+)\s*(?:-\s*(\d*))?\s*")
+"""A part of a page range: its first page and, behind a hyphen, its last one, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,12 @@ class PageRange:
         parts = []
         for part in text.split(","):
             match = PART.fullmatch(part)
-            if not match:
+            first = int(match[1]) if match else 0
+            last = int(match[2] or match[1]) if match and match[2] != "" else None
+            if first < 1 or (last is not None and last < first):
                 raise SoonerError(
-                    f"page range '{text}' is not understood; write it as 1-4,7 or 10-"
-                )
-            first = int(match[1])
-            last = (int(match[3]) if match[3] else None) if match[2] else first
-            if first < 1:
-                raise SoonerError(f"page range '{text}' has page 0; the first page is 1")
-            if last is not None and last < first:
-                raise SoonerError(
-                    f"page range '{text}' runs backwards; did you mean {last}-{first}?"
+                    f"page range '{text}' is not understood; write it as 1-4,7 or 10-, the lower "
+                    "page first, where the first page of all is 1"
                 )
             parts.append((first, last))
         return cls(tuple(parts))
@@ -120,33 +116,10 @@ def find_documents(inputs: Sequence[str | Path]) -> list[Document]:
     """
     documents: dict[str, Document] = {}
     for name in inputs:
-        for document in _from_url(name) if is_url(name) else _meant(Path(name)):
+        path = local_folder(name)
+        for document in _remote(str(name)) if path is None else _local(path):
             documents.setdefault(document.url or os.path.realpath(document.path), document)
     return _apart(list(documents.values()))
-
-
-def _from_url(name: str | Path) -> list[Document]:
-    folder = local_folder(name)
-    if folder is not None:  # file://
-        return _meant(folder)
-    url = str(name)
-    files = [
-        _known(Document(Path(entry.place), Path(entry.place), entry.url))
-        for entry in find_files(url, lambda file: Path(file).suffix.lower() in SUFFIXES)
-    ]
-    return _visible(files, url)
-
-
-def _visible(documents: Iterable[Document], folder: str | Path) -> list[Document]:
-    """Returns documents below a folder in natural order, hidden ones left out."""
-    visible = [
-        document
-        for document in documents
-        if not any(part.startswith(".") for part in document.place.parts)
-    ]
-    if not visible:
-        raise SoonerError(f"'{folder}' has no documents; known are {', '.join(SUFFIXES)}")
-    return sorted(visible, key=lambda document: natural(document.place))
 
 
 @contextmanager
@@ -169,58 +142,68 @@ def fetched(document: Document) -> Iterator[Document]:
         yield replace(document, path=path, problem=problem)
 
 
+def _remote(url: str) -> list[Document]:
+    """Returns documents that a URL means."""
+    files = find_files(url, _is_document)
+    documents = [Document(Path(file.place), Path(file.place), file.url) for file in files]
+    return _visible([_known(document) for document in documents], url)
+
+
+def _local(path: Path) -> list[Document]:
+    """Returns documents of this machine that a path means.
+
+    Folders behind links are not searched, nor those of earlier runs' results: pictures of pages
+    there are no documents.
+    """
+    files: Iterable[Path]
+    if path.is_file():
+        return [_known(Document(path, Path(path.name)))]
+    if path.is_dir():
+        root, results = path, {state.parent for state in path.rglob(STATE_FOLDER)} - {path}
+        files = (file for file in path.rglob("*") if results.isdisjoint(file.parents))
+    elif glob.has_magic(str(path)):
+        root = Path(os.path.dirname(re.split(r"[*?\[]", str(path))[0]) or ".")
+        files = map(Path, glob.glob(str(path), recursive=True))
+    else:
+        siblings = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise SoonerError(f"'{path}' does not exist{did_you_mean(str(path), siblings)}")
+    documents = (file for file in files if _is_document(file.name) and file.is_file())
+    return _visible([Document(file, file.relative_to(root)) for file in documents], path)
+
+
+def _is_document(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES
+
+
 def _known(document: Document) -> Document:
     """Returns a document, if it is one by its name.
 
     Raises:
         SoonerError: it is not.
     """
-    suffix = document.place.suffix.lower()
-    if suffix not in SUFFIXES:
-        kind = mimetypes.guess_type(document.place.name)[0] or ""
-        if kind.startswith("video/"):
-            raise SoonerError(
-                f"'{document.source}' is a video; caption it: sooner caption {document.source}"
-            )
+    if _is_document(document.place.name):
+        return document
+    kind = mimetypes.guess_type(document.place.name)[0] or ""
+    if kind.startswith("video/"):
         raise SoonerError(
-            f"'{document.source}' is no document by its name{did_you_mean(suffix, SUFFIXES)}; "
-            f"known are {', '.join(SUFFIXES)}"
+            f"'{document.source}' is a video; caption it: sooner caption {document.source}"
         )
-    return document
+    hint = did_you_mean(document.place.suffix.lower(), SUFFIXES)
+    raise SoonerError(
+        f"'{document.source}' is no document by its name{hint}; known are {', '.join(SUFFIXES)}"
+    )
 
 
-def _meant(path: Path) -> list[Document]:
-    """Returns documents of this machine that a path means.
-
-    Folders behind links are not searched, nor those of earlier runs' results: pictures of pages
-    there are no documents.
-    """
-    pattern = str(path)
-    if path.is_file():
-        return [_known(Document(path, Path(path.name)))]
-    if path.is_dir():
-        results = {state.parent for state in path.rglob(STATE_FOLDER)} - {path}
-        files = (file for file in path.rglob("*") if results.isdisjoint(file.parents))
-        return _visible(_below(path, files), path)
-    if not glob.has_magic(pattern):
-        siblings = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise SoonerError(f"'{path}' does not exist{did_you_mean(pattern, siblings)}")
-    root = Path(os.path.dirname(re.split(r"[*?\[]", pattern)[0]) or ".")
-    documents = _below(root, map(Path, glob.glob(pattern, recursive=True)))
-    if not documents:
-        raise SoonerError(
-            f"pattern '{pattern}' matches no document; quote it, and check the folder"
-        )
-    return sorted(documents, key=lambda document: natural(document.path))
-
-
-def _below(root: Path, files: Iterable[Path]) -> list[Document]:
-    """Returns those of the files below a folder that are documents by their names."""
-    return [
-        Document(path, path.relative_to(root))
-        for path in files
-        if path.suffix.lower() in SUFFIXES and path.is_file()
+def _visible(documents: list[Document], place: str | Path) -> list[Document]:
+    """Returns documents of a folder or a pattern in natural order, hidden ones left out."""
+    visible = [
+        document
+        for document in documents
+        if not any(part.startswith(".") for part in document.place.parts)
     ]
+    if not visible:
+        raise SoonerError(f"'{place}' has no documents; known are {', '.join(SUFFIXES)}")
+    return sorted(visible, key=lambda document: natural(document.place))
 
 
 def _apart(documents: list[Document]) -> list[Document]:
@@ -230,8 +213,10 @@ def _apart(documents: list[Document]) -> list[Document]:
     if not same:
         return documents
     root = os.path.commonpath([path.parent for path in same.values()])
-    apart = {each: replace(each, place=path.relative_to(root)) for each, path in same.items()}
-    return [apart.get(document, document) for document in documents]
+    return [
+        replace(each, place=same[each].relative_to(root)) if each in same else each
+        for each in documents
+    ]
 
 
 def _whole_place(document: Document) -> Path:
