@@ -165,7 +165,7 @@ def test_bad_files_are_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="does not exist"):
         SavedJson(tmp_path / "nowhere")
     (tmp_path / "paper.json").write_text("{")
-    with pytest.raises(SoonerError, match="is no JSON"):
+    with pytest.raises(SoonerError, match=r"not as its format should be \(JSONDecodeError"):
         SavedJson(tmp_path)(page())
     save(tmp_path / "paper.json", {"pages": []})
     with pytest.raises(SoonerError, match="none of the known formats: paddle"):

@@ -51,8 +51,7 @@ class SavedFiles:
         began = time.perf_counter()
         regions, reason = self._regions(page), ""
         if regions is None:
-            reason = f"nothing saved of page {page.number} of '{page.source.name}'"
-            reason += f" in '{self.root}'"
+            reason = f"nothing saved of page {page.number} of '{page.source.name}' in '{self.root}'"
         seconds = time.perf_counter() - began
         return PageDraft(numbered(regions or []), seconds, self.name, page.size, reason)
 
@@ -68,8 +67,7 @@ class SavedFiles:
         }
         for name, is_of_page in names.items():
             path = self.files.get(PAGE_NUMBER.sub(r"_\1", name))
-            regions = None if path is None else self.read(path, page, is_of_page)
-            if regions is not None:
+            if path and (regions := self.read(path, page, is_of_page)) is not None:
                 return regions
         return None
 
@@ -80,13 +78,6 @@ class SavedFiles:
             is_of_page: the file is of no other page.
         """
         raise NotImplementedError
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise SoonerError(f"'{path}' can't be read: {error.strerror}") from None
 
 
 class PlainText(SavedFiles):
@@ -100,7 +91,7 @@ class PlainText(SavedFiles):
     suffixes = (".md", ".markdown", ".txt", ".mmd")
 
     def read(self, path: Path, page: Page, is_of_page: bool) -> list[Region] | None:
-        text = _content(path)
+        text = path.read_text("utf-8-sig", "replace")
         pages = text.rstrip("\f\n").split("\f")
         if is_of_page or (len(pages) == 1 and page.of > 1):
             return list(blocks(text))
@@ -181,10 +172,7 @@ class SavedJson(SavedFiles):
 def _opened(path: Path, changed: int) -> Any:
     """Returns a `DoclingDocument`, a page of PP-StructureV3 (a dictionary) or a content list of
     MinerU; the last one is kept for its next page."""
-    try:
-        data = json.loads(_content(path))
-    except ValueError as error:
-        raise SoonerError(f"'{path}' is no JSON: {error}") from None
+    data = json.loads(path.read_text("utf-8-sig", "replace"))
     if isinstance(data, dict) and isinstance(data.get("parsing_res_list"), list):
         return data
     if isinstance(data, list) and data and all("type" in item for item in data):
@@ -203,17 +191,13 @@ def _paddle_regions(data: Any, page: Page) -> tuple[list[Region], tuple[float, f
     """Returns regions of a page, and its width and height in the unit of their boxes; no regions
     if the file is about another page."""
     scale = PADDLE_SCALE if page.source.suffix.lower() == ".pdf" else 1.0
-    size = (
-        data.get("width") or page.native[0] * scale,
-        data.get("height") or page.native[1] * scale,
-    )
-    if data.get("page_index") not in (None, page.number - 1):
-        return [], size
+    width, height = (side * scale for side in page.native)
     regions = list[Region]()
-    for block in data["parsing_res_list"]:
-        label, text = label_of(str(block["block_label"])), block.get("block_content")
-        regions.append(_region(label, text, block.get("block_bbox"), HEADINGS.get(label, 0)))
-    return regions, size
+    if data.get("page_index") in (None, page.number - 1):
+        for block in data["parsing_res_list"]:
+            label, text = label_of(str(block["block_label"])), block.get("block_content")
+            regions.append(_region(label, text, block.get("block_bbox"), HEADINGS.get(label, 0)))
+    return regions, (data.get("width") or width, data.get("height") or height)
 
 
 def _mineru_parts(item: dict[str, Any]) -> Iterator[Region]:
