@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from ...checks import check_number, check_whole
@@ -76,19 +76,18 @@ class _Process:
 
     def __init__(self, drafter: PageDrafter) -> None:
         self.drafter, self.lock = drafter, threading.Lock()
-        self.worker: tuple[BaseProcess, Connection] | None = None
+        self.process: BaseProcess | None = None
+        self.pipe: Connection
 
     def draft(self, page: Page, timeout: float) -> PageDraft | str:
         """Returns a page's draft, or what went wrong."""
         try:
-            worker = self.worker
-            if worker is None:
+            if self.process is None or not self.process.is_alive():
                 timeout += START
-                worker = self._start()
-            pipe = worker[1]
-            pipe.send(page)
-            if pipe.poll(timeout):
-                answer: PageDraft | str = pipe.recv()
+                self._start()
+            self.pipe.send(page)
+            if self.pipe.poll(timeout):
+                answer: PageDraft | str = self.pipe.recv()
                 return answer
             reason = f"no answer within {timeout:g} s"
         except (EOFError, OSError):  # also where it was closed meanwhile
@@ -101,20 +100,18 @@ class _Process:
     def end(self) -> None:
         """End the process, whatever it does."""
         with self.lock:
-            worker, self.worker = self.worker, None
-        if worker is not None:
-            worker[0].kill()
-            worker[0].join()
+            if self.process is not None:
+                self.process.kill()
+                self.process.join()
 
-    def _start(self) -> tuple[BaseProcess, Connection]:
+    def _start(self) -> None:
         # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
         context = multiprocessing.get_context("spawn")
-        pipe, far_end = context.Pipe()
+        self.pipe, far_end = context.Pipe()
         process = context.Process(target=_serve, args=(self.drafter, far_end), daemon=True)
         with self.lock, far_end, _deaf_to_interrupts():
             process.start()
-            self.worker = process, pipe
-        return self.worker
+            self.process = process
 
 
 @contextmanager
@@ -142,9 +139,8 @@ def _serve(drafter: PageDrafter, pipe: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
         os._exit(1)
 
 
@@ -160,6 +156,4 @@ def _answer(drafter: PageDrafter, page: Page) -> PageDraft | str:
 
 def _describe(error: BaseException) -> str:
     """Returns an error in a line."""
-    if isinstance(error, SoonerError):
-        return " ".join(str(error).split())
-    return f"failed with {error_line(error)}"
+    return str(error) if isinstance(error, SoonerError) else f"failed with {error_line(error)}"
