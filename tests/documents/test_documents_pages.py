@@ -191,13 +191,14 @@ def test_what_can_be_saved_of_a_truncated_pdf_comes_with_a_warning(tmp_path: Pat
     assert "truncated; 2 pages were found" in last.reason
 
 
-def test_a_picture_is_turned_by_its_orientation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["turned.png", "turned.tif"])
+def test_a_picture_is_turned_by_its_orientation(tmp_path: Path, name: str) -> None:
     image = Image.new("RGB", (60, 40), "white")
     image.paste("red", (0, 0, 20, 40))  # the left third, which is the top third once turned
     exif = Image.Exif()
     exif[0x0112] = 6
-    image.save(tmp_path / "turned.png", exif=exif)
-    page = only(tmp_path / "turned.png")
+    image.save(tmp_path / name, exif=exif)
+    page = only(tmp_path / name)
     assert page.size == (40, 60)
     assert page.native == (40.0, 60.0)
     assert page.picture[5, 20].tolist() == [255, 0, 0]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from ..errors import SoonerError, did_you_mean
@@ -53,12 +54,8 @@ class PageRange:
 
     def select(self, pages: int) -> list[int]:
         """Returns numbers of those pages that a document of `pages` pages has."""
-        numbers = (
-            number
-            for first, last in self.parts
-            for number in range(first, min(pages if last is None else last, pages) + 1)
-        )
-        return list(dict.fromkeys(numbers))
+        parts = (range(first, min(last or pages, pages) + 1) for first, last in self.parts)
+        return list(dict.fromkeys(chain.from_iterable(parts)))
 
     def missing(self, pages: int) -> str:
         """Parts of which such a document has no page, such as `7`; mostly empty. Of `1-4` it may

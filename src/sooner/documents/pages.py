@@ -56,6 +56,7 @@ class PictureFile:
         image = self._image
         image.seek(number - 1)
         is_turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+        is_turned &= image.format != "TIFF"  # Pillow turns these itself
         native = image.size[::-1] if is_turned else image.size
         scale = resolution.of_picture(*native, _dpi(image))
         check_size(*native, scale, 1.0)
