@@ -105,6 +105,11 @@ def test_a_process_can_be_ended_whatever_it_does() -> None:
         assert drafter(blank(2)).reason == "its process died"
         (again,) = drafter(blank(1)).texts
         assert again != first
+        os.kill(int(again), signal.SIGKILL)  # between two pages
+        (process,) = drafter.processes
+        assert process.process is not None
+        process.process.join()
+        assert len(drafter(blank(1)).texts) == 1
     finally:
         drafter.close()
 

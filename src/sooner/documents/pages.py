@@ -65,8 +65,8 @@ class PictureFile:
             image.draft("RGB", (height, width) if is_turned else (width, height))
         ImageOps.exif_transpose(image, in_place=True)
         picture = as_rgb(image).resize((width, height), Image.Resampling.LANCZOS)
-        notes = (f"made smaller, {width} x {height} px, as it is very large",)
-        notes *= is_too_large(*native)
+        note = f"made smaller, {width} x {height} px, as it is very large"
+        notes = (note,) if is_too_large(*native) else ()
         return Page(self.path, number, np.array(picture), native, self.count, None, notes)
 
 

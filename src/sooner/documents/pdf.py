@@ -114,15 +114,15 @@ class PdfFile:
         """
         with _LOCK, closing(self._document[number - 1]) as page:
             picture, scale = draw_page(page, resolution)
-            native, notes = page.get_size(), list[str]()
+            (width, height), notes = page.get_size(), list[str]()
             try:
                 text = self._text(number, picture)
             except Exception as error:  # the picture is still good for OCR and for a model
                 text = None
                 notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
-        if scale < resolution.scale(*native, POINTS):
+        if scale < resolution.scale(width, height, POINTS):
             notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
-        return Page(self.path, number, picture, native, self.count, text, tuple(notes))
+        return Page(self.path, number, picture, (width, height), self.count, text, tuple(notes))
 
     def _text(self, number: int, picture: Picture) -> PageText:
         """Returns the text of a page on its picture; see `page_text`."""
@@ -165,9 +165,9 @@ def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float]:
     Raises:
         SoonerError: it is too small or too large.
     """
-    native = page.get_size()  # as it is shown, so after rotation
-    scale = resolution.of_pdf(*native)
-    check_size(*native, scale, FINEST)
+    width, height = page.get_size()  # as it is shown, so after rotation
+    scale = resolution.of_pdf(width, height)
+    check_size(width, height, scale, FINEST)
     bitmap = page.render(scale=scale, rev_byteorder=True)
     picture = np.array(bitmap.to_numpy())  # own memory: the bitmap's ends with it
     bitmap.close()
