@@ -6,24 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, combinations, pairwise, takewhile
 from statistics import median_low
 from typing import TypeVar
 
 from .page import Line
 from .pdf_text import CODE_BLANK
-from .regions import (
-    Box,
-    Label,
-    Region,
-    Size,
-    area,
-    around,
-    numbered,
-    overlap,
-    shared_height,
-    shared_width,
-)
+from .regions import Box, Label, Region, Size, area, around, common_share, numbered, overlap
 from .serialise import fenced, mark_of
 
 SAME_ROW = 0.5
@@ -65,7 +54,7 @@ def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
     """Returns lines beside each other, from top to bottom, each row from left to right."""
     rows = runs(
         sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]),
-        lambda row, line: any(shared_height(cell.bbox, line.bbox) > SAME_ROW for cell in row),
+        lambda row, line: any(common_share(cell.bbox, line.bbox, 1) > SAME_ROW for cell in row),
     )
     return [sorted(row, key=lambda line: line.bbox[0]) for row in rows]
 
@@ -90,29 +79,24 @@ def _usual_gap(lines: Sequence[Line]) -> float:
     """
     gaps = []
     for line in lines:
-        below = [
-            other.bbox[1] - line.bbox[3]
-            for other in lines
-            if other.bbox[1] > (line.bbox[1] + line.bbox[3]) / 2
-            and shared_width(line.bbox, other.bbox) > SAME_ROW
-        ]
+        _, top, _, bottom = line.bbox
+        others = (other.bbox for other in lines if other.bbox[1] > (top + bottom) / 2)
+        below = [box[1] - bottom for box in others if common_share(line.bbox, box, 0) > SAME_ROW]
         if below:
-            gaps.append(max(min(below), 0.0) / max(line.bbox[3] - line.bbox[1], 1.0))
+            gaps.append(max(min(below), 0.0) / max(bottom - top, 1.0))
     return sorted(gaps)[len(gaps) // 4] if gaps else 0.0
 
 
 def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool:
     last, first = block[-1], block[0]
-    height = last.bbox[3] - last.bbox[1]
+    height, gap = last.bbox[3] - last.bbox[1], line.bbox[1] - last.bbox[3]
     limit = min(max(LINE_GAP, 1.5 * usual), MAX_LINE_GAP) * height
-    gap = line.bbox[1] - last.bbox[3]
     if last.mono and line.mono:
         return -0.5 * height < gap <= CODE_GAP * height and line.bbox[2] > first.bbox[0]
-    if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
+    if not -0.5 * height < gap <= limit or common_share(last.bbox, line.bbox, 0) < SAME_ROW:
         return False
-    if max(last.size, line.size) > same_size * min(last.size, line.size):
-        return False
-    if last.bold != line.bold or mark_of(line.text):
+    is_same_size = max(last.size, line.size) <= same_size * min(last.size, line.size)
+    if not is_same_size or last.bold != line.bold or mark_of(line.text):
         return False
     left = min(other.bbox[0] for other in block)
     is_item = len(block) == 1 or mark_of(first.text) is not None
@@ -135,15 +119,13 @@ def table_text(lines: Sequence[Line]) -> str:
 def columns_of(lines: Iterable[Line]) -> list[Box]:
     """Returns boxes of columns, from left to right, with nothing between them."""
     boxes = sorted(line.bbox for line in lines)
-    columns = runs(boxes, lambda column, box: box[0] < max(right for _, _, right, _ in column))
-    return list(map(around, columns))
+    return list(map(around, runs(boxes, lambda column, box: box[0] < around(column)[2])))
 
 
 RANKS: dict[str, int] = {Label.PAGE_HEADER: 0, Label.PAGE_FOOTER: 2}
 
 SLACK = 0.15
 """Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
-
 
 Item = tuple[Box, list[Region]]
 """A region, with those without a box that follow it."""
@@ -158,15 +140,11 @@ def in_reading_order(regions: Sequence[Region]) -> list[Region]:
     are free of it. What is left is read from top to bottom. Regions without a box stay behind the
     one before them.
     """
-    head: list[Region] = []
-    items: list[Item] = []
-    for region in regions:
-        if region.bbox is not None:
-            items.append((region.bbox, [region]))
-        else:
-            (items[-1][1] if items else head).append(region)
+    head = takewhile(lambda region: region.bbox is None, regions)
+    groups = runs(regions, lambda _, region: region.bbox is None)
+    items = [(group[0].bbox, group) for group in groups if group[0].bbox is not None]
     ordered = sorted(_ordered(items), key=lambda item: RANKS.get(item[1][0].label, 1))
-    return numbered([*head, *(region for _, group in ordered for region in group)])
+    return numbered([*head, *chain(*(group for _, group in ordered))])
 
 
 def _ordered(items: list[Item]) -> list[Item]:
@@ -189,28 +167,22 @@ def _split(items: list[Item]) -> list[list[Item]] | None:
     bands = _cut(items, 1)
     if len(bands) == len(items):  # nothing is beside anything
         return None
-    runs = [(a, b) for a in range(len(bands)) for b in range(a + 1, len(bands) + 1)]
-    for start, end in sorted(runs, key=lambda run: -sum(map(len, bands[slice(*run)]))):
-        run = list(chain(*bands[start:end]))
-        if len(run) < len(items) and _columns(run):
-            parts = [list(chain(*bands[:start])), run, list(chain(*bands[end:]))]
+    ranges = combinations(range(len(bands) + 1), 2)
+    for start, end in sorted(ranges, key=lambda ends: -sum(map(len, bands[slice(*ends)]))):
+        parts = [list(chain(*run)) for run in (bands[:start], bands[start:end], bands[end:])]
+        if len(parts[1]) < len(items) and _columns(parts[1]):
             return [part for part in parts if part]
     return None
 
 
 def _cut(items: list[Item], axis: int) -> list[list[Item]]:
     """Returns groups along an axis (0: x, 1: y) with nothing between them."""
-    groups: list[list[Item]] = []
-    end = 0.0
-    for item in sorted(items, key=lambda item: item[0][axis]):
-        start, stop = item[0][axis], item[0][axis + 2]
-        slack = SLACK * min(stop - start, item[0][3] - item[0][1])
-        if not groups or start >= end - slack:
-            groups.append([])
-            end = stop
-        groups[-1].append(item)
-        end = max(end, stop)
-    return groups
+
+    def reaches(group: list[Item], item: Item) -> bool:
+        box, end = item[0], max(other[axis + 2] for other, _ in group)
+        return box[axis] < end - SLACK * min(box[axis + 2] - box[axis], box[3] - box[1])
+
+    return runs(sorted(items, key=lambda item: item[0][axis]), reaches)
 
 
 INSIDE = 0.5
@@ -279,16 +251,11 @@ def _arranged(
 ) -> list[Region]:
     """Returns lines as tables and blocks, by nothing but where they stand; see `_label`."""
     aligned, unaligned = _tables(lines)
-    blocks = blocks_of(unaligned, same_size)
-    return [
-        *map(_table, aligned),
-        *(
-            _code(block)
-            if all(line.mono for line in block)
-            else _region(block, *_label(block, body, page))
-            for block in blocks
-        ),
-    ]
+    regions = list(map(_table, aligned))
+    for block in blocks_of(unaligned, same_size):
+        is_code = all(line.mono for line in block)
+        regions.append(_code(block) if is_code else _region(block, *_label(block, body, page)))
+    return regions
 
 
 def _assigned(
@@ -333,31 +300,28 @@ def _label(block: Block, body: float, page: Size | None) -> tuple[Label, int]:
     text, end, words = block[0].text, block[-1].text.rstrip(), _words(block)
     size, is_short = min(line.size for line in block), words <= HEADING_WORDS
     is_heading = size >= HEADING_SIZE * body and is_short and not end.endswith((".", ",", ";", ":"))
+    plain = Label.LIST_ITEM if mark_of(text) else Label.TEXT
     if page is None:
-        plain = Label.LIST_ITEM if mark_of(text) else Label.TEXT
         return Label.SECTION_HEADER if is_heading else plain, 0
     height, (top, bottom) = page[1], around(line.bbox for line in block)[1::2]
-    is_large = size >= TITLE_SIZE * body and is_short
-    is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(text) is not None
-    if CAPTIONED.match(text):
-        return Label.CAPTION, 0
-    if NOTE.match(text) and max(line.size for line in block) < body:
-        return Label.FOOTNOTE, 0
-    if is_number and top > (1 - NUMBER_EDGE) * height:
-        return Label.PAGE_FOOTER, 0
-    is_head = len(block) == 1 and bottom < EDGE * height and not is_large
-    if is_head or (is_number and top < NUMBER_EDGE * height):
-        return Label.PAGE_HEADER, 0
-    if is_heading:
-        return Label.TITLE if is_large and top < height / 2 else Label.SECTION_HEADER, 0
-    if mark_of(text):
-        return Label.LIST_ITEM, 0
-    if words <= FOOTER_WORDS and top > (1 - EDGE) * height:
-        return Label.PAGE_FOOTER, 0
+    is_line, is_large = len(block) == 1, size >= TITLE_SIZE * body and is_short
+    is_number = is_line and PAGE_NUMBER.fullmatch(text) is not None
+    conditions = (  # the first that holds counts
+        (Label.CAPTION, CAPTIONED.match(text)),
+        (Label.FOOTNOTE, NOTE.match(text) and max(line.size for line in block) < body),
+        (Label.PAGE_FOOTER, is_number and top > (1 - NUMBER_EDGE) * height),
+        (Label.PAGE_HEADER, is_number and top < NUMBER_EDGE * height),
+        (Label.PAGE_HEADER, is_line and bottom < EDGE * height and not is_large),
+        (Label.TITLE, is_heading and is_large and top < height / 2),
+        (Label.SECTION_HEADER, is_heading),
+        (Label.LIST_ITEM, plain == Label.LIST_ITEM),
+        (Label.PAGE_FOOTER, words <= FOOTER_WORDS and top > (1 - EDGE) * height),
+    )
+    label = next((label for label, holds in conditions if holds), Label.TEXT)
     is_bold = is_short and all(line.bold for line in block) and size > BOLD_SIZE * body
-    if is_bold and not end.endswith((".", ",", ";")):
+    if label == Label.TEXT and is_bold and not end.endswith((".", ",", ";")):
         return Label.SECTION_HEADER, BOLD_LEVEL
-    return Label.TEXT, 0
+    return label, 0
 
 
 def _words(lines: Sequence[Line]) -> int:
@@ -367,7 +331,7 @@ def _words(lines: Sequence[Line]) -> int:
 def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
     """Returns runs of rows with cells above each other, and the other lines. A file lists the cells
     of a row one after the other, and not the lines of columns of text."""
-    rows = runs(lines, lambda row, line: shared_height(row[-1].bbox, line.bbox) > INSIDE)
+    rows = runs(lines, lambda row, line: common_share(row[-1].bbox, line.bbox, 1) > INSIDE)
     tables, rest = list[list[Line]](), list[Line]()
     for run in runs(rows, _follows):
         cells = list(chain(*run))

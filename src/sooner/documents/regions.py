@@ -43,16 +43,12 @@ def around(boxes: Iterable[Box]) -> Box:
     return min(lefts), min(tops), max(rights), max(bottoms)
 
 
-def shared_width(a: Box, b: Box) -> float:
-    """Returns width in which two boxes are above each other, as a share of the narrower one."""
-    narrow = min(a[2] - a[0], b[2] - b[0])
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) / max(narrow, 1e-9)
-
-
-def shared_height(a: Box, b: Box) -> float:
-    """Returns height in which two boxes are beside each other, as a share of the lower one."""
-    low = min(a[3] - a[1], b[3] - b[1])
-    return max(0.0, min(a[3], b[3]) - max(a[1], b[1])) / max(low, 1e-9)
+def common_share(a: Box, b: Box, axis: int) -> float:
+    """Returns the share of the smaller width (axis 0) or height (axis 1) that two boxes have in
+    common."""
+    length = min(a[axis + 2], b[axis + 2]) - max(a[axis], b[axis])
+    shorter = min(a[axis + 2] - a[axis], b[axis + 2] - b[axis])
+    return max(0.0, length) / max(shorter, 1e-9)
 
 
 def cell_of(a: Box, cells: Sequence[Box]) -> int | None:
