@@ -25,14 +25,7 @@ from .docling_items import LESS, docling_regions
 from .forms import FormAnswer, PageForm, stripped
 from .pdf import needed
 from .regions import HEADINGS, Label, Region, Size, around, box, label_of, scaled
-from .serialise import (
-    DOTS,
-    FENCE,
-    HEADING,
-    NUMBER,
-    Style,
-    bare_formula,
-)
+from .serialise import DOTS, FENCE, HEADING, NUMBER, Style, bare_formula
 from .tables import FILLED, LINE, read_table, to_otsl
 
 CELL_START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
@@ -106,13 +99,8 @@ def _of_cell(cell: dict[str, Any]) -> Region:
 
 GROUNDED_NAMES: dict[str, str] = {
     **{label: label.lower() for label in Label},
-    **{
-        Label.SECTION_HEADER: "sub_title",
-        Label.LIST_ITEM: "text",
-        Label.FORMULA: "equation",
-        Label.PICTURE: "image",
-    },
-    **{Label.PAGE_HEADER: "header", Label.PAGE_FOOTER: "footer"},
+    **{Label.SECTION_HEADER: "sub_title", Label.LIST_ITEM: "text", Label.FORMULA: "equation"},
+    **{Label.PICTURE: "image", Label.PAGE_HEADER: "header", Label.PAGE_FOOTER: "footer"},
 }
 
 OF_A_TABLE = re.compile(r"\s*tab(?:le|\b)|\s*表", re.IGNORECASE)

@@ -15,16 +15,7 @@ from unicodedata import bidirectional, category, normalize
 import numpy as np
 
 from .page import INK, NO_MEANING, Line, PageText, Picture
-from .regions import (
-    Box,
-    Size,
-    area,
-    around,
-    cell_of,
-    clipped,
-    overlap,
-    scaled,
-)
+from .regions import Box, Size, area, around, cell_of, clipped, overlap, scaled
 from .serialise import BULLETS
 
 ASCENT, DESCENT = 0.8, 0.22

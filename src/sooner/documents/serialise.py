@@ -27,6 +27,8 @@ BULLET = re.compile(rf"[ \t]*[{BULLETS}][ \t]+")
 
 NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
 
+NEXT_ITEM = re.compile(rf"\n(?={BULLET.pattern}|{NUMBER.pattern})")
+
 HEADING = re.compile(r"(#{1,6})\s")
 
 FENCE = "```"
@@ -55,23 +57,12 @@ def heading(text: str, level: int) -> str:
 
 def items(text: str) -> str:
     """Returns items of a list, each on a line that begins with `-` or its number."""
-    return "\n".join(map(_item, item_texts(text)))
+    return "\n".join(map(_item, NEXT_ITEM.split(text.strip()))) if text.strip() else ""
 
 
 def mark_of(text: str) -> re.Match[str] | None:
     """Returns the bullet or number with which a text begins as an item of a list does."""
     return BULLET.match(text) or NUMBER.match(text)
-
-
-def item_texts(text: str) -> list[str]:
-    """Items of a list as they are, their further lines included."""
-    parts: list[str] = []
-    for line in text.strip().splitlines():
-        if parts and not mark_of(line):
-            parts[-1] = f"{parts[-1]}\n{line}"
-        else:
-            parts.append(line)
-    return parts
 
 
 def _item(text: str) -> str:
@@ -105,12 +96,7 @@ FORMULAS = {
     "bare": "{}",
 }
 
-TABLES = {
-    "markdown": to_markdown_table,
-    "html": to_html,
-    "otsl": to_otsl,
-    "pipes": to_pipes,
-}
+TABLES = {"markdown": to_markdown_table, "html": to_html, "otsl": to_otsl, "pipes": to_pipes}
 
 
 @dataclass(frozen=True)

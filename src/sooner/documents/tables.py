@@ -116,28 +116,19 @@ def from_otsl(text: str) -> Table:
 
     Rows may be of different lengths, and what stands in front of the first mark is left out.
     """
-    rows: list[list[tuple[str, str]]] = [[]]
-    parts = OTSL.split(text)
-    for kind, words in zip(parts[1::2], parts[2::2], strict=True):
-        if kind == LINE:
-            rows.append([])
-        else:
-            rows[-1].append((kind, " ".join(words.split())))
-    rows = [row for row in rows if row]
+    lines = [OTSL.split(line)[1:] for line in text.split(f"<{LINE}>")]
+    rows = [line for line in lines if line]  # of marks, each with its words behind it
     begins: dict[tuple[int, int], tuple[int, int]] = {}  # where the cell of each square does
-    for row, marks in enumerate(rows):
-        for column, (kind, _) in enumerate(marks):
+    for row, line in enumerate(rows):
+        for column, kind in enumerate(line[::2]):
             up, left = CONTINUED.get(kind, (0, 0))
             begins[row, column] = begins.get((row - up, column - left), (row, column))
     ends = {begin: square for square, begin in begins.items()}
-    return [
-        [
-            Cell(words, ends[row, column][0] - row + 1, ends[row, column][1] - column + 1)
-            for column, (_, words) in enumerate(marks)
-            if begins[row, column] == (row, column)
-        ]
-        for row, marks in enumerate(rows)
-    ]
+    table: Table = [[] for _ in rows]
+    for (row, column), (bottom, right) in ends.items():
+        words = " ".join(rows[row][2 * column + 1].split())
+        table[row].append(Cell(words, bottom - row + 1, right - column + 1))
+    return table
 
 
 def _pipes(line: str) -> list[Cell]:
