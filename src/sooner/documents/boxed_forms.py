@@ -24,8 +24,8 @@ from ..errors import SoonerError
 from .docling_items import LESS, docling_regions
 from .forms import FormAnswer, PageForm, stripped
 from .pdf import needed
-from .regions import HEADINGS, Label, Region, Size, around, box, label_of, scaled
-from .serialise import DOTS, FENCE, HEADING, NUMBER, Style, bare_formula
+from .regions import HEADINGS, Label, Region, Size, around, box, label_of, resized
+from .serialise import DOTS, FENCE, FENCED, HEADING, NUMBER, Style, bare_formula
 from .tables import FILLED, LINE, read_table, to_otsl
 
 CELL_START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
@@ -45,11 +45,9 @@ class LayoutJson(PageForm):
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         cell: dict[str, Any] = {}
-        if region.bbox is not None:
-            across, down = 1.0, 1.0
-            if seen and 0 not in size:
-                across, down = seen[0] / size[0], seen[1] / size[1]
-            x0, y0, x1, y1 = scaled(region.bbox, across, down)
+        (as_seen,) = resized([region], size, seen or size)
+        if as_seen.bbox is not None:
+            x0, y0, x1, y1 = as_seen.bbox
             cell["bbox"] = [math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)]
         cell["category"] = region.label
         if text or region.label != Label.PICTURE:
@@ -155,12 +153,8 @@ class Grounding(PageForm):
             region, written = _grounded(name, places, whole)
             is_broken |= whole != content or (not region.bbox and bool(places.strip("[] ")))
             before, at = entries[-1][0], written.find("<table")
-            if (
-                region.label == Label.CAPTION
-                and at >= 0
-                and before.label == Label.TABLE
-                and not before.drafts
-            ):
+            is_empty_table = before.label == Label.TABLE and not before.drafts
+            if region.label == Label.CAPTION and at >= 0 and is_empty_table:
                 entries[-1] = (replace(before, drafts=[stripped(written[at:])]), written[at:])
                 region, written = _grounded(name, places, written[:at])
             entries.append((region, written))
@@ -190,7 +184,7 @@ CHANDRA_NAMES: dict[str, str] = {
 BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 """How a block begins, which never stands in another one."""
 
-ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(["'])(.*?)\2""", re.IGNORECASE)
 
 OPEN_TAG = re.compile(r"<[^<>]*$")
 
@@ -208,8 +202,7 @@ class Chandra(PageForm):
     marks = ("", "", "")
 
     def text_of(self, region: Region, draft: str) -> str:
-        label, level = region.label, min(region.heading_level, 5)
-        text = super().text_of(region, draft.lstrip("# ") if level else draft)
+        label, text = region.label, super().text_of(region, draft)
         if label == Label.PICTURE:
             return f'<img alt="{html.escape(text)}"/>'
         if label == Label.TABLE or not text:
@@ -219,14 +212,12 @@ class Chandra(PageForm):
             return f'<p><math display="block">{quoted}</math></p>'
         if label == Label.LIST_ITEM:
             lines = quoted.splitlines()
-            tag = "ol" if all(map(ORDERED.match, lines)) else "ul"
-            mark = ORDERED if tag == "ol" else DASH
+            tag, mark = ("ol", ORDERED) if all(map(ORDERED.match, lines)) else ("ul", DASH)
             entries = "".join(f"<li>{mark.sub('', line)}</li>" for line in lines)
             return f"<{tag}>{entries}</{tag}>"
-        if label == Label.TEXT and text.startswith(FENCE) and text.count(FENCE) == 2:
-            code = quoted.removesuffix(FENCE).partition("\n")[2].strip("\n")
-            return f"<pre><code>{code}</code></pre>"
-        tag = f"h{level}" if level else "p"
+        if label == Label.TEXT and (code := FENCED.fullmatch(quoted)):
+            return f"<pre><code>{code[1]}</code></pre>"
+        tag = f"h{min(region.heading_level, 5)}" if region.heading_level else "p"
         return "".join(f"<{tag}>{part}</{tag}>" for part in quoted.split("\n\n"))
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
@@ -245,8 +236,7 @@ class Chandra(PageForm):
             inner, _, rest = content.rpartition("</div>")
             if not is_closed:
                 inner, rest = OPEN_TAG.sub("", content), ""
-            tags = ATTRIBUTES.finditer(attributes)
-            block = {tag[1].lower(): tag[2] or tag[3] or "" for tag in tags}
+            block = {name.lower(): value for name, _, value in ATTRIBUTES.findall(attributes)}
             entries += [_of_div(block, inner), _of_div({}, rest)]
             is_placed = entries[-2][0].bbox is not None or "bbox" not in block
             is_broken |= not is_closed or bool(rest.strip()) or not is_placed
@@ -328,8 +318,7 @@ class DocTags(PageForm):
     def text_of(self, region: Region, draft: str) -> str:
         if region.label == Label.PICTURE:
             return to_otsl(read_table(draft)) if draft.strip() else ""
-        text = super().text_of(region, draft.lstrip("# ") if region.label in HEADINGS else draft)
-        head, line, rest = text.partition(f"<{LINE}>")
+        head, line, rest = super().text_of(region, draft).partition(f"<{LINE}>")
         return head.replace(f"<{FILLED}>", "<ched>") + line + rest
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
@@ -342,21 +331,18 @@ class DocTags(PageForm):
             tag = "chart"
         elif region.label == Label.LIST_ITEM:
             parts = [line.partition(" ")[2] for line in text.splitlines()]
-        elif region.label == Label.TEXT and text.startswith(FENCE):
-            tag, lines = "code", text.splitlines()
-            end = -1 if lines[-1].strip() == FENCE else None
-            parts = ["<_unknown_>" + "\n".join(lines[1:end])]
+        elif region.label == Label.TEXT and (code := FENCED.fullmatch(text)):
+            tag, parts = "code", [f"<_unknown_>{code[1]}"]
         return "\n".join(f"<{tag}>{place}{part}</{tag}>" for part in parts)
 
     def start(self, first: Region) -> str:
-        return f"<doctag>{_list_tag('', _list_of(first))}"
+        return f"<doctag>{_list_tags(None, first)}"
 
     def between(self, region: Region, following: Region) -> str:
-        before, after = _list_of(region), _list_of(following)
-        return "\n" if before == after else f"\n{_list_tag(before, after)}"
+        return f"\n{_list_tags(region, following)}"
 
     def end(self, last: Region) -> str:
-        return f"\n{_list_tag(_list_of(last), '')}</doctag>"
+        return f"\n{_list_tags(last, None)}</doctag>"
 
     def read(self, text: str) -> FormAnswer:
         """Returns what docling-core reads, elements that were cut off as far as they go."""
@@ -375,16 +361,20 @@ class DocTags(PageForm):
         return FormAnswer.of(entries, not is_whole)
 
 
-def _list_of(region: Region) -> str:
-    """Returns the list that a region's items stand in; empty for none."""
-    if region.label != Label.LIST_ITEM:
+def _list_tags(region: Region | None, following: Region | None) -> str:
+    """Returns the tags of the lists that end and begin between two regions."""
+    before, after = _list_of(region), _list_of(following)
+    if before == after:
         return ""
-    is_numbered = bool(region.drafts) and NUMBER.match(region.drafts[0].strip()) is not None
-    return "ordered_list" if is_numbered else "unordered_list"
-
-
-def _list_tag(before: str, after: str) -> str:
     return (f"</{before}>\n" if before else "") + (f"<{after}>" if after else "")
+
+
+def _list_of(region: Region | None) -> str:
+    """Returns the list that a region's items stand in; empty for none."""
+    if region is None or region.label != Label.LIST_ITEM:
+        return ""
+    is_numbered = any(NUMBER.match(draft.strip()) for draft in region.drafts[:1])
+    return "ordered_list" if is_numbered else "unordered_list"
 
 
 def _sound(place: re.Match[str]) -> str:

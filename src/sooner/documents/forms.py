@@ -82,7 +82,7 @@ class PageForm:
             return []
         is_picture = region.label == Label.PICTURE
         drafts = region.drafts or [""] * (self.has_boxes and is_picture)
-        texts = dict.fromkeys(self.text_of(region, draft) for draft in drafts)
+        texts = (self.text_of(region, draft) for draft in drafts)
         elements = (self.element(region, text, size, seen) for text in texts if text or is_picture)
         return [element for element in dict.fromkeys(elements) if element]
 
@@ -157,7 +157,10 @@ class Blocks(PageForm):
         return bare_formula(text) if label == Label.FORMULA else text
 
 
-MATTER = re.compile(r"\s*---[ \t]*\n(?P<matter>(?:[ \t]*[\w-]+[ \t]*:[^\n]*\n)*?)---[ \t]*(?:\n|$)")
+MATTER = re.compile(
+    r"\A\s*---[ \t]*\n(?:[ \t]*[\w-]+[ \t]*:[^\n]*(?:\n|\Z))*(?:---[ \t]*(?:\n|\Z)|\Z)"
+)
+"""YAML in front of a text, which may be cut off."""
 
 
 class FrontMatter(Blocks):
@@ -180,8 +183,4 @@ class FrontMatter(Blocks):
         )
 
     def body(self, text: str) -> str:
-        matter = MATTER.match(text)
-        if matter is not None:
-            return text[matter.end() :]
-        # Cut off within it, there is no text yet.
-        return "" if re.fullmatch(r"\s*---[ \t]*\n(?:[\w-]+[ \t]*:[^\n]*(?:\n|$))*", text) else text
+        return MATTER.sub("", text)

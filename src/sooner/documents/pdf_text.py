@@ -202,14 +202,12 @@ def _letters(chars: Iterable[Mapping[str, Any]], placement: Placement) -> list[d
     drops: dict[str, list[float]] = {}  # of boxes below the baseline, which superscripts leave
     count = 0
     for char in chars:
-        box = placement.box(char)
-        size = round(box[3] - box[1], 1)
-        drops.setdefault(char["fontname"], []).append(
-            (box[3] - placement.base(char)) / max(size, 0.1)
-        )
+        left, top, right, bottom = placement.box(char)
+        size, font = round(bottom - top, 1), char["fontname"]
+        drops.setdefault(font, []).append((bottom - placement.base(char)) / max(size, 0.1))
         letter = {
-            "text": _mapped(char["text"]), "x0": box[0], "x1": box[2], "bottom": box[3],
-            "upright": True, "size": size, "fontname": char["fontname"], "number": count,
+            "text": _mapped(char["text"]), "x0": left, "x1": right, "bottom": bottom,
+            "upright": True, "size": size, "fontname": font, "number": count,
         }  # fmt: skip
         letters.append(letter)
         count += not letter["text"].isspace()

@@ -76,6 +76,10 @@ def fenced(code: str, language: str = "") -> str:
     return f"{FENCE}{language}\n{code}\n{FENCE}"
 
 
+FENCED = re.compile(rf"{FENCE}[^\n]*\n((?:(?!{FENCE}).)*?)\n?(?:{FENCE})?", re.DOTALL)
+"""A text that is nothing but code in a fence, which may be open."""
+
+
 def bare_formula(text: str) -> str:
     """Returns LaTeX without dollars or brackets around it."""
     text = text.strip().strip("`").strip()
@@ -144,7 +148,7 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
         return items(draft)
     if region.heading_level and style.headings:
         return heading(draft, region.heading_level)
-    return reflowed(draft)
+    return reflowed(draft.lstrip("# ") if region.heading_level else draft)
 
 
 def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
