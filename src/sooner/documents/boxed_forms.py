@@ -136,8 +136,8 @@ class Grounding(PageForm):
         return f"{tag}\n" + ("\n" if region.label == Label.TABLE else "") + text
 
     def between(self, region: Region, following: Region) -> str:
-        if region.label == Label.PICTURE:
-            return "" if following.label == Label.CAPTION else "  \n\n"
+        if (region.label, following.label) == (Label.PICTURE, Label.CAPTION):
+            return ""
         return "\n\n" if region.label == Label.FORMULA else "  \n\n"
 
     def read(self, text: str) -> FormAnswer:
@@ -248,9 +248,8 @@ def _of_div(block: dict[str, str], inner: str) -> tuple[Region, str]:
     label, place, level = label_of(block.get("label", "")), None, 0
     with suppress(SoonerError):
         place = box(block.get("bbox", "").split())
-    text = inner.strip()
-    if label != Label.TABLE or "<table" not in inner.lower():
-        text = _plain(inner)
+    is_table = label == Label.TABLE and "<table" in inner.lower()
+    text = inner.strip() if is_table else _plain(inner)
     heading = re.search(r"<h([1-6])\b", inner, re.IGNORECASE)
     if heading and label == Label.SECTION_HEADER:
         level = int(heading[1])

@@ -64,8 +64,8 @@ def _text(item: Any, share: slice) -> str:
         return to_html(rows)
     if hasattr(item, "graph"):  # of a form
         return "\n".join(cell.text for cell in item.graph.cells)
-    text: str = (getattr(item, "text", "") or getattr(item, "orig", ""))[share].strip()
-    text = text.replace(LESS, "<")
+    whole: str = getattr(item, "text", "") or getattr(item, "orig", "")
+    text = whole[share].strip().replace(LESS, "<")
     if item.label.value == "list_item" and text and not mark_of(text):
         return f"{item.marker.strip() if item.enumerated else '-'} {text}"
     if item.label.value != "code" or not text:

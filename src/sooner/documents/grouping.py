@@ -15,20 +15,16 @@ from .pdf_text import CODE_BLANK
 from .regions import Box, Label, Region, Size, area, around, common_share, numbered, overlap
 from .serialise import fenced, mark_of
 
-SAME_ROW = 0.5
-"""Share of the lower box in which two words are beside each other."""
+SAME_PLACE = 0.5
+"""Share of the smaller one of two boxes from which they are in one row or column, or a line is in a
+layout box."""
 
 SAME_SIZE = 1.35
 """Ratio of sizes up to which two lines are of one block, if sizes are measured on a picture."""
 
-LINE_GAP, MAX_LINE_GAP = 0.45, 0.95
-"""Heights of a line that may be free between two lines of a block: always, and at most."""
-
-INDENT = 0.8
-"""Heights by which the first line of a paragraph starts further right."""
-
-CODE_GAP = 1.6
-"""Heights that may be free between lines of code."""
+LINE_GAP, MAX_LINE_GAP, CODE_GAP, ROW_GAP, INDENT = 0.45, 0.95, 1.6, 1.5, 0.8
+"""Heights of a line that may be free between two lines of a block, always and at most, between two
+of code, and between rows of a table; and by which a paragraph's first line starts further right."""
 
 NOTE = re.compile(r"<sup>[^<\s]{1,3}</sup>")
 """How a footnote begins."""
@@ -54,7 +50,7 @@ def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
     """Returns lines beside each other, from top to bottom, each row from left to right."""
     rows = runs(
         sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]),
-        lambda row, line: any(common_share(cell.bbox, line.bbox, 1) > SAME_ROW for cell in row),
+        lambda row, line: any(common_share(cell.bbox, line.bbox, 1) > SAME_PLACE for cell in row),
     )
     return [sorted(row, key=lambda line: line.bbox[0]) for row in rows]
 
@@ -81,7 +77,7 @@ def _usual_gap(lines: Sequence[Line]) -> float:
     for line in lines:
         _, top, _, bottom = line.bbox
         others = (other.bbox for other in lines if other.bbox[1] > (top + bottom) / 2)
-        below = [box[1] - bottom for box in others if common_share(line.bbox, box, 0) > SAME_ROW]
+        below = [box[1] - bottom for box in others if common_share(line.bbox, box, 0) > SAME_PLACE]
         if below:
             gaps.append(max(min(below), 0.0) / max(bottom - top, 1.0))
     return sorted(gaps)[len(gaps) // 4] if gaps else 0.0
@@ -93,7 +89,7 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     limit = min(max(LINE_GAP, 1.5 * usual), MAX_LINE_GAP) * height
     if last.mono and line.mono:
         return -0.5 * height < gap <= CODE_GAP * height and line.bbox[2] > first.bbox[0]
-    if not -0.5 * height < gap <= limit or common_share(last.bbox, line.bbox, 0) < SAME_ROW:
+    if not -0.5 * height < gap <= limit or common_share(last.bbox, line.bbox, 0) < SAME_PLACE:
         return False
     is_same_size = max(last.size, line.size) <= same_size * min(last.size, line.size)
     if not is_same_size or last.bold != line.bold or mark_of(line.text):
@@ -185,9 +181,6 @@ def _cut(items: list[Item], axis: int) -> list[list[Item]]:
     return runs(sorted(items, key=lambda item: item[0][axis]), reaches)
 
 
-INSIDE = 0.5
-"""Share of a line that must be inside a layout box."""
-
 EDGE, NUMBER_EDGE = 0.07, 0.12
 """Shares of the page's height, above and below, where headers and footers are, and where a page's
 number alone is, which may be as large as a heading."""
@@ -203,9 +196,6 @@ the level of the last one."""
 HEADING_WORDS, FOOTER_WORDS, CELL_WORDS, PAIR_WORDS = 16, 6, 4.0, 2.5
 """Words at most of a heading, of a footer, and of a table's cell: with more than two columns, and
 with two; with more words it is text in columns."""
-
-ROW_GAP = 1.5
-"""Heights of a line that may be free between two rows of a table."""
 
 MOSTLY = 0.8
 """Share of a page's characters in a monospaced font from which they are its text, not code."""
@@ -237,8 +227,8 @@ def regions_of(
     inside, rest = _assigned(lines, layout)
     body = median_low([line.size for line in lines for _ in line.text] or [0.0])
     regions = list(tables)
-    for place, entry in enumerate(layout):
-        regions += _of_area(entry, inside[place], body, same_size)
+    for entry, words in zip(layout, inside, strict=True):
+        regions += _of_area(entry, words, body, same_size)
     letters = sum(len(line.text) for line in rest)
     if sum(len(line.text) for line in rest if line.mono) > MOSTLY * letters:
         rest = [replace(line, mono=False) for line in rest]  # typed, and no code
@@ -250,9 +240,8 @@ def _arranged(
     lines: Sequence[Line], body: float, same_size: float, page: Size | None = None
 ) -> list[Region]:
     """Returns lines as tables and blocks, by nothing but where they stand; see `_label`."""
-    aligned, unaligned = _tables(lines)
-    regions = list(map(_table, aligned))
-    for block in blocks_of(unaligned, same_size):
+    regions, rest = _tables(lines)
+    for block in blocks_of(rest, same_size):
         is_code = all(line.mono for line in block)
         regions.append(_code(block) if is_code else _region(block, *_label(block, body, page)))
     return regions
@@ -271,7 +260,7 @@ def _assigned(
             if entry.bbox is not None
         ]
         share, _, place = max(shares, default=(0.0, 0.0, -1))
-        is_inside = share >= INSIDE * max(area(line.bbox), 1.0)
+        is_inside = share >= SAME_PLACE * max(area(line.bbox), 1.0)
         (inside[place] if is_inside and layout[place].label != Label.PICTURE else rest).append(line)
     return inside, rest
 
@@ -285,7 +274,7 @@ def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float)
         return [_table(lines, area.bbox)]
     if area.label == Label.TEXT:
         return _arranged(lines, body, same_size)
-    return [_region([line for row in rows_of(lines) for line in row], area.label)]
+    return [_region(list(chain(*rows_of(lines))), area.label)]
 
 
 def _label(block: Block, body: float, page: Size | None) -> tuple[Label, int]:
@@ -328,15 +317,15 @@ def _words(lines: Sequence[Line]) -> int:
     return sum(len(line.text.split()) for line in lines)
 
 
-def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
-    """Returns runs of rows with cells above each other, and the other lines. A file lists the cells
-    of a row one after the other, and not the lines of columns of text."""
-    rows = runs(lines, lambda row, line: common_share(row[-1].bbox, line.bbox, 1) > INSIDE)
-    tables, rest = list[list[Line]](), list[Line]()
+def _tables(lines: Sequence[Line]) -> tuple[list[Region], list[Line]]:
+    """Returns runs of rows with cells above each other as tables, and the other lines. A file lists
+    the cells of a row one after the other, and not the lines of columns of text."""
+    rows = runs(lines, lambda row, line: common_share(row[-1].bbox, line.bbox, 1) > SAME_PLACE)
+    tables, rest = list[Region](), list[Line]()
     for run in runs(rows, _follows):
         cells = list(chain(*run))
         if _is_table(run):
-            tables.append(cells)
+            tables.append(_table(cells))
         else:
             rest += cells
     return tables, rest
@@ -350,12 +339,11 @@ def _follows(rows: list[list[Line]], row: list[Line]) -> bool:
 
 def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
     cells = list(chain(*rows))
-    if len(rows) < 2 or len(columns_of(cells)) < 2:
-        return False
-    if all(mark_of(f"{row[0].text} x") and len(row) == 2 for row in rows):
-        return False  # numbers of a list, set apart from its items
+    # Numbers of a list may be set apart from its items.
+    is_list = all(mark_of(f"{row[0].text} x") and len(row) == 2 for row in rows)
     limit = CELL_WORDS if max(map(len, rows)) > 2 else PAIR_WORDS
-    return _words(cells) / len(cells) <= limit
+    is_text = is_list or _words(cells) > limit * len(cells)
+    return len(rows) > 1 and len(columns_of(cells)) > 1 and not is_text
 
 
 def _table(lines: Sequence[Line], frame: Box | None = None) -> Region:

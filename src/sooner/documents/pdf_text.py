@@ -97,10 +97,6 @@ class Word:
     first: int
     last: int
 
-    @property
-    def mono(self) -> bool:
-        return MONOSPACED.search(self.font) is not None
-
 
 class Placement:
     """Places what pdfplumber read of a page on its picture.
@@ -128,9 +124,7 @@ class Placement:
 
     def base(self, char: Mapping[str, Any]) -> float:
         """Returns the baseline of an upright character, in pixels from the top."""
-        media = self.page.mediabox
-        x, y = char["matrix"][4] + media[0], media[3] - char["matrix"][5]
-        return self.edges(x, y, x, y)[1]
+        return (self.page.mediabox[3] - char["matrix"][5] - self.top) * self.unit
 
     def angle(self, char: Mapping[str, Any]) -> int:
         """Returns degrees clockwise by which a character is turned."""
@@ -279,7 +273,8 @@ def _goes_on(row: Sequence[Word], right: Word) -> bool:
     level = MAX_RAISED if is_item else LEVEL
     if size > CAP * small.size or not (is_mark or abs(rise) <= level * size):
         return False
-    limit = CODE_GAP if left.mono and right.mono else WORD_GAP
+    is_code = all(MONOSPACED.search(word.font) for word in (left, right))
+    limit = CODE_GAP if is_code else WORD_GAP
     if is_item:
         limit = MARKER_GAP
     elif right.first != left.last + 1:

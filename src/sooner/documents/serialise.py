@@ -49,12 +49,6 @@ def _joined(paragraph: str) -> str:
     return LINE_END.sub(" ", BETWEEN_WIDE.sub("", whole))
 
 
-def heading(text: str, level: int) -> str:
-    """With as many `#` as the level says, if it has none yet."""
-    line = reflowed(text).replace("\n\n", " ")
-    return line if HEADING.match(line) or not line else f"{'#' * min(max(level, 1), 6)} {line}"
-
-
 def items(text: str) -> str:
     """Returns items of a list, each on a line that begins with `-` or its number."""
     return "\n".join(map(_item, NEXT_ITEM.split(text.strip()))) if text.strip() else ""
@@ -146,9 +140,11 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
         return FORMULAS[style.formulas].format(formula) if formula else ""
     if region.label == Label.LIST_ITEM:
         return items(draft)
-    if region.heading_level and style.headings:
-        return heading(draft, region.heading_level)
-    return reflowed(draft.lstrip("# ") if region.heading_level else draft)
+    text, level = reflowed(draft), region.heading_level
+    if level and style.headings:
+        text = text.replace("\n\n", " ")
+        return text if HEADING.match(text) or not text else f"{'#' * min(max(level, 1), 6)} {text}"
+    return text.lstrip("# ") if level else text
 
 
 def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
