@@ -95,11 +95,10 @@ def _of_cell(cell: dict[str, Any]) -> Region:
     return Region(place, label_of(str(cell.get("category", Label.TEXT))), drafts=drafts)
 
 
-GROUNDED_NAMES: dict[str, str] = {
-    **{label: label.lower() for label in Label},
-    **{Label.SECTION_HEADER: "sub_title", Label.LIST_ITEM: "text", Label.FORMULA: "equation"},
-    **{Label.PICTURE: "image", Label.PAGE_HEADER: "header", Label.PAGE_FOOTER: "footer"},
-}
+GROUNDED_NAMES: dict[str, str] = {label: label.lower() for label in Label}
+GROUNDED_NAMES |= {Label.SECTION_HEADER: "sub_title", Label.LIST_ITEM: "text"}
+GROUNDED_NAMES |= {Label.FORMULA: "equation", Label.PICTURE: "image"}
+GROUNDED_NAMES |= {Label.PAGE_HEADER: "header", Label.PAGE_FOOTER: "footer"}
 
 OF_A_TABLE = re.compile(r"\s*tab(?:le|\b)|\s*表", re.IGNORECASE)
 
@@ -175,11 +174,9 @@ def _grounded(name: str, places: str, text: str) -> tuple[Region, str]:
     return Region(place, label, drafts=[draft] if draft else [], level=level), text.strip()
 
 
-CHANDRA_NAMES: dict[str, str] = {
-    **{label: label.title() for label in Label},
-    **{Label.TITLE: "Section-Header", Label.LIST_ITEM: "List-Group"},
-    **{Label.FORMULA: "Equation-Block", Label.PICTURE: "Image"},
-}
+CHANDRA_NAMES: dict[str, str] = {label: label.title() for label in Label}
+CHANDRA_NAMES |= {Label.TITLE: "Section-Header", Label.LIST_ITEM: "List-Group"}
+CHANDRA_NAMES |= {Label.FORMULA: "Equation-Block", Label.PICTURE: "Image"}
 
 BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 """How a block begins, which never stands in another one."""
@@ -280,10 +277,8 @@ def _plain(inner: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", stripped(html.unescape(inner)))
 
 
-DOCTAGS: dict[str, str] = {
-    **{label: label.lower().replace("-", "_") for label in Label},
-    Label.TABLE: "otsl",
-}
+DOCTAGS: dict[str, str] = {label: label.lower().replace("-", "_") for label in Label}
+DOCTAGS |= {Label.TABLE: "otsl"}
 
 HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
 

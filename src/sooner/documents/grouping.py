@@ -29,9 +29,6 @@ of code, and between rows of a table; and by which a paragraph's first line star
 NOTE = re.compile(r"<sup>[^<\s]{1,3}</sup>")
 """How a footnote begins."""
 
-Block = list[Line]
-"""Lines of a paragraph, a heading or an item, from top to bottom."""
-
 T = TypeVar("T")
 
 
@@ -55,10 +52,11 @@ def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
     return [sorted(row, key=lambda line: line.bbox[0]) for row in rows]
 
 
-def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[Block]:
-    """Puts lines together to paragraphs, headings and items of lists, in no special order."""
+def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[list[Line]]:
+    """Puts lines together to paragraphs, headings and items of lists, which are in no special order,
+    and their lines from top to bottom."""
     usual = _usual_gap(lines)
-    blocks: list[Block] = []
+    blocks: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: (line.bbox[1], line.bbox[0])):
         above = [block for block in blocks if _continues(block, line, usual, same_size)]
         if above:
@@ -83,7 +81,7 @@ def _usual_gap(lines: Sequence[Line]) -> float:
     return sorted(gaps)[len(gaps) // 4] if gaps else 0.0
 
 
-def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool:
+def _continues(block: Sequence[Line], line: Line, usual: float, same_size: float) -> bool:
     last, first = block[-1], block[0]
     height, gap = last.bbox[3] - last.bbox[1], line.bbox[1] - last.bbox[3]
     limit = min(max(LINE_GAP, 1.5 * usual), MAX_LINE_GAP) * height
@@ -277,7 +275,7 @@ def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float)
     return [_region(list(chain(*rows_of(lines))), area.label)]
 
 
-def _label(block: Block, body: float, page: Size | None) -> tuple[Label, int]:
+def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label, int]:
     """Returns what a block is, and the level of a heading that is told by its weight.
 
     Args:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -283,11 +282,8 @@ def _goes_on(row: Sequence[Word], right: Word) -> bool:
 
 
 def _line(words: Sequence[Word]) -> Line:
-    counts = Counter[tuple[float, float]]()
-    for word in words:
-        counts[word.size, word.base] += len(word.text)
-    letters = counts.total()
-    size, base = counts.most_common(1)[0][0]
+    letters = sum(len(word.text) for word in words)
+    size, base = statistics.mode((word.size, word.base) for word in words for _ in word.text or " ")
     bold, mono = (
         sum(len(word.text) for word in words if pattern.search(word.font))
         for pattern in (BOLD, MONOSPACED)
@@ -313,8 +309,7 @@ def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
     for before, word in zip([None, *words], words, strict=False):
         if before is not None:
             gap = word.box[0] - before.box[2]
-            is_same = before.font == word.font
-            is_same = is_same and (before.base, before.size) == (word.base, word.size)
+            is_same = (before.font, before.base, before.size) == (word.font, word.base, word.size)
             if is_same or gap >= GLUED * size:
                 text += " " * (max(round(gap / blank), 1) if blank else 1)
         is_raised = word.size < SMALLER * size and base - word.base > RAISED * size
