@@ -15,7 +15,6 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from PIL import Image
@@ -28,11 +27,9 @@ from .regions import HEADINGS, Label, Region, Size, around, box, label_of, resiz
 from .serialise import DOTS, FENCE, FENCED, HEADING, NUMBER, Style, bare_formula
 from .tables import FILLED, LINE, read_table, to_otsl
 
-CELL_START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
-"""How an element of JSON begins; within a text its quotes would be escaped."""
-
-CELL_END = re.compile(r'\}[\s,\]]*(?:\{\s*(?:"\w*"?\s*)?)?\Z')
-"""How an element ends, and what may be there of the next one."""
+CELL = re.compile(r'(?=\{\s*"(?:bbox|category|text)"\s*:)|,\s*\{\s*"?\w*"?\s*\Z')
+"""Where an element of JSON begins, within whose texts the quotes would be escaped, or the beginning
+of one that was cut off."""
 
 
 class LayoutJson(PageForm):
@@ -65,15 +62,12 @@ class LayoutJson(PageForm):
         except ValueError:
             from json_repair import loads
 
-            starts = [match.start() for match in CELL_START.finditer(inner)]
-            parts = (inner[a:b] for a, b in pairwise([*starts, len(inner)]))
-            cells = [loads(CELL_END.sub("}", part).rstrip("\\")) for part in parts]
-            is_repaired = True
-        entries = []
-        for region in map(_of_cell, _cells(cells)):
-            draft = region.drafts[0] if region.drafts else ""
-            entries.append((region, json.dumps(draft, ensure_ascii=False)[1:-1]))
-        return FormAnswer.of(entries, is_repaired or not entries)
+            parts = (part.rstrip(", \n]\\") for part in CELL.split(inner)[1:])
+            cells, is_repaired = list(map(loads, parts)), True
+        regions = list(map(_of_cell, _cells(cells)))
+        texts = ("".join(region.drafts) for region in regions)
+        written = (json.dumps(text, ensure_ascii=False)[1:-1] for text in texts)
+        return FormAnswer.of(zip(regions, written, strict=True), is_repaired or not regions)
 
 
 def _cells(data: Any) -> list[dict[str, Any]]:
@@ -183,8 +177,6 @@ BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 
 ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(["'])(.*?)\2""", re.IGNORECASE)
 
-OPEN_TAG = re.compile(r"<[^<>]*$")
-
 ORDERED, DASH = re.compile(r"\A\d{1,3}\.\s"), re.compile(r"\A- ")
 """How items of an ordered list and of another one begin."""
 
@@ -230,9 +222,7 @@ class Chandra(PageForm):
         entries, is_broken = [_of_div({}, outside)], bool(outside.strip())
         for attributes, content in zip(blocks[::2], blocks[1::2], strict=True):
             is_closed = content.count("</div>") > content.count("<div")
-            inner, _, rest = content.rpartition("</div>")
-            if not is_closed:
-                inner, rest = OPEN_TAG.sub("", content), ""
+            inner, _, rest = content.rpartition("</div>") if is_closed else (content, "", "")
             block = {name.lower(): value for name, _, value in ATTRIBUTES.findall(attributes)}
             entries += [_of_div(block, inner), _of_div({}, rest)]
             is_placed = entries[-2][0].bbox is not None or "bbox" not in block
@@ -264,7 +254,7 @@ MARKS = (
     (r"<br\b[^>]*>", "\n"),
     (r"\s*<li\b[^>]*>", "\n- "),
     (r"\s*</(?:p|h[1-6]|[uo]l|div)>", "\n\n"),
-    (r"</?[a-z][^<>]*>", ""),
+    (r"</?(?:[a-z][^<>]*)?(?:>|\Z)", ""),
 )
 """What elements of HTML become: formulas in dollars, code in a fence, items of lists, paragraphs;
 others are left out."""
@@ -280,12 +270,10 @@ def _plain(inner: str) -> str:
 DOCTAGS: dict[str, str] = {label: label.lower().replace("-", "_") for label in Label}
 DOCTAGS |= {Label.TABLE: "otsl"}
 
-HEADING_TAG, HEADING_LEVELS = "section_header_level_", 5
-
 CLOSED = re.compile(
     r"<(/?)(doctag|otsl|picture|chart|code|caption|text|title|formula|footnote|inline|list_item"
     r"|document_index|key_value_region|(?:un)?ordered_list|page_(?:header|footer)"
-    rf"|(?:key|value)_\d+|checkbox_(?:un)?selected|{HEADING_TAG}\d)>"
+    r"|(?:key|value)_\d+|checkbox_(?:un)?selected|section_header_level_\d)>"
 )
 """Tags that have an end."""
 
@@ -320,7 +308,7 @@ class DocTags(PageForm):
         tag, sides, parts = DOCTAGS[region.label], self.sides(region, size), [text]
         place = "".join(f"<loc_{min(side, self.frame[0] - 1)}>" for side in sides)
         if region.label == Label.SECTION_HEADER:
-            tag = f"{HEADING_TAG}{min(max(region.heading_level - 1, 1), HEADING_LEVELS)}"
+            tag = f"section_header_level_{min(max(region.heading_level - 1, 1), 5)}"
         elif region.label == Label.PICTURE and text:
             tag = "chart"
         elif region.label == Label.LIST_ITEM:

@@ -53,8 +53,8 @@ def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
 
 
 def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[list[Line]]:
-    """Puts lines together to paragraphs, headings and items of lists, which are in no special order,
-    and their lines from top to bottom."""
+    """Returns lines put together to paragraphs, headings and items of lists, each from top to
+    bottom, in no special order."""
     usual = _usual_gap(lines)
     blocks: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: (line.bbox[1], line.bbox[0])):
@@ -278,11 +278,8 @@ def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float)
 def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label, int]:
     """Returns what a block is, and the level of a heading that is told by its weight.
 
-    Args:
-        block: its lines.
-        body: size of the page's text.
-        page: its size; without, a layout model says that the block is text, which may be an item,
-            or a heading that it missed.
+    Without the size of its page, a layout model says that it is text, which may be an item, or a
+    heading that it missed. Text on the page has the size `body`.
     """
     text, end, words = block[0].text, block[-1].text.rstrip(), _words(block)
     size, is_short = min(line.size for line in block), words <= HEADING_WORDS

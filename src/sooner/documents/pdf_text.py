@@ -295,14 +295,10 @@ def _line(words: Sequence[Word]) -> Line:
 
 
 def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
-    """Returns a line's text as one reads it.
+    """Returns the text of a line's words in the order in which it is read.
 
-    Args:
-        words: of the line, from left to right.
-        size: of its letters.
-        base: of its letters.
-        blank: width of a blank in code, of which there are as many as there is room for; 0 for
-            other text.
+    Most of its letters have that size and baseline. Code has as many blanks of the width `blank` as
+    there is room for; for other text that is 0.
     """
     text = ""
     is_turned = any(is_right_to_left(word.text) for word in words)
