@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .regions import FURNITURE, Label, Region, Size, clipped, numbered, scaled
 from .serialise import MARKDOWN, Style, bare_formula, written
-from .tables import is_otsl, read_table, to_html
+from .tables import OTSL, read_table, to_html
 
 FENCES = ("markdown", "md")
 """Names of a code fence around a whole answer, which is taken off."""
@@ -152,7 +152,7 @@ class Blocks(PageForm):
 
     def draft(self, text: str, label: str) -> str:
         text = super().draft(text, label)
-        if label == Label.TABLE and is_otsl(text):
+        if label == Label.TABLE and OTSL.search(text):
             return to_html(read_table(text))
         return bare_formula(text) if label == Label.FORMULA else text
 

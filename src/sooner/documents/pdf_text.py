@@ -8,6 +8,8 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 from unicodedata import bidirectional, category, normalize
 
@@ -54,11 +56,8 @@ TEX_SIGNS |= {0x15: "\u2013", 0x16: "\u2014"}
 ALL_BOLD = 0.9
 """Share of a line's letters that are bold."""
 
-MIN_SIZE = 2.0
-"""Points below which nobody reads a text."""
-
-MIN_CONTRAST = 12
-"""Difference in brightness within a word's box below which nothing is seen there."""
+MIN_SIZE, MIN_CONTRAST = 2.0, 12
+"""A font's points, and the difference in brightness within a word's box, that a reader needs."""
 
 MAX_EDGES = 2000
 """Drawn edges of a page that are looked at for tables; with more they are a drawing."""
@@ -70,6 +69,9 @@ second, a picture is a scan."""
 MIN_AREA, MAX_WORDS = 0.005, 30
 """Share of the page below which pictures are bullets, icons and rules, and words upon a picture:
 with more it is a background."""
+
+EDGES = itemgetter("x0", "top", "x1", "bottom")
+"""Gets the box of a dictionary as pdfplumber has them."""
 
 STEP = 3
 """Every so many pixels are looked at for ink."""
@@ -119,7 +121,7 @@ class Placement:
 
     def box(self, thing: Mapping[str, Any]) -> Box:
         """Returns the box of an object of the page, in pixels."""
-        return self.edges(*(thing[name] for name in ("x0", "top", "x1", "bottom")))
+        return self.edges(*EDGES(thing))
 
     def base(self, char: Mapping[str, Any]) -> float:
         """Returns the baseline of an upright character, in pixels from the top."""
@@ -138,12 +140,8 @@ class Placement:
 
 
 def page_text(page: Any, picture: Picture) -> PageText:
-    """Returns lines of a page in pixels of `picture`, with the signs of a bad layer measured.
-
-    Args:
-        page: of pdfplumber.
-        picture: of the same page.
-    """
+    """Returns lines of a page of pdfplumber in pixels of its picture, with the signs of a bad layer
+    measured."""
     placement = Placement(page, picture)
     chars = page.dedupe_chars(tolerance=0.5).chars
     tables = page.find_tables() if len(page.edges) <= MAX_EDGES else []
@@ -223,12 +221,9 @@ def _words(letters: list[dict[str, Any]]) -> list[Word]:
 
 def _word(letters: Sequence[Mapping[str, Any]]) -> Word:
     first, last = letters[0], letters[-1]
-    text = "".join(letter["text"] for letter in letters)
-    boxes = ((letter["x0"], letter["top"], letter["x1"], letter["bottom"]) for letter in letters)
-    base = first["top"] + ASCENT * first["size"]
-    return Word(
-        text, around(boxes), base, first["size"], first["fontname"], first["number"], last["number"]
-    )
+    text, size = "".join(letter["text"] for letter in letters), first["size"]
+    box, base = around(map(EDGES, letters)), first["top"] + ASCENT * size
+    return Word(text, box, base, size, first["fontname"], first["number"], last["number"])
 
 
 def _mapped(text: str) -> str:
@@ -257,9 +252,8 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
             rows.append([word])
         else:
             row.append(word)
-    whole = [row for rows in groups.values() for row in rows]
-    whole.sort(key=lambda row: min(word.first for word in row))
-    return [_line(row) for row in whole]
+    in_order = sorted(chain(*groups.values()), key=lambda row: min(word.first for word in row))
+    return list(map(_line, in_order))
 
 
 def _goes_on(row: Sequence[Word], right: Word) -> bool:
@@ -284,10 +278,8 @@ def _goes_on(row: Sequence[Word], right: Word) -> bool:
 def _line(words: Sequence[Word]) -> Line:
     letters = sum(len(word.text) for word in words)
     size, base = statistics.mode((word.size, word.base) for word in words for _ in word.text or " ")
-    bold, mono = (
-        sum(len(word.text) for word in words if pattern.search(word.font))
-        for pattern in (BOLD, MONOSPACED)
-    )
+    bold = sum(len(word.text) for word in words if BOLD.search(word.font))
+    mono = sum(len(word.text) for word in words if MONOSPACED.search(word.font))
     is_mono = 2 * mono > letters
     text = _text(words, size, base, CODE_BLANK * max(size, 1.0) if is_mono else 0.0)
     box = around(word.box for word in words)
@@ -318,13 +310,8 @@ def _text(words: Sequence[Word], size: float, base: float, blank: float) -> str:
 
 
 def illustrations(boxes: Iterable[Box], lines: Sequence[Line], size: Size) -> list[Box]:
-    """Returns boxes of pictures that can be shown by themselves.
-
-    Args:
-        boxes: of all raster pictures on a page, in pixels.
-        lines: of text upon the page.
-        size: its width and height.
-    """
+    """Returns those boxes of a page's raster pictures that can be shown by themselves, as far as
+    they are on the page; `lines` are its text, and `size` is its width and height."""
     pictures = []
     for box in (clipped(box, *size) for box in boxes):
         upon = sum(len(line.text.split()) for line in lines if overlap(line.bbox, box) > 0)
@@ -370,12 +357,8 @@ def is_right_to_left(text: str) -> bool:
 
 
 def logical(visual: str) -> str:
-    """Returns a line's characters in the order in which they are read, presentation forms as
-    letters.
-
-    Args:
-        visual: from left to right as they stand on the page.
-    """
+    """Returns a line's characters, which stand from left to right, in the order in which they are
+    read, presentation forms as letters."""
     from bidi import get_display  # of the extra `ocr`
 
     kinds = [bidirectional(char) for char in visual]

@@ -152,8 +152,7 @@ class Region:
         """Returns the box in thousandths of the page's width and height, whole numbers."""
         if self.bbox is None:
             return None
-        width, height = size
-        place = scaled(self.bbox, 1000 / max(width, 1), 1000 / max(height, 1))
+        place = scaled(self.bbox, 1000 / max(size[0], 1), 1000 / max(size[1], 1))
         x0, y0, x1, y1 = clipped(place, 1000, 1000)
         return math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)
 
@@ -194,7 +193,4 @@ def resized(
     if not frame or 0 in (*frame, *size):
         return list(regions)
     x, y = size[0] / frame[0], size[1] / frame[1]
-    return [
-        region if region.bbox is None else replace(region, bbox=scaled(region.bbox, x, y))
-        for region in regions
-    ]
+    return [replace(region, bbox=region.bbox and scaled(region.bbox, x, y)) for region in regions]

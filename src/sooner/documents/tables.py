@@ -25,7 +25,7 @@ Table = list[list[Cell]]
 
 def read_table(text: str) -> Table:
     """Returns a table in whichever of the four forms `text` has; without a tab, one cell a line."""
-    if is_otsl(text):
+    if OTSL.search(text):
         return from_otsl(text)
     lines = [line for line in text.splitlines() if line.strip()]
     rule = next((n for n in (1, 0) if n < len(lines) and RULE.fullmatch(lines[n])), None)
@@ -91,11 +91,6 @@ of a column, of a row and of a section are of docling's DocTags."""
 
 CONTINUED = {LEFT: (0, 1), UP: (1, 0), CROSS: (1, 1)}
 """How far up and to the left of a mark there is another one of its cell."""
-
-
-def is_otsl(text: str) -> bool:
-    """Returns whether a text has marks of OTSL."""
-    return OTSL.search(text) is not None
 
 
 def to_otsl(table: Table) -> str:
