@@ -177,9 +177,6 @@ BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 
 ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(["'])(.*?)\2""", re.IGNORECASE)
 
-ORDERED, DASH = re.compile(r"\A\d{1,3}\.\s"), re.compile(r"\A- ")
-"""How items of an ordered list and of another one begin."""
-
 
 class Chandra(PageForm):
     """The form that writes a `div` for each block, one after the other, boxes from 0 to 1000."""
@@ -201,9 +198,11 @@ class Chandra(PageForm):
             return f'<p><math display="block">{quoted}</math></p>'
         if label == Label.LIST_ITEM:
             lines = quoted.splitlines()
-            tag, mark = ("ol", ORDERED) if all(map(ORDERED.match, lines)) else ("ul", DASH)
-            entries = "".join(f"<li>{mark.sub('', line)}</li>" for line in lines)
-            return f"<{tag}>{entries}</{tag}>"
+            if all(re.match(r"\d{1,3}\. ", line) for line in lines):
+                tag, entries = "ol", [line.partition(" ")[2] for line in lines]
+            else:
+                tag, entries = "ul", [line.removeprefix("- ") for line in lines]
+            return f"<{tag}>{''.join(f'<li>{entry}</li>' for entry in entries)}</{tag}>"
         if label == Label.TEXT and (code := FENCED.fullmatch(quoted)):
             return f"<pre><code>{code[1]}</code></pre>"
         tag = f"h{min(region.heading_level, 5)}" if region.heading_level else "p"

@@ -23,13 +23,13 @@ ASCENT, DESCENT = 0.8, 0.22
 """Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
 be several times as much."""
 
-BLANK = 0.14
-"""Gap between two letters, in font sizes, from which there is a blank."""
+BLANK, GLUED, CODE_BLANK = 0.14, 0.12, 0.6
+"""In font sizes: the gaps from which there is a blank between two letters, and between words in two
+fonts; and the width of a blank in code."""
 
-WORD_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP, GLUED = 1.3, 6.0, 0.6, 0.6, 0.12
-"""In font sizes: the gaps that divide a line and one of code, the width of a blank in code, the gap
-up to which words that the file lists apart are on one line, and the gap of no blank between two
-fonts."""
+WORD_GAP, CODE_GAP, MARKER_GAP, PIECE_GAP = 1.3, 6.0, 4.0, 0.6
+"""In font sizes: the gaps that divide a line, one of code, a mark and its item, and words of a line
+that the file lists apart."""
 
 SMALLER, RAISED, MAX_RAISED, LEVEL, CAP = 0.88, 0.15, 0.6, 0.25, 2.0
 """Most size of a superscript, its least and most rise, the rise of what is on the same line, and
@@ -41,9 +41,6 @@ BOLD = re.compile(r"bold|black|heavy|demi|-medi|cmbx|sfbx|cmssbx|-bd", re.I)
 
 LONE_MARKER = re.compile(rf"[{BULLETS}\ufffd\ue000-\uf8ff]|\(?(?:\d{{1,2}}|[a-z]|[ivx]{{1,4}})[.)]")
 """Such a beginning alone, which stands far from its item."""
-
-MARKER_GAP = 4.0
-"""Font sizes between a mark and its item at most."""
 
 UNMAPPED = re.compile(r"\(cid:(\d+)\)")
 """How pdfminer writes a character that a font does not map to Unicode."""
@@ -247,11 +244,10 @@ def lines_of(words: Sequence[Word], cells: Sequence[Box]) -> list[Line]:
     groups: dict[int | None, list[list[Word]]] = {}
     for word in sorted(words, key=lambda word: word.box[0]):
         rows = groups.setdefault(cell_of(word.box, cells), [])
-        row = next((row for row in reversed(rows) if _goes_on(row, word)), None)
-        if row is None:
-            rows.append([word])
-        else:
-            row.append(word)
+        row = next((row for row in reversed(rows) if _goes_on(row, word)), [])
+        if not row:
+            rows.append(row)
+        row.append(word)
     in_order = sorted(chain(*groups.values()), key=lambda row: min(word.first for word in row))
     return list(map(_line, in_order))
 
