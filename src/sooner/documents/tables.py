@@ -150,10 +150,8 @@ HTML_TAG = re.compile(r"</?[a-z][^<>]*(?:>|\Z)", re.IGNORECASE)
 
 def _from_html(text: str) -> Table:
     """Returns rows and cells; other tags count for nothing, a missing end is forgiven."""
-    rows = (
-        [_from_html_cell(*cell) for cell in HTML_CELL.findall(row)] for row in HTML_ROW.split(text)
-    )
-    return [row for row in rows if row]
+    rows = map(HTML_CELL.findall, HTML_ROW.split(text))
+    return [[_from_html_cell(*cell) for cell in row] for row in rows if row]
 
 
 def _from_html_cell(attributes: str, content: str) -> Cell:
