@@ -290,6 +290,7 @@ def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label
     height, (top, bottom) = page[1], around(line.bbox for line in block)[1::2]
     is_line, is_large = len(block) == 1, size >= TITLE_SIZE * body and is_short
     is_number = is_line and PAGE_NUMBER.fullmatch(text) is not None
+    is_bold = is_short and all(line.bold for line in block) and size > BOLD_SIZE * body
     conditions = (  # the first that holds counts
         (Label.CAPTION, CAPTIONED.match(text)),
         (Label.FOOTNOTE, NOTE.match(text) and max(line.size for line in block) < body),
@@ -300,12 +301,10 @@ def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label
         (Label.SECTION_HEADER, is_heading),
         (Label.LIST_ITEM, plain == Label.LIST_ITEM),
         (Label.PAGE_FOOTER, words <= FOOTER_WORDS and top > (1 - EDGE) * height),
+        (Label.SECTION_HEADER, is_bold and not end.endswith((".", ",", ";"))),
     )
     label = next((label for label, holds in conditions if holds), Label.TEXT)
-    is_bold = is_short and all(line.bold for line in block) and size > BOLD_SIZE * body
-    if label == Label.TEXT and is_bold and not end.endswith((".", ",", ";")):
-        return Label.SECTION_HEADER, BOLD_LEVEL
-    return label, 0
+    return label, BOLD_LEVEL if label == Label.SECTION_HEADER and not is_heading else 0
 
 
 def _words(lines: Sequence[Line]) -> int:

@@ -210,9 +210,9 @@ def _letters(chars: Iterable[Mapping[str, Any]], placement: Placement) -> list[d
 def _words(letters: list[dict[str, Any]]) -> list[Word]:
     from pdfplumber.utils import extract_words
 
-    attributes = ["fontname", "size"]
-    parts = extract_words(letters, True, x_tolerance_ratio=BLANK, y_tolerance=1.0,
-                          extra_attrs=attributes)  # fmt: skip
+    parts = extract_words(
+        letters, True, x_tolerance_ratio=BLANK, y_tolerance=1.0, extra_attrs=["fontname", "size"]
+    )
     return [_word(part["chars"]) for part in parts]
 
 
