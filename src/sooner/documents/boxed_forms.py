@@ -253,7 +253,7 @@ MARKS = (
     (r"<br\b[^>]*>", "\n"),
     (r"\s*<li\b[^>]*>", "\n- "),
     (r"\s*</(?:p|h[1-6]|[uo]l|div)>", "\n\n"),
-    (r"</?(?:[a-z][^<>]*)?(?:>|\Z)", ""),
+    (r"</?[a-z][^<>]*(?:>|\Z)|</?\Z", ""),
 )
 """What elements of HTML become: formulas in dollars, code in a fence, items of lists, paragraphs;
 others are left out."""
