@@ -140,11 +140,11 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
         return FORMULAS[style.formulas].format(formula) if formula else ""
     if region.label == Label.LIST_ITEM:
         return items(draft)
-    text, level = reflowed(draft), region.heading_level
-    if level and style.headings:
-        text = text.replace("\n\n", " ")
-        return text if HEADING.match(text) or not text else f"{'#' * min(max(level, 1), 6)} {text}"
-    return text.lstrip("# ") if level else text
+    level = region.heading_level
+    if not level or not style.headings:
+        return reflowed(draft.lstrip("# ") if level else draft)
+    text = reflowed(draft).replace("\n\n", " ")
+    return text if HEADING.match(text) or not text else f"{'#' * min(max(level, 1), 6)} {text}"
 
 
 def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
