@@ -177,6 +177,8 @@ BLOCK = re.compile(r"<div\b([^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 
 ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(["'])(.*?)\2""", re.IGNORECASE)
 
+OPEN_TAG = re.compile(r"<(?:/?[a-z][^<>]*|/)?\Z", re.IGNORECASE)
+
 
 class Chandra(PageForm):
     """The form that writes a `div` for each block, one after the other, boxes from 0 to 1000."""
@@ -217,8 +219,9 @@ class Chandra(PageForm):
         """Returns blocks, the last one as far as it goes; text outside of them is a block without a
         box.
         """
-        outside, *blocks = BLOCK.split(text)
-        entries, is_broken = [_of_div({}, outside)], bool(outside.strip())
+        whole = OPEN_TAG.sub("", text)
+        outside, *blocks = BLOCK.split(whole)
+        entries, is_broken = [_of_div({}, outside)], bool(outside.strip()) or whole != text
         for attributes, content in zip(blocks[::2], blocks[1::2], strict=True):
             is_closed = content.count("</div>") > content.count("<div")
             inner, _, rest = content.rpartition("</div>") if is_closed else (content, "", "")
@@ -253,7 +256,7 @@ MARKS = (
     (r"<br\b[^>]*>", "\n"),
     (r"\s*<li\b[^>]*>", "\n- "),
     (r"\s*</(?:p|h[1-6]|[uo]l|div)>", "\n\n"),
-    (r"</?[a-z][^<>]*(?:>|\Z)|</?\Z", ""),
+    (r"</?[a-z][^<>]*>", ""),
 )
 """What elements of HTML become: formulas in dollars, code in a fence, items of lists, paragraphs;
 others are left out."""
