@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .options import GenerateOptions
     from .parity import compare
     from .sparse.prefill import MMInference
-    from .sparse.pruning import FastV, PyramidDrop, SparseVLM
+    from .sparse.pruning import FastV
 
 __all__ = [  # noqa: RUF022  (in groups)
     # Verbs.
@@ -109,8 +109,6 @@ __all__ = [  # noqa: RUF022  (in groups)
     # Context managers over a model: sparse prefill, pruning.
     "FastV",
     "MMInference",
-    "PyramidDrop",
-    "SparseVLM",
     # Errors.
     "MemoryRanOutError",
     "SoonerError",
@@ -128,7 +126,7 @@ _MODULES = {
     "options": ("GenerateOptions",),
     "parity": ("compare",),
     "sparse.prefill": ("MMInference",),
-    "sparse.pruning": ("FastV", "PyramidDrop", "SparseVLM"),
+    "sparse.pruning": ("FastV",),
 }
 """Modules and their public names; all others are names of `sooner.methods`."""
 

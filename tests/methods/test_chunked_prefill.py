@@ -105,10 +105,5 @@ def test_methods_that_rank_by_the_prefill_refuse_chunks(family: str, name: str) 
     refuses_chunks(LISTENING[name], family=family, method=listening(name, family))
 
 
-@pytest.mark.parametrize(
-    "pruner",
-    [sooner.FastV(layer=1), sooner.PyramidDrop(layers=(1, 2))],
-    ids=lambda pruner: pruner.name,
-)
-def test_pruners_refuse_chunks(pruner: Any) -> None:
-    refuses_chunks(pruner.name, family="qwen2_5_vl", prefill=pruner)
+def test_pruners_refuse_chunks() -> None:
+    refuses_chunks("FastV", family="qwen2_5_vl", prefill=sooner.FastV(layer=1))

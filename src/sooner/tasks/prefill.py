@@ -59,7 +59,7 @@ def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
     if settings.prefill is None:
         return None
     from ..sparse.prefill import MMInference  # a sixth of the library, for those who ask for it
-    from ..sparse.pruning import PRUNERS
+    from ..sparse.pruning import FastV
     from ..sparse.table import PatternTable
 
     choice = parse_prefill(settings.prefill)
@@ -70,6 +70,5 @@ def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
         # Patterns take prompts whole and cut their MLPs instead.
         chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
         return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured), None)
-    options: dict[str, Any] = {} if choice.ratio is None else {"ratio": choice.ratio}
-    pruners = {name.lower(): pruner for name, pruner in PRUNERS.items()}
-    return Prefill(pruners[choice.name](**options), settings.prefill_chunk)
+    pruner = FastV() if choice.ratio is None else FastV(choice.ratio)
+    return Prefill(pruner, settings.prefill_chunk)

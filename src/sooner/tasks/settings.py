@@ -21,7 +21,7 @@ def short_hash(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop")
+PREFILLS = ("auto", "fastv")
 """Sparse prefills that are known by name; any other is a pattern file."""
 
 
@@ -46,8 +46,8 @@ class CaptionSettings:
         seed: of the draws.
         compare: decode plainly too, and report speed-up and parity.
         prefill: what makes the prompt cheaper, and the result *approximate*: a pattern file, `auto`
-            for patterns that nobody searched, or `fastv`, `sparsevlm` or `pyramiddrop` with the
-            share of visual tokens that it drops behind a colon. By default the model's own prefill.
+            for patterns that nobody searched, or `fastv` with the share of visual tokens that it
+            drops behind a colon. By default the model's own prefill.
         prefill_chunk: prompt tokens that are prefilled at once, by default all of them; with
             patterns, whose attention needs the whole prompt, those that pass an MLP at once.
         prefill_recall: measure what patterns keep of the attention, which takes time of its own.
@@ -129,7 +129,7 @@ class PrefillChoice:
 
     Attributes:
         name: one of `PREFILLS`; empty for a pattern file.
-        ratio: share of the visual tokens that is dropped; `None` is the pruner's own.
+        ratio: share of the visual tokens that is dropped; `None` is `FastV`'s own.
         file: the pattern file.
     """
 
@@ -143,10 +143,10 @@ class PrefillChoice:
 
 
 def parse_prefill(text: str) -> PrefillChoice:
-    """Returns a name of `PREFILLS`, a pruner's name with `:ratio`, or a pattern file.
+    """Returns a name of `PREFILLS`, `fastv` with `:ratio`, or a pattern file.
 
     Raises:
-        SoonerError: none of these; or a ratio that is no share, or not a pruner's.
+        SoonerError: none of these; or a ratio that is no share, or not that of `fastv`.
     """
     name, _, share = text.partition(":")
     if name == "auto" and share:

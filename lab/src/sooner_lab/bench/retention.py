@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from sooner.errors import SoonerError
-from sooner.sparse.pruning import FastV, Pruner, PyramidDrop, SparseVLM
+from sooner.sparse.pruning import FastV, Pruner
 
 from ..rivals.dycoke import DyCoke
+from ..rivals.staged_pruners import PyramidDrop, SparseVLM
 
 PRUNERS: dict[str, type[Pruner]] = {
     "fastv": FastV, "sparse-vlm": SparseVLM, "pyramid-drop": PyramidDrop, "dycoke": DyCoke,

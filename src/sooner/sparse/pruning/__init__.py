@@ -1,11 +1,6 @@
-"""Lossy pruning of a target's visual tokens: one context manager a file, all *approximate*."""
+"""Lossy pruning of a target's visual tokens by context managers; the mode is *approximate*."""
 
+from .fastv import FastV
 from .hooks import Pruner
-from .ranked import FastV, PyramidDrop
-from .sparse_vlm import SparseVLM
 
-PRUNERS: dict[str, type[Pruner]] = {
-    pruner.name: pruner for pruner in (FastV, SparseVLM, PyramidDrop)
-}
-
-__all__ = ["PRUNERS", "FastV", "Pruner", "PyramidDrop", "SparseVLM"]
+__all__ = ["FastV", "Pruner"]

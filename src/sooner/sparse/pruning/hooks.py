@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_fields, check_whole
+from ...checks import check_fields
 from ...engine.cache import SlotCache
 from ...engine.interface import Prompt, cache_of
 from ...errors import SoonerError, UnsupportedError
@@ -302,8 +302,6 @@ class Pruner:
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}: ")
-        for layer in getattr(self, "layers", None) or ():
-            check_whole(f"{self.name}: layers", layer)
 
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:

@@ -88,35 +88,6 @@ class Selection:
     hidden: Tensor | None = None
 
 
-def density_peaks(states: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Clusters `states [tokens, hidden]` around `count` of them.
-
-    A centre is dense (its `count` nearest neighbours are near) and far from anything denser.
-
-    Returns:
-        The centres, ascending, `[count]`, and for each token which centre it belongs to, `[tokens]`
-        in 0 to `count - 1`; a centre belongs to itself.
-    """
-    states = states.float()
-    apart = torch.cdist(states, states) / states.shape[1] ** 0.5  # [tokens, tokens]
-    near = apart.topk(min(count, len(states)), largest=False).values
-    density = (-(near**2).mean(1)).exp()
-    denser = density[None] > density[:, None]
-    # The densest token has nothing above it, and is as far as anything can be.
-    gap = torch.where(denser, apart, apart.max()).min(1).values
-    centres = (gap * density).topk(count).indices.sort().values
-    owner = apart[:, centres].argmin(1)
-    owner[centres] = torch.arange(count, device=states.device)
-    return centres, owner
-
-
-def cluster_means(states: Tensor, owner: Tensor, count: int) -> Tensor:
-    """Returns the mean of the states of each cluster, `[count, hidden]`."""
-    sums = states.new_zeros(count, states.shape[1]).index_add_(0, owner, states)
-    sizes = torch.bincount(owner, minlength=count).to(states.dtype)
-    return sums / sizes[:, None]
-
-
 def keep_best(visual: Tensor, scores: Tensor, count: int) -> Tensor:
     """Returns the places of all other tokens and of the `count` best visual ones, ascending.
 
@@ -129,13 +100,3 @@ def keep_best(visual: Tensor, scores: Tensor, count: int) -> Tensor:
     places = visual.nonzero()[:, 0]
     mask[places[scores[places].topk(count).indices]] = True
     return mask.nonzero()[:, 0]
-
-
-def instruction(visual: Tensor) -> Tensor:
-    """Places of the text behind the last visual token (the last token of all, if there is none).
-
-    A decoder is causal: text in front of a picture has not seen it and can't judge it.
-    """
-    start = int(visual.nonzero()[-1]) + 1 if bool(visual.any()) else 0
-    first = min(start, len(visual) - 1)
-    return torch.arange(first, len(visual), device=visual.device)

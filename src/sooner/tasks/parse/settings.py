@@ -54,8 +54,8 @@ class ParseSettings:
             what takes longer is cut, and the page is PARTIAL. On the command line a page's drafter
             has as many, by default 120; then the page decodes plainly.
         prefill: what makes the page's prompt cheaper and the result *approximate*: a pattern file,
-            `auto`, or `fastv`, `sparsevlm` or `pyramiddrop` with the share of visual tokens
-            that it drops behind a colon. By default the model's own prefill.
+            `auto`, or `fastv` with the share of visual tokens that it drops behind a colon. By
+            default the model's own prefill.
 
     Raises:
         SoonerError: a value out of range, or a name that is unknown.
