@@ -3,7 +3,7 @@
     sooner act serve                      # in one shell; or --model, --head, --method ...
     python examples/act_client.py         # in another
 
-The robot here is the `table` world, which needs no simulator. On a real one, send the camera's
+The robot here is the `table` world of sooner-lab, which needs no simulator. On a real one, send the camera's
 picture and give the actions to the motors.
 """
 

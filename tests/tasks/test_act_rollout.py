@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sooner.robots import HALF, PIXELS
 from sooner.tasks.act.observation import Observation
 from sooner.tasks.act.rollout import run_rollouts
+from sooner_lab.robots.table import HALF, PIXELS
 
 
 @dataclass

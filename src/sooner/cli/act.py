@@ -169,7 +169,7 @@ class RolloutOptions:
 def rollout(*, request: RolloutOptions, policy_options: PolicyOptions, display: Display) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
 
-    Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
+    Environments come with `pip install sooner-lab`; those of Meta-World need 'sooner[robots]', too.
     """
     from ..provenance import versions
     from ..tasks.act.rollout import run_rollouts

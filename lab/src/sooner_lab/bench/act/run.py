@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from sooner.errors import unknown
-from sooner.robots import TABLE, names
+from sooner.robots import names
 
-from ...robots import LIBERO, METAWORLD
+from ...robots import LIBERO, METAWORLD, TABLE
 from ...robots.metaworld import require_installed
 from ..run import Keep, Progress, Recorder
 from .arms import contenders, loader

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from sooner.robots import TABLE, make
+from sooner.robots import make
 
-from ...robots import METAWORLD
+from ...robots import METAWORLD, TABLE
 
 logger = logging.getLogger("sooner")
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.robots import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment, make, project
+from sooner.robots import make
+from sooner_lab.robots.table import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment, project
 
 
 @pytest.mark.parametrize("seed", range(5))
