@@ -131,7 +131,7 @@ def _attention(before: str, is_chunked: bool) -> Any:
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         if attention_block is None:
-            original = _original_attention(module, before)
+            original = original_attention(module, before)
             result: tuple[Tensor, Tensor | None] = original(
                 module, query, key, value, attention_mask, **kwargs
             )
@@ -167,7 +167,7 @@ def _mask(before: str) -> Callable[..., Any]:
     return mask
 
 
-def _original_attention(module: nn.Module, before: str) -> Any:
+def original_attention(module: nn.Module, before: str) -> Any:
     """Returns what the config named; `eager` is the modelling file's and not registered."""
     if before == "eager":
         return sys.modules[type(module).__module__].eager_attention_forward

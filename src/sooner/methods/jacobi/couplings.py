@@ -18,6 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ...engine.acceptance import residual
 from ...engine.grid import GridConstraint, TokenGrid
 from ...engine.noise import Purpose, RowNoise, first_to_come
 from ...engine.sampling import pick
@@ -67,13 +68,7 @@ def maximal(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
     """
     index = x[..., None]
     stays = draws.uniforms(Purpose.STAY) * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
-    return torch.where(stays, x, pick(_excess(p, q), draws.uniforms(Purpose.REPLACE)))
-
-
-def _excess(p: Tensor, q: Tensor) -> Tensor:
-    """Weights `max(p - q, 0)`, or `p` where floating point leaves nothing of them."""
-    rest = (p - q).clamp_(min=0.0)
-    return rest.addcmul_(p, (rest.sum(-1, keepdim=True) <= 0).to(p.dtype))
+    return torch.where(stays, x, pick(residual(p, q), draws.uniforms(Purpose.REPLACE)))
 
 
 def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:

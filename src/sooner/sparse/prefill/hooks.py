@@ -15,6 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ...engine.attention.context import original_attention
 from ...engine.cache import SlotCache
 from ...engine.interface import cache_of
 from ...errors import UnsupportedError
@@ -192,7 +193,7 @@ def _attend(
     """Returns attention, as transformers calls it: `query [rows, heads, entries, head_dim]`."""
     state, layer = hooks.state, hooks.numbers.get(module)
     fallback = partial(
-        _original_attention(module, hooks.original),
+        original_attention(module, hooks.original),
         module,
         query,
         key,
@@ -220,13 +221,6 @@ def _obstacle(
     if (query.shape[2], key.shape[2]) != (state.width, state.width):
         return f"{query.shape[2]} queries and {key.shape[2]} keys for {state.width} tokens"
     return ""
-
-
-def _original_attention(module: nn.Module, name: str) -> Any:
-    """Returns the model's own attention; `eager` is the modelling file's and not registered."""
-    if name == "eager":
-        return sys.modules[type(module).__module__].eager_attention_forward
-    return ALL_ATTENTION_FUNCTIONS[name]
 
 
 def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
