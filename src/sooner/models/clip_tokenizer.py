@@ -130,12 +130,27 @@ class MotionTokenizer(PreTrainedModel):
         Raises:
             SoonerError: frames of another size or number than the tokenizer takes.
         """
-        return self.nearest(self.embed(pixels))
+        latent, book = self.embed(pixels), self.codebook.weight
+        flat = latent.flatten(0, -2)  # [n, code_width]
+        # |a - b|^2 without |a|^2, which is the same for every code
+        distance = book.square().sum(1) - 2 * flat @ book.T  # [n, codes]
+        return distance.argmin(1).unflatten(0, latent.shape[:-1])
 
     @torch.no_grad()
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
         """Returns pixels [rows, 3, frames, height, width], -1..1, of codes [rows, t, h, w]."""
-        return self.paint(self.codebook(codes)).clamp(-1, 1)
+        config, frames = self.config, codes.shape[1]
+        s = config.spatial
+        latent = self.codebook(codes)  # [rows, t, h, w, code_width]
+        hidden = self.from_code(latent.flatten(0, 1).permute(0, 3, 1, 2))
+        for block in self.decoder:
+            hidden = block(hidden, frames)
+        hidden = hidden.permute(0, 2, 3, 1).unflatten(0, (-1, frames))  # [rows, t, h, w, channels]
+        first = self.first_out(hidden[:, :1])
+        groups = self.group_out(hidden[:, 1:]).unflatten(-1, (config.group, -1))
+        groups = groups.permute(0, 1, 4, 2, 3, 5).flatten(1, 2)  # [rows, g * (t - 1), h, w, patch]
+        cells = torch.cat([first, groups], dim=1).unflatten(-1, (3, s, s))
+        return cells.permute(0, 4, 1, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).clamp(-1, 1)
 
     def embed(self, pixels: torch.Tensor) -> torch.Tensor:
         """Returns what the encoder says before quantisation: [rows, t, h, w, code_width]."""
@@ -156,24 +171,3 @@ class MotionTokenizer(PreTrainedModel):
         for block in self.encoder:
             hidden = block(hidden, frames)
         return self.to_code(hidden).permute(0, 2, 3, 1).unflatten(0, (-1, frames))
-
-    def nearest(self, latent: torch.Tensor) -> torch.Tensor:
-        """Returns the code nearest to each vector of `latent` [..., code_width]: int64 [...]."""
-        flat, book = latent.flatten(0, -2), self.codebook.weight
-        # |a - b|^2 without |a|^2, which is the same for every code
-        distance = book.square().sum(1) - 2 * flat @ book.T  # [n, codes]
-        return distance.argmin(1).unflatten(0, latent.shape[:-1])
-
-    def paint(self, latent: torch.Tensor) -> torch.Tensor:
-        """Decode vectors [rows, t, h, w, code_width] to pixels [rows, 3, frames, H, W]."""
-        config, frames = self.config, latent.shape[1]
-        s = config.spatial
-        hidden = self.from_code(latent.flatten(0, 1).permute(0, 3, 1, 2))
-        for block in self.decoder:
-            hidden = block(hidden, frames)
-        hidden = hidden.permute(0, 2, 3, 1).unflatten(0, (-1, frames))  # [rows, t, h, w, channels]
-        first = self.first_out(hidden[:, :1])
-        groups = self.group_out(hidden[:, 1:]).unflatten(-1, (config.group, -1))
-        groups = groups.permute(0, 1, 4, 2, 3, 5).flatten(1, 2)  # [rows, g * (t - 1), h, w, patch]
-        cells = torch.cat([first, groups], dim=1).unflatten(-1, (3, s, s))
-        return cells.permute(0, 4, 1, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4)

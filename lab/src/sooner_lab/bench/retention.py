@@ -18,12 +18,18 @@ PRUNERS: dict[str, type[Pruner]] = {
 """What table 2 compares, by arm."""
 
 
+def shares(pruner: Any, layers: int) -> tuple[float, ...]:
+    """Return the share of the prompt's visual tokens that goes on behind each stage."""
+    behind = (1 - pruner.ratio,) if isinstance(pruner, FastV) else pruner.shares(layers)
+    return tuple(behind)
+
+
 def retention(pruner: Pruner, layers: int) -> float:
     """Return the mean share of visual tokens over the layers (the paper's average retention)."""
     borders = (*pruner.stages(layers), layers)
     total = sum(
         share * (end - begin)
-        for share, begin, end in zip(pruner.shares(layers), borders, borders[1:], strict=False)
+        for share, begin, end in zip(shares(pruner, layers), borders, borders[1:], strict=False)
     )
     return (borders[0] + total) / layers
 

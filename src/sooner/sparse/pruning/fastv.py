@@ -31,9 +31,6 @@ class FastV(Pruner):
     def stages(self, layers: int) -> tuple[int, ...]:
         return (self.layer,)
 
-    def shares(self, layers: int) -> tuple[float, ...]:
-        return (1 - self.ratio,)
-
     def keep(self, stage: PruningStage) -> Selection:
         last = stage.places.new_tensor([len(stage.places) - 1])
         scores = stage.attention(last)[0]  # [tokens]

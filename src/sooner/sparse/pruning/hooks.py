@@ -315,10 +315,6 @@ class Pruner:
         with PruningHooks(self, adapt(model)):
             yield
 
-    def shares(self, layers: int) -> tuple[float, ...]:
-        """Returns share of the prompt's visual tokens that goes on behind each stage."""
-        raise NotImplementedError
-
     def stages(self, layers: int) -> tuple[int, ...]:
         """Layers, ascending, in front of which tokens may be dropped; 0 is before the decoder."""
         raise NotImplementedError
