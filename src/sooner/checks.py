@@ -9,9 +9,10 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from reprlib import repr as brief  # of any type, size and depth, on a short line
 from typing import Any
 
-from .errors import SoonerError, unknown
+from .errors import FieldError, SoonerError, unknown
 
 
 def check_whole(
@@ -243,6 +244,46 @@ def check_inputs(inputs: Any) -> None:
     if isinstance(inputs, str) or (isinstance(inputs, list) and inputs[:1] != []):
         way = "tokenizer(text, return_tensors='pt')"
     raise SoonerError(f"inputs are {kind}; pass what the model's processor returns, such as {way}")
+
+
+UINT8 = ("uint8", "|u1")
+"""The dtype of a picture, as numpy and `json_numpy` write it."""
+MAX_PIXELS = 25_000_000
+"""The largest picture of a robot; towers look at a few hundred pixels on a side."""
+
+
+def check_pixels(dtype: Any, shape: Any) -> None:
+    """Require type and shape of an RGB picture: uint8, `[height, width, 3]`.
+
+    Args:
+        dtype, shape: of an array, or as somebody says that they are.
+
+    Raises:
+        FieldError: another type or shape, or as `check_picture_size`.
+    """
+    if dtype not in UINT8:
+        raise FieldError("image", f"image is of type {brief(dtype)}; it must be uint8, 0 to 255")
+    is_shape = isinstance(shape, list) and all(type(size) is int for size in shape)
+    if not is_shape or len(shape) != 3 or shape[2] != 3:
+        text = f"image has shape {brief(shape)}; it must be RGB, [height, width, 3]"
+        raise FieldError("image", text)
+    check_picture_size(shape[1], shape[0])
+
+
+def check_picture_size(width: int, height: int) -> None:
+    """Require a picture that is neither empty nor huge.
+
+    Raises:
+        FieldError: it is.
+    """
+    if min(width, height) < 1:
+        raise FieldError("image", f"image is {width} x {height}; it must have pixels")
+    if width * height > MAX_PIXELS:
+        raise FieldError(
+            "image",
+            f"image of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
+            f"{MAX_PIXELS // 1_000_000} are read, send it smaller",
+        )
 
 
 def check_model(name: str, model: Any) -> None:

@@ -15,6 +15,18 @@ class UnsupportedError(SoonerError):
     """Something asked for can't be honoured, and is refused by name instead of being ignored."""
 
 
+class FieldError(SoonerError):
+    """A field of a request or an observation is missing or wrong.
+
+    Attributes:
+        field: its name, such as `image`, `instruction` or `unnorm_key`.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 class BadLogitsError(SoonerError):
     """The model returned NaN, so no next token can be chosen."""
 

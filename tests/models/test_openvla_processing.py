@@ -141,13 +141,13 @@ def test_pixels_that_do_not_match_the_prompt_are_refused_in_a_single_line(
 @pytest.mark.parametrize(
     ("picture", "instruction", "message"),
     [
-        (photo().astype(np.float32), "push", "an array of float32; give uint8"),
+        (photo().astype(np.float32), "push", "type 'float32'; it must be uint8"),
         (photo()[:, :, 0], "push", r"shape \[20, 31\]"),
         (np.moveaxis(photo(), -1, 0), "push", r"shape \[3, 20, 31\]"),
-        (photo()[:0], "push", "31 x 0 pixels is empty"),
+        (photo()[:0], "push", "31 x 0; it must have pixels"),
         ("picture.png", "push", "is a str"),
-        (Image.new("1", (20_000, 6_000)), "push", "120 megapixels; at most 100"),
-        (np.broadcast_to(np.uint8(0), (20_000, 6_000, 3)), "push", "120 megapixels; at most 100"),
+        (Image.new("1", (20_000, 6_000)), "push", "120 megapixels; at most 25"),
+        (np.broadcast_to(np.uint8(0), (20_000, 6_000, 3)), "push", "120 megapixels; at most 25"),
         (photo(), " \n", "instruction is empty"),
         ([photo()] * 2, ["push", ""], "instruction is empty"),
         (photo(), [None], "instruction is a NoneType"),

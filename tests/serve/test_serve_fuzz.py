@@ -22,10 +22,10 @@ from hypothesis import strategies as some
 from PIL import Image
 
 from serve.robots import body_of, json_numpy, npy, png, post, request, served
+from sooner.errors import FieldError
 from sooner.serve.act import ActRequest
 from sooner.serve.http import parse
 from sooner.serve.refusal import RefusedError, refusal_of, refused
-from sooner.tasks.act.observation import FieldError
 from tiny_policy import image, policy
 
 pytestmark = pytest.mark.slow

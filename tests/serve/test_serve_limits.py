@@ -25,10 +25,10 @@ from serve.robots import (
     running,
     served,
 )
+from sooner.errors import FieldError
 from sooner.serve.act import ActRequest
 from sooner.serve.http import parse
 from sooner.serve.refusal import RefusedError, refusal_of
-from sooner.tasks.act.observation import FieldError
 from tiny_policy import image
 
 PICTURE = image(1, 6, 5)

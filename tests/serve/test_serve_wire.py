@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from serve.robots import body_of, from_json_numpy, json_numpy, npy, png, request
+from sooner.errors import FieldError
 from sooner.serve.act import ActRequest, NumpyImage, write
 from sooner.serve.http import parse
 from sooner.serve.refusal import RefusedError, refusal_of
-from sooner.tasks.act.observation import FieldError
 from tiny_policy import image
 
 PICTURE = image(3, 5, 4)

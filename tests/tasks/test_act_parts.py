@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sooner.errors import SoonerError
+from sooner.errors import FieldError, SoonerError
 from sooner.methods.controller import Quickest
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 from sooner.tasks.act.observation import (
-    FieldError,
     Observation,
     decode_picture,
 )

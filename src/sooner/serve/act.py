@@ -24,10 +24,9 @@ from starlette.concurrency import run_in_threadpool
 
 from ..engine.request import RequestOptions
 from ..engine.rows import Reason
-from ..errors import SoonerError
+from ..errors import FieldError, SoonerError
 from ..methods import Autoregressive, Method
 from ..tasks.act.observation import (
-    FieldError,
     Observation,
     as_json_numpy,
     decode_picture,

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from reprlib import repr as brief  # of any type, size and depth, on a short line
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,7 +22,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..tasks.act.observation import brief
 from .refusal import BadRequestError, RefusedError, refused
 from .settings import ServerSettings, is_loopback
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
-from ..errors import SoonerError, is_out_of_memory
-from ..tasks.act.observation import FieldError
+from ..errors import FieldError, SoonerError, is_out_of_memory
 
 logger = logging.getLogger("sooner.serve")
 

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
-from ...checks import check_keys, check_whole
+from ...checks import check_keys, check_picture_size, check_pixels, check_whole
 from ...errors import SoonerError, UnsupportedError
 from ..canvas import left_padded
 from .config import OpenVLAConfig, read_object
@@ -28,7 +28,6 @@ FILE = "openvla_processor.json"
 PUBLISHED_FILE = "preprocessor_config.json"
 PROMPT = "In: What action should the robot take to {instruction}?\nOut:"
 LONGEST = 4096
-MAX_PIXELS = 100_000_000
 Triple = tuple[float, float, float]
 
 
@@ -106,11 +105,11 @@ def as_image(picture: Any) -> Image.Image:
     """A picture as PIL has it, checked.
 
     Raises:
-        SoonerError: not PIL and not `[height, width, 3]` uint8, empty, or of more than 100
+        SoonerError: not PIL and not `[height, width, 3]` uint8, empty, or of more than 25
             megapixels.
     """
     if isinstance(picture, Image.Image):
-        _check_size(picture.width, picture.height)
+        check_picture_size(picture.width, picture.height)
         return picture
     if isinstance(picture, Tensor):
         picture = picture.detach().cpu().numpy()
@@ -118,27 +117,8 @@ def as_image(picture: Any) -> Image.Image:
         raise SoonerError(
             f"a picture is a {type(picture).__name__}; give PIL or a uint8 array [height, width, 3]"
         )
-    if picture.dtype != np.uint8:
-        raise SoonerError(
-            f"a picture is an array of {picture.dtype}; give uint8 from 0 to 255, so that its "
-            "range is beyond doubt"
-        )
-    if picture.ndim != 3 or picture.shape[2] != 3:
-        raise SoonerError(
-            f"a picture has shape {list(picture.shape)}; give [height, width, 3], RGB"
-        )
-    _check_size(picture.shape[1], picture.shape[0])
+    check_pixels(str(picture.dtype), list(picture.shape))
     return Image.fromarray(np.ascontiguousarray(picture))
-
-
-def _check_size(width: int, height: int) -> None:
-    if width * height == 0:
-        raise SoonerError(f"a picture of {width} x {height} pixels is empty; give one with pixels")
-    if width * height > MAX_PIXELS:
-        raise SoonerError(
-            f"a picture of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
-            f"{MAX_PIXELS // 1_000_000} are read, so scale it down"
-        )
 
 
 def _pair(name: str, values: Any) -> tuple[Triple, Triple]:

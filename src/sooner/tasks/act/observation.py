@@ -8,41 +8,23 @@ import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as brief  # of any type, size and depth, on a short line
 from typing import Any
 
 import numpy as np
 
-from ...errors import SoonerError, reason_of
+from ...checks import check_picture_size, check_pixels
+from ...errors import FieldError, reason_of
 
 NPY = b"\x93NUMPY"
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 """What Pillow may try. It knows forty others, and hands some of them (EPS) to another program."""
 
-UINT8 = ("uint8", "|u1")
-"""The dtype of a picture, as numpy and `json_numpy` write it."""
-
 LONGEST = 2_000
 """Characters of an instruction."""
 
 LONGEST_KEY = 200
 """Characters of a data set's name."""
-
-MAX_PIXELS = 25_000_000
-"""The largest picture; towers look at a few hundred pixels on a side."""
-
-
-class FieldError(SoonerError):
-    """A field of an observation is missing or wrong.
-
-    Attributes:
-        field: its name, `image`, `instruction` or `unnorm_key`.
-    """
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
 
 
 def read_picture(path: Path) -> np.ndarray:
@@ -69,12 +51,12 @@ def decode_picture(data: bytes) -> np.ndarray:
     try:
         if data.startswith(NPY):
             image = np.load(io.BytesIO(data), allow_pickle=False)
-            check_image(image)
+            check_pixels(str(image.dtype), list(image.shape))
             return np.ascontiguousarray(image)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             picture = Image.open(io.BytesIO(data), formats=FORMATS)
-        check_size(*picture.size)
+        check_picture_size(*picture.size)
         return np.array(picture.convert("RGB"))
     except FieldError:
         raise
@@ -97,12 +79,7 @@ def from_buffer(data: bytes, dtype: Any, shape: Any) -> np.ndarray:
     Raises:
         FieldError: another dtype or shape, or bytes that do not fill the shape.
     """
-    if dtype not in UINT8:
-        raise FieldError("image", f"image is of type {brief(dtype)}; it must be uint8, 0 to 255")
-    is_shape = isinstance(shape, list) and all(type(size) is int for size in shape)
-    if not is_shape or len(shape) != 3 or shape[2] != 3:
-        raise _wrong_shape(shape)
-    check_size(shape[1], shape[0])
+    check_pixels(dtype, shape)
     if len(data) != (size := math.prod(shape)):
         text = f"image has {len(data)} bytes; shape {shape} of uint8 has {size}"
         raise FieldError("image", text)
@@ -113,42 +90,6 @@ def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
     """Returns what the `json_numpy` package writes for an array."""
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
-
-
-def check_image(image: np.ndarray) -> None:
-    """Require uint8 `[height, width, 3]`.
-
-    Raises:
-        FieldError: something else, or too large.
-    """
-    if image.ndim != 3 or image.shape[2] != 3:
-        raise _wrong_shape(list(image.shape))
-    if image.dtype != np.uint8:
-        name = brief(str(image.dtype))
-        raise FieldError("image", f"image is of type {name}; it must be uint8, 0 to 255")
-    check_size(image.shape[1], image.shape[0])
-
-
-def _wrong_shape(shape: Any) -> FieldError:
-    return FieldError(
-        "image", f"image has shape {brief(shape)}; it must be RGB, [height, width, 3]"
-    )
-
-
-def check_size(width: int, height: int) -> None:
-    """Require a picture that is neither empty nor huge.
-
-    Raises:
-        FieldError: it is.
-    """
-    if min(width, height) < 1:
-        raise FieldError("image", f"image is {width} x {height}; it must have pixels")
-    if width * height > MAX_PIXELS:
-        raise FieldError(
-            "image",
-            f"image of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
-            f"{MAX_PIXELS // 1_000_000} are read, send it smaller",
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +114,7 @@ class Observation:
         if not isinstance(self.image, np.ndarray):
             kind = type(self.image).__name__
             raise FieldError("image", f"image is a {kind}; it must be a picture")
-        check_image(self.image)
+        check_pixels(str(self.image.dtype), list(self.image.shape))
         if not self.instruction.strip():
             raise FieldError("instruction", "instruction is empty; say what the robot is to do")
         for field, longest in (("instruction", LONGEST), ("unnorm_key", LONGEST_KEY)):

@@ -16,7 +16,7 @@ from ...checks import check_choice, check_number
 from ...engine.loop import OnTokens, run
 from ...engine.row_sampling import SamplingParams
 from ...engine.stats.run import Stats
-from ...errors import SoonerError, unknown
+from ...errors import FieldError, SoonerError, unknown
 from ...methods import Autoregressive, Method
 from ...methods.controller import Quickest
 from ...methods.tolerance import Tolerance
@@ -24,7 +24,7 @@ from ...models import adapt
 from ...models.openvla.adapter import OpenVLA
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .. import loading, model_types
-from .observation import FieldError, Observation
+from .observation import Observation
 
 MINIATURE = "robot"
 METHODS = ("plain", "strict", "relaxed", "auto")
