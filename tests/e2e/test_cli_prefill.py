@@ -13,6 +13,7 @@ from sooner.models import adapt
 from sooner.sparse.patterns import AShape, Grid
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import load_pair
+from tasks.fixtures import checkpoint
 
 FRAMES = 16  # of 16 tokens each
 
@@ -75,8 +76,9 @@ def test_short_prompts_stay_exact_under_auto(caption: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["fastv:0.5", "fastv"])
-def test_a_pruner_has_a_name(caption: Any, name: str) -> None:
-    done = caption("--prefill", name)
+def test_a_pruner_has_a_name(caption: Any, tmp_path: Path, name: str) -> None:
+    folder = checkpoint(tmp_path / "deep", 0, layers=3)  # FastV looks at the second layer
+    done = caption("--prefill", name, "--model", folder)
     assert done.code == 0, done.err
     assert done.record["mode"] == "approximate"
     assert done.record["prefill"]["name"].lower() == name.split(":")[0]

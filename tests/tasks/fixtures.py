@@ -45,13 +45,13 @@ def save(model: LlavaOnevisionForConditionalGeneration, folder: Path) -> Path:
     return folder
 
 
-def checkpoint(folder: Path, seed: int, positions: int = POSITIONS) -> Path:
+def checkpoint(folder: Path, seed: int, positions: int = POSITIONS, layers: int = 2) -> Path:
     """A random model in a folder.
 
     Weights are large, so that the text depends on everything before it.
     """
     torch.manual_seed(seed)
-    model = random_model()
+    model = random_model(layers)
     for name, weights in model.named_parameters():
         if weights.ndim > 1:
             weights.data.normal_(0, 0.5 if "embed" in name else 0.3)
