@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sooner.tasks.identity import installed
+from sooner.checkpoints import installed
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
 
 from sooner import SoonerError, miniatures
+from sooner.checkpoints import installed
 from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.page import Recorder
 from sooner.demo.records import Live, Record, record_chat, record_race
@@ -23,7 +24,6 @@ from sooner.demo.site import create_app
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.caption import caption
-from sooner.tasks.identity import installed
 from sooner.tasks.imagine import load_drawing_model
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.round_records import StoppedError

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from commands import Run
+from sooner.checkpoints import installed
 from sooner.parity import reference_run
-from sooner.tasks.identity import installed
 
 
 def test_the_command_answers_and_compares(run: Run, target_folder: Path) -> None:

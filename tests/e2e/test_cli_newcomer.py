@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 import tiny
 from commands import Run
 from serve.spoken import byte_level
+from sooner import checkpoints
 from sooner.cli.main import app
 from sooner.errors import SoonerError
-from sooner.methods import context, trained
+from sooner.methods import trained
 from sooner.tasks import model_types
 from sooner.tasks.loading import load_pair
 from sooner.tasks.parse.parser import load_parser
@@ -88,7 +89,7 @@ def test_without_a_network_an_unknown_model_is_refused_at_once(
         model_types.config_dict("org/unknown")
     with pytest.raises(SoonerError, match="drafter 'org/head' is no folder here, and the model hu"):
         trained.find_folder("org/head")
-    assert [seconds for _, seconds in client.requests] == [context.HUB_SECONDS] * 2
+    assert [seconds for _, seconds in client.requests] == [checkpoints.HUB_SECONDS] * 2
 
 
 def test_shells_can_complete() -> None:

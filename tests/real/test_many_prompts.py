@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import sooner
+from sooner.checkpoints import installed
 from sooner.parity import Parity, compare, end_ids, until_end
-from sooner.tasks.identity import installed
 from sooner.tasks.loading import load_pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.lab]

@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from sooner.checkpoints import checkpoint
 from sooner.errors import SoonerError
-from sooner.tasks.identity import checkpoint, fingerprint
+from sooner.tasks.identity import fingerprint
 from sooner.tasks.loading import load_pair
 from sooner.tasks.model_types import config_dict
 

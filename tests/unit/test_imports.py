@@ -16,9 +16,10 @@ import sooner
 LIBRARY = Path(sooner.__file__).parent
 LAB = importlib.util.find_spec("sooner_lab")
 
-BASE = {"checks", "errors", "interrupts", "io", "plugins", "registry"}
+BASE = {"checkpoints", "checks", "errors", "interrupts", "io", "plugins", "registry"}
 """What everything may use."""
 MAY_USE: dict[str, set[str]] = {
+    "checkpoints": set(),
     "checks": set(),
     "errors": set(),
     "interrupts": set(),

@@ -56,7 +56,7 @@ class ChatJob:
         Raises:
             SoonerError: none is named, and none is installed; or they can't be loaded.
         """
-        from ..tasks.identity import installed
+        from ..checkpoints import installed
 
         model = self.models.model or next(iter(installed()), None)
         if model is None:

@@ -14,9 +14,9 @@ from typing import Any
 import gradio as gr
 
 from .. import miniatures
+from ..checkpoints import installed
 from ..errors import SoonerError
 from ..registry import choices
-from ..tasks.identity import installed
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair

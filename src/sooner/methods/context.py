@@ -22,28 +22,8 @@ from ..models.base import Adapter, TextModel
 if TYPE_CHECKING:
     from ..engine.graphs.steps import StepGraphs
 
-HUB_SECONDS = 5.0
-"""What the model hub may take to answer at all."""
 PADDING = 1024
 """Vocabularies of one tokenizer differ by the padding of their embedding; more is another one."""
-
-
-def hub_problem() -> str | None:
-    """Returns why the model hub can't be reached, in words, sooner than its client, which tries
-    for a minute; `None` if it answers, or is not to be called."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    if constants.HF_HUB_OFFLINE:
-        return None
-    try:
-        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
-    except Exception as error:  # of whatever client this version has
-        return (
-            f"the model hub can't be reached ({type(error).__name__}: {constants.ENDPOINT}); check "
-            "the name and your connection, or give a folder"
-        )
-    return None
 
 
 def same_tokenizer(target: Any, draft: Any) -> None:

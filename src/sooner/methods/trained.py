@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ..checkpoints import hub_problem
 from ..errors import SoonerError, UnsupportedError
 from ..models.checkpoint import tensor_files
 from ..registry import choices
 from .base import Method, MethodSettings
-from .context import Context, hub_problem
+from .context import Context
 from .published import CONFIG, read_config
 from .tree_size import MeasuredSize, Size, TreeSize
 

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from .. import miniatures
+from ..checkpoints import checkpoint
 from ..checks import check_choice
 from ..errors import SoonerError, reason_of, unknown
 from ..methods import StandingDraft
@@ -30,7 +31,7 @@ from ..methods.context import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla.adapter import OpenVLA
 from ..models.silent import as_run
-from .identity import checkpoint, model_names
+from .identity import model_names
 from .model_types import (
     auto_class,
     brings_code,

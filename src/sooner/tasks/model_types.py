@@ -24,12 +24,11 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
+from ..checkpoints import checkpoint, hub_problem
 from ..errors import SoonerError, did_you_mean, reason_of
-from ..methods.context import hub_problem
 from ..models import FAMILIES, unproved
 from ..models.base import TextModel
 from ..models.openvla.adapter import OpenVLA
-from .identity import checkpoint
 
 CLASSES: tuple[Any, ...] = (AutoModelForImageTextToText, AutoModelForCausalLM, AutoModel)
 """By which a config's `auto_map` may name a model, the best first."""
