@@ -17,7 +17,7 @@ from sooner import checkpoints
 from sooner.cli.main import app
 from sooner.errors import SoonerError
 from sooner.methods import trained
-from sooner.tasks import model_types
+from sooner.models import model_types
 from sooner.tasks.loading import load_pair
 from sooner.tasks.parse.parser import load_parser
 

@@ -16,8 +16,8 @@ import sooner
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
 from sooner.models import adapt
+from sooner.models.model_types import model_type
 from sooner.models.states import StateCache
-from sooner.tasks.model_types import model_type
 from zoo import laws
 from zoo.species import Species, draft_of, model_of
 from zoo.zoo import DECODED

@@ -11,9 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from sooner.checkpoints import checkpoint
 from sooner.errors import SoonerError
+from sooner.models.model_types import config_dict
 from sooner.tasks.identity import fingerprint
 from sooner.tasks.loading import load_pair
-from sooner.tasks.model_types import config_dict
 
 gguf = pytest.importorskip("gguf")
 

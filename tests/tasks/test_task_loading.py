@@ -86,7 +86,7 @@ class TestRefused:
             raise OSError("We couldn't connect to the hub\nmore text")
 
         monkeypatch.setattr(PreTrainedConfig, "get_config_dict", unreachable)
-        monkeypatch.setattr("sooner.tasks.model_types.hub_problem", lambda: None)
+        monkeypatch.setattr("sooner.models.model_types.hub_problem", lambda: None)
         with pytest.raises(SoonerError, match="check the name, your connection") as caught:
             load_pair("some/model")
         assert "\n" not in str(caught.value)

@@ -51,9 +51,9 @@ class DemoJob:
         Raises:
             SoonerError: it can't be loaded, or is a robot policy.
         """
+        from ..models.model_types import config_dict, is_text_only
         from ..models.openvla.adapter import OpenVLA
         from ..tasks.imagine.loading import DRAWS, load_drawing_model
-        from ..tasks.model_types import config_dict, is_text_only
 
         models = self.models
         kind = config_dict(models.model or "")["model_type"]

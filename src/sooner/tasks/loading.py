@@ -29,10 +29,7 @@ from ..errors import SoonerError, reason_of, unknown
 from ..methods import StandingDraft
 from ..methods.context import same_tokenizer
 from ..models import FAMILIES
-from ..models.openvla.adapter import OpenVLA
-from ..models.silent import as_run
-from .identity import model_names
-from .model_types import (
+from ..models.model_types import (
     auto_class,
     brings_code,
     check_sees,
@@ -41,6 +38,9 @@ from .model_types import (
     is_text_only,
     model_type,
 )
+from ..models.openvla.adapter import OpenVLA
+from ..models.silent import as_run
+from .identity import model_names
 
 logger = logging.getLogger("sooner")
 

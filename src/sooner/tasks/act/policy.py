@@ -20,10 +20,10 @@ from ...errors import FieldError, SoonerError, unknown
 from ...methods import Autoregressive, Method
 from ...methods.controller import Quickest
 from ...methods.tolerance import Tolerance
-from ...models import adapt
+from ...models import adapt, model_types
 from ...models.openvla.adapter import OpenVLA
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
-from .. import loading, model_types
+from .. import loading
 from .observation import Observation
 
 MINIATURE = "robot"

@@ -19,9 +19,9 @@ from ...models.chameleon_files import VQGANDecoder, load_lumina
 from ...models.cosmos_ar.checkpoint import load_published
 from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
+from ...models.model_types import config_dict
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype
-from ..model_types import config_dict
 from .drawing_model import LUMINA, DrawingModel, Kind, VideoTokenizer
 
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]

@@ -16,8 +16,8 @@ from ...documents import Page, PageDraft
 from ...engine.stats.run import APPROXIMATE, EXACT
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned.alignment import Experience
+from ...models.model_types import check_sees, model_type
 from ..loading import ModelPair, load_pair
-from ..model_types import check_sees, model_type
 from ..prefill import build_prefill
 from ..settings import CaptionSettings
 from .answers import Reading, described, read

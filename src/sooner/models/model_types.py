@@ -26,9 +26,9 @@ from transformers.models.auto.modeling_auto import (
 
 from ..checkpoints import checkpoint, hub_problem
 from ..errors import SoonerError, did_you_mean, reason_of
-from ..models import FAMILIES, unproved
-from ..models.base import TextModel
-from ..models.openvla.adapter import OpenVLA
+from . import FAMILIES, unproved
+from .base import TextModel
+from .openvla.adapter import OpenVLA
 
 CLASSES: tuple[Any, ...] = (AutoModelForImageTextToText, AutoModelForCausalLM, AutoModel)
 """By which a config's `auto_map` may name a model, the best first."""
