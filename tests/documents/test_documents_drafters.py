@@ -14,8 +14,9 @@ import pytest
 
 from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
-from sooner.documents.drafters import FirstOf, GuardedDrafter, TextLayer
+from sooner.documents.drafters import FirstOf, TextLayer
 from sooner.errors import SoonerError
+from sooner.tasks.parse import GuardedDrafter
 
 LONG = 60.0
 
@@ -161,7 +162,7 @@ PARENT = """
 import sys, threading
 from documents.pages import blank
 from documents.test_documents_drafters import Slow
-from sooner.documents.drafters import GuardedDrafter
+from sooner.tasks.parse import GuardedDrafter
 
 if __name__ == "__main__":
     drafter = GuardedDrafter(Slow(), timeout=60)

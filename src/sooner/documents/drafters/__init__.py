@@ -2,7 +2,6 @@
 
 from ..page import BLANK, PageDrafter
 from .first_of import FirstOf
-from .guard import GuardedDrafter
 from .ocr import OCR
 from .saved import PlainText, SavedJson
 from .text_layer import TextLayer
@@ -11,7 +10,6 @@ __all__ = [
     "BLANK",
     "OCR",
     "FirstOf",
-    "GuardedDrafter",
     "PageDrafter",
     "PlainText",
     "SavedJson",

@@ -6,9 +6,9 @@
 
 `parser` parses a page, `concurrent` many at once over one engine; `regions` is its first stage,
 `contexts` makes tokens of drafts, `answers` makes a page of what the model wrote, `unverified` of
-what the drafter alone found; `worker` takes a page from its document to its files, `job` all pages
-of documents, and `output` says what is left to be done. Names are imported on
-first use: those that decode need torch.
+what the drafter alone found; `guard` runs drafters in processes; `worker` takes a page from its
+document to its files, `job` all pages of documents, and `output` says what is left to be done.
+Names are imported on first use: those that decode need torch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
     from .delivery import Delivery
+    from .guard import GuardedDrafter
     from .job import ParseJob
     from .output import ParseOutput
     from .parser import PageParser, load_parser
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOME = {
     "concurrent": ("ConcurrentParser",),
     "delivery": ("Delivery",),
+    "guard": ("GuardedDrafter",),
     "job": ("ParseJob",),
     "output": ("ParseOutput",),
     "parser": ("PageParser", "load_parser"),
@@ -45,6 +47,7 @@ __all__ = [
     "ConcurrentParser",
     "Delivery",
     "DraftParser",
+    "GuardedDrafter",
     "PageParser",
     "ParseJob",
     "ParseOutput",

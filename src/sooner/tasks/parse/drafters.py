@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...checks import check_choice, check_whole
 from ...documents.drafters import OCR, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
-from ...documents.drafters.guard import GuardedDrafter
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
+from .guard import GuardedDrafter
 
 AUTO, NONE = "auto", "none"
 NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from ...checks import check_number, check_whole
+from ...documents.page import Page, PageDrafter
+from ...documents.regions import PageDraft
 from ...errors import SoonerError, error_line
-from ..page import Page, PageDrafter
-from ..regions import PageDraft
 
 START = 60.0
 """Seconds that a process gets more for its first page: it starts, and loads models."""
