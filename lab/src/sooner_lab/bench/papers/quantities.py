@@ -55,6 +55,7 @@ REGIMES = {
     "trained": "models trained here, all of the method at work, on two CPU cores",
     "replay": "real decoders, drafts and clocks; a script says which tokens the target wants",
     "planted": "one layer on states made with the structure that is looked for",
+    "law": "codes drawn from a law in closed form; nothing is trained",
     ANALYTIC: "calculated from the paper's own step times and run lengths: a test of our model of "
     "the pipeline, not of our speed",
     "gpu": "kernels and models on a GPU",
