@@ -23,7 +23,7 @@ ours lack.
 OTHER_SCALE = "of another machine or other data"
 MIN_SAMPLES = 5
 """Clips, pages, drawings or starts that an order needs: fewer have no interval worth the name."""
-WITHDRAWN, TOO_SMALL = "withdrawn", "too small a run"
+WITHDRAWN, TOO_SMALL = "withdrawn", REASONS[-1]
 """The verdict on an order of fewer, and the reason of rows that have nothing else."""
 
 

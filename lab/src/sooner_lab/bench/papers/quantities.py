@@ -67,6 +67,6 @@ DIRTY = "not of a clean revision"
 NO_FIGURE = "no figure at the key"
 REASONS = (
     "needs a GPU", "needs the published checkpoints", NOT_YET, "not comparable",
-    "repeats another table", DIRTY, NO_FIGURE,
+    "repeats another table", DIRTY, NO_FIGURE, "too small a run",
 )  # fmt: skip
 """Why a row has no figure of ours."""
