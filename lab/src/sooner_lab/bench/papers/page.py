@@ -36,11 +36,8 @@ def _intro(result: Figures) -> list[str]:
     for name, about in REGIMES.items():
         orders = result["summary"]["regimes"][name]
         lines.append(f"- *{name}*: {about}. {_counts(orders) if orders else 'None so far'}.")
-    pairs = result["summary"]["pairs"]
-    return [
-        *lines, "", f"Of all pairs of rows, {pairs['in_order']} are in the paper's order, "
-        f"{pairs['against']} against it, and {pairs['open']} open.",
-    ]  # fmt: skip
+    text = "Of all pairs, {in_order} are in the paper's order, {against} against it, {open} open."
+    return [*lines, "", text.format(**result["summary"]["pairs"])]
 
 
 def _counts(orders: Mapping[str, int]) -> str:
