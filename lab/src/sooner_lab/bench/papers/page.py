@@ -25,7 +25,7 @@ ABOUT = (
     "A result that stands beside several tables counts at each. Results of a tree with uncommitted "
     "changes are refused."
 )
-VERDICTS = {"holds": "hold", "fails": "fail", "open": "are open", "withdrawn": "are withdrawn"}
+VERDICTS = {"holds": "hold", "fails": "fail", "open": "open", "withdrawn": "withdrawn"}
 NAMED = 3
 """Pairs against an order that are named; more are in the JSON."""
 HEADS = ["of the paper", "column", "paper", "ours", "regime", "on", "order", "why not, or remark"]
@@ -42,7 +42,7 @@ def _intro(result: Figures) -> list[str]:
 
 def _counts(orders: Mapping[str, int]) -> str:
     """How many orders have each verdict, in words."""
-    return "orders: " + ", ".join(f"{orders.get(key, 0)} {text}" for key, text in VERDICTS.items())
+    return "Orders: " + ", ".join(f"{orders.get(key, 0)} {text}" for key, text in VERDICTS.items())
 
 
 def _tables(result: Figures) -> list[ReportTable]:
@@ -72,7 +72,7 @@ def _summary(result: Figures) -> ReportTable:
     rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
     heads = [
         "paper", "tables", "figures", "rows", "beside ours", "order alone", "no figure",
-        *(f"orders that {text}" for text in VERDICTS.values()),
+        *(f"orders: {text}" for text in VERDICTS.values()),
     ]  # fmt: skip
     return ReportTable("Summary", heads, [[str(value) for value in row] for row in rows])
 
@@ -92,7 +92,7 @@ def _paper(paper: Figures) -> ReportTable:
     rows = [_compared(entry) for entry in paper["comparisons"]]
     counts = _counts(Counter(entry["verdict"] for entry in paper["comparisons"]))
     remark = (
-        f"{counts[0].upper()}{counts[1:]}. *paper* and *ours*: from the least to the greatest; "
+        f"{counts}. *paper* and *ours*: from the least to the greatest; "
         "below, where the order alone is compared, ours is its place from the least."
     )
     text = "\n".join([remark, *_without(paper), *_folded(paper)])
