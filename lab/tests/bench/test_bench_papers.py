@@ -14,7 +14,7 @@ from sooner.errors import SoonerError
 from sooner_lab.bench.papers import paper_rows as holding
 from sooner_lab.bench.papers.paper_rows import compare_papers, figure, hold, order, summary
 from sooner_lab.bench.papers.quantities import DIRTY, NO_FIGURE, NOT_YET, QUANTITIES
-from sooner_lab.bench.papers.results import Results, _rates
+from sooner_lab.bench.papers.results import Results, _canvas, _rates
 from sooner_lab.bench.papers.tables import (
     NOTHING,
     Comparison,
@@ -117,11 +117,13 @@ SPEED = Comparison(
     "table 1", "", "speed", "decode", "one", "trained", "{clips} clips",
     {"slow": Key("arms[method=a].x"), "fast": Key("arms[method=b].x", plus=1, times=2)},
     why="because",
+    samples="arms[0].clips",
+    intervals={"slow": "arms[method=a].span", "fast": "arms[method=b].span"},
 )  # fmt: skip
 
 
 def written(folder: Path, dirty: bool = False, **more: Any) -> Results:
-    arms = [{"method": "a", "x": 1.5}, {"method": "b", "x": 2.5}]
+    arms = [{"method": "a", "x": 1.5, "clips": 9}, {"method": "b", "x": 2.5}]
     result = {"bench": "one", "clips": 3, "arms": arms, "provenance": origin(dirty), **more}
     (folder / "one.json").write_text(json.dumps(result))
     return Results(folder)
@@ -185,7 +187,7 @@ def test_a_row_needs_a_figure_or_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_key_that_leads_nowhere_is_named(tmp_path: Path) -> None:
-    arms = [{"method": "a", "x": 1.5}, {"method": "b", "x": None}]
+    arms = [{"method": "a", "x": 1.5, "clips": 9}, {"method": "b", "x": None}]
     compared_paper = hold(replace(PAPER, comparisons=(SPEED,)), written(tmp_path, arms=arms))
     assert compared_paper["comparisons"][0]["verdict"] == "no pair"
     reason = {"kind": NO_FIGURE, "told": "arms[method=b].x of one.json"}
@@ -218,6 +220,34 @@ def test_an_order_counts_pairs_and_a_tie_of_ours_is_none() -> None:
     assert result["against"] == [["a", "b"]]
     assert order([("a", 3.0, 2.0), ("b", 1.0, 1.0)])["verdict"] == "holds"
     assert order([("a", 3.0, 2.0)])["verdict"] == "no pair"
+
+
+def test_a_pair_whose_intervals_overlap_is_open(tmp_path: Path) -> None:
+    rows = [("a", 1.0, 5.0), ("b", 2.0, 4.0), ("c", 3.0, 9.0)]
+    result = order(rows, {"a": [3.0, 6.0], "b": [2.0, 5.0], "c": [8.0, 9.5]})
+    assert (result["pairs"], result["in_order"], result["verdict"]) == (2, 2, "open")
+    assert (result["open"], result["against"]) == ([["a", "b"]], [])
+    assert order(rows, {"a": [4.5, 6.0], "b": [2.0, 4.4]})["verdict"] == "fails"
+    assert order(rows[:2], {"a": [3.0, 6.0], "b": None})["verdict"] == "fails"
+    arms = [
+        {"method": "a", "x": 1.5, "span": [1.0, 2.1], "clips": 9},
+        {"method": "b", "x": 2.5, "span": [2.0, 3.0]},
+    ]
+    assert compared(SPEED, written(tmp_path, arms=arms))["open"] == [["slow", "fast"]]
+
+
+def test_an_order_of_few_samples_is_withdrawn(tmp_path: Path) -> None:
+    results = written(tmp_path)
+    few = replace(SPEED, samples=holding.MIN_SAMPLES - 1)
+    entry = compared(few, results)
+    assert (entry["verdict"], entry["pairs"], entry["against"]) == ("withdrawn", 0, [])
+    assert summary([hold(replace(PAPER, comparisons=(few,)), results)])["status"] == {"beside": 2}
+    order_alone = replace(few, only_order="another scale")
+    rows = hold(replace(PAPER, comparisons=(order_alone,)), results)["rows"]
+    assert [row["reason"]["kind"] for row in rows] == [holding.TOO_SMALL] * 2
+    assert compared(replace(SPEED, samples=holding.MIN_SAMPLES), results)["verdict"] == "holds"
+    with pytest.raises(SoonerError, match="how many inputs is it of"):
+        compared(replace(SPEED, samples=0), results)
 
 
 def test_every_reason_belongs_to_a_row() -> None:
@@ -264,6 +294,18 @@ def test_rates_are_of_the_pages_that_both_arms_read() -> None:
     assert hsd["decode"] == pytest.approx(4.5)
     (drafted, _) = _rates(rows, "cpu_", has_drafter=True)
     assert drafted["decode"] == pytest.approx(3.0)
+
+
+def test_forwards_are_held_against_plain_decoding_of_the_same_drawings() -> None:
+    readings = [
+        {"part": "counts", "kind": "clip", "arm": arm, "start": None, "window": window,
+         "forwards": forwards}
+        for arm, window, forwards in (("sjd", 4, [4, 6]), ("plain", None, [10, 10]))
+    ]  # fmt: skip
+    plain, sjd = _canvas({"readings": [*readings, {"part": "oracle", "arm": "sjd"}]})["counts"]
+    assert (plain["arm"], plain["fewer"], plain["interval"]) == ("plain", 1.0, [1.0, 1.0])
+    assert (sjd["mean"], sjd["fewer"], sjd["drawings"]) == (5.0, 2.0, 2)
+    assert sjd["interval"][0] < 2.0 < sjd["interval"][1]
 
 
 def page_row(method: str, page: str, accepted: int, steps: int, seconds: float) -> Figures:

@@ -62,6 +62,8 @@ def test_an_interrupted_study_loses_nothing_and_completes(
     assert all(arm["parity"] in ("identical", "tie") for arm in exact)
     assert all(arm["decode_speedup"] > 0 for arm in exact)
     assert arms["parallel"]["acceptance_ratio"] == 1.0
+    assert arms["parallel-literal"]["criterion"] == "uv-prune"
+    assert arms["parallel-literal"].get("simulated_speedup") is None
     assert 0 <= arms["fastv"]["acceptance_ratio"] <= 1
     for name in ("fastv", "sparse-vlm", "pyramid-drop", "dycoke"):
         assert arms[name]["retention"] == pytest.approx(0.1, abs=1e-6)

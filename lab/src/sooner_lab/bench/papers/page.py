@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..render import Page, ReportTable, cell, table_lines
-from .paper_rows import NONE, ORDER, SIDE_BY_SIDE, items
+from .paper_rows import MIN_SAMPLES, NONE, ORDER, SIDE_BY_SIDE, WITHDRAWN, items
 from .quantities import QUANTITIES, REGIMES
 from .tables import NOTHING
 
@@ -16,10 +17,15 @@ ABOUT = (
     "stands beside the paper's only where both count the same quantity; seconds, bytes and scores "
     "of another machine or other data, and a few more that say why, are compared in their order "
     "alone. No ratio of ours to a paper's is given: the models differ. *Order* counts the pairs of "
-    "rows that the paper has in an order and that we have in the same; one pair against it, a tie "
-    "of ours included, and it fails. No interval is asked, so a small difference counts as a large "
-    "one. Results of a tree with uncommitted changes are refused."
+    "rows that the paper has in an order and that we have in the same. One pair against it, a tie "
+    "of ours included, and it fails; it holds if every pair is in it. A pair whose 95 % intervals "
+    "overlap is open, and so is an order with such a pair and none against it. Where a result has "
+    "no intervals, a small difference counts as a large one. An order of fewer than "
+    f"{MIN_SAMPLES} clips, pages, drawings or starts is withdrawn: such a run tells no order. "
+    "A result that stands beside several tables counts at each. Results of a tree with uncommitted "
+    "changes are refused."
 )
+VERDICTS = {"holds": "hold", "fails": "fail", "open": "open", "withdrawn": "withdrawn"}
 NAMED = 3
 """Pairs against an order that are named; more are in the JSON."""
 HEADS = ["of the paper", "column", "paper", "ours", "regime", "on", "order", "why not, or remark"]
@@ -29,9 +35,14 @@ def _intro(result: Figures) -> list[str]:
     lines = ["", ABOUT, ""]
     for name, about in REGIMES.items():
         orders = result["summary"]["regimes"][name]
-        counts = f"{orders.get('holds', 0)} orders hold, {orders.get('fails', 0)} fail"
-        lines.append(f"- *{name}*: {about}. {counts if orders else 'None so far'}.")
-    return lines
+        lines.append(f"- *{name}*: {about}. {_counts(orders) if orders else 'None so far'}.")
+    text = "Of all pairs, {in_order} are in the paper's order, {against} against it, {open} open."
+    return [*lines, "", text.format(**result["summary"]["pairs"])]
+
+
+def _counts(orders: Mapping[str, int]) -> str:
+    """How many orders have each verdict, in words."""
+    return "Orders: " + ", ".join(f"{orders.get(key, 0)} {text}" for key, text in VERDICTS.items())
 
 
 def _tables(result: Figures) -> list[ReportTable]:
@@ -56,12 +67,12 @@ def _summary(result: Figures) -> ReportTable:
         rows.append(
             [paper["paper"], count["tables"], count["figures"], len(status),
              *(status.count(value) for value in (SIDE_BY_SIDE, ORDER, NONE)),
-             verdicts.count("holds"), verdicts.count("fails")]
+             *(verdicts.count(verdict) for verdict in VERDICTS)]
         )  # fmt: skip
     rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
     heads = [
         "paper", "tables", "figures", "rows", "beside ours", "order alone", "no figure",
-        "orders that hold", "that fail",
+        *(f"orders: {text}" for text in VERDICTS.values()),
     ]  # fmt: skip
     return ReportTable("Summary", heads, [[str(value) for value in row] for row in rows])
 
@@ -79,13 +90,9 @@ def _reasons(result: Figures) -> ReportTable:
 
 def _paper(paper: Figures) -> ReportTable:
     rows = [_compared(entry) for entry in paper["comparisons"]]
-    confirmed, failed = (
-        sum(entry["verdict"] == verdict for entry in paper["comparisons"])
-        for verdict in ("holds", "fails")
-    )
+    counts = _counts(Counter(entry["verdict"] for entry in paper["comparisons"]))
     remark = (
-        f"{confirmed} orders hold, {failed} fail. *paper* and *ours*: from the least to the "
-        "greatest; "
+        f"{counts}. *paper* and *ours*: from the least to the greatest; "
         "below, where the order alone is compared, ours is its place from the least."
     )
     text = "\n".join([remark, *_without(paper), *_folded(paper)])
@@ -96,18 +103,19 @@ def _compared(entry: Figures) -> list[str]:
     form = QUANTITIES[entry["quantity"]].form
     only = entry["only_order"]
     sides = ["–", "–"] if only else [_span(entry["rows"], side, form) for side in ("paper", "ours")]
-    remarks = [_against(entry["against"]), entry["why"], f"order alone: {only}" if only else ""]
+    remarks = [
+        _pairs(entry["against"], "not {} < {}"), _pairs(entry["open"], "{} and {} open"),
+        entry["why"], f"order alone: {only}" if only else "",
+    ]  # fmt: skip
     return [
         _place(entry), entry["column"], *sides, entry["regime"], entry["how"], _verdict(entry),
         "; ".join(filter(None, remarks)),
     ]  # fmt: skip
 
 
-def _against(pairs: list[list[str]]) -> str:
-    """The pairs that the paper has in another order, as it has them."""
-    if len(pairs) > NAMED:
-        return ""
-    return ", ".join(f"not {low} < {high}" for low, high in pairs)
+def _pairs(pairs: list[list[str]], form: str) -> str:
+    """The pairs by name, unless they are many."""
+    return ", ".join(form.format(*pair) for pair in pairs) if len(pairs) <= NAMED else ""
 
 
 def _span(rows: Iterable[Figures], side: str, form: str) -> str:
@@ -121,10 +129,14 @@ def _span(rows: Iterable[Figures], side: str, form: str) -> str:
 
 
 def _verdict(entry: Figures) -> str:
-    if not entry["pairs"]:
+    if entry["verdict"] == "no pair":
         return "–"
+    if entry["verdict"] == WITHDRAWN:
+        return f"withdrawn, n = {entry['samples']}"
     text = f"{entry['in_order']} of {entry['pairs']}"
-    return f"{text}, holds" if entry["verdict"] == "holds" else f"{text}, **fails**"
+    if entry["open"]:
+        text += f", {len(entry['open'])} open"
+    return text + {"holds": ", holds", "open": "", "fails": ", **fails**"}[entry["verdict"]]
 
 
 def _without(paper: Figures) -> list[str]:

@@ -21,6 +21,10 @@ SIDE_BY_SIDE, ORDER, NONE = "beside", "order", "none"
 ours lack.
 """
 OTHER_SCALE = "of another machine or other data"
+MIN_SAMPLES = 5
+"""Clips, pages, drawings or starts that an order needs: fewer have no interval worth the name."""
+WITHDRAWN, TOO_SMALL = "withdrawn", REASONS[-1]
+"""The verdict on an order of fewer, and the reason of rows that have nothing else."""
 
 
 def compare_papers(results: Results) -> list[Figures]:
@@ -88,7 +92,11 @@ def _compare(item: PaperItem, link: Comparison, results: Results) -> Figures:
         only = "the paper prints no more"
     if not only and not QUANTITIES[link.quantity].of_its_run and link.regime != ANALYTIC:
         only = OTHER_SCALE
-    verdict = order([(row["row"], row["paper"], row["ours"]) for row in rows])
+    spans = {name: _at(results.get(link.result), key) for name, key in link.intervals.items()}
+    verdict = order([(row["row"], row["paper"], row["ours"]) for row in rows], spans)
+    samples = _samples(link, results)
+    if verdict["verdict"] != "no pair" and samples is not None and samples < MIN_SAMPLES:
+        verdict = {"pairs": 0, "in_order": 0, "against": [], "open": [], "verdict": WITHDRAWN}
     return {
         "item": link.item,
         "group": link.group,
@@ -98,6 +106,7 @@ def _compare(item: PaperItem, link: Comparison, results: Results) -> Figures:
         "result": link.result,
         "how": _filled(link.how, results.get(link.result)),
         "only_order": only,
+        "samples": samples,
         "rows": rows,
         **verdict,
         "why": link.why if verdict["verdict"] == "fails" else "",
@@ -117,40 +126,70 @@ def figure(results: Results, name: str, key: Key) -> tuple[float | None, Reason 
     for path in filter(None, (key.key, key.minus)):
         if not results.is_clean(name, path):
             return None, Reason(DIRTY, f"{name}.json")
-        try:
-            value = value_at(result, path)
-        except SoonerError:
-            value = None
+        value = _at(result, path)
         if not isinstance(value, int | float):
             return None, Reason(NO_FIGURE, f"{path} of {name}.json")
         values.append(value)
     return (values[0] - sum(values[1:]) + key.plus) * key.times, None
 
 
-def order(rows: Sequence[tuple[str, float | None, float | None]]) -> Figures:
+def _samples(link: Comparison, results: Results) -> int | None:
+    """How many inputs our figures are of; `None` where they are calculated or there are none.
+
+    Raises:
+        SoonerError: the link does not say it.
+    """
+    result = results.get(link.result)
+    if link.regime == ANALYTIC or result is None:
+        return None
+    if not link.samples:
+        raise SoonerError(f"{_place(link)}: how many inputs is it of? Give `samples`")
+    samples = link.samples if isinstance(link.samples, int) else _at(result, link.samples)
+    return None if samples is None else int(samples)
+
+
+def _at(result: Figures | None, key: str) -> Any:
+    """What stands at a key, `None` where nothing does."""
+    try:
+        return None if result is None else value_at(result, key)
+    except SoonerError:
+        return None
+
+
+def order(
+    rows: Sequence[tuple[str, float | None, float | None]],
+    intervals: Mapping[str, Sequence[float] | None] | None = None,
+) -> Figures:
     """How many pairs of rows stand in the paper's order with us too.
 
     Pairs that are equal in the paper are not counted; pairs that are equal with us alone are not in
-    its order.
+    its order. A pair whose intervals overlap is open: neither in the order nor against it.
 
     Args:
         rows: name, the paper's figure and ours.
+        intervals: name -> our 95 % interval, where one is known.
 
     Returns:
-        `pairs`, `in_order`, `against` (pairs of names, the one that the paper has lower first) and
-        `verdict`: `holds`, `fails`, or `no pair`.
+        `pairs` that are not open, `in_order` of them, `against` and `open` (pairs of names, the one
+        that the paper has lower first) and `verdict`: `fails` by one pair against it, `open`
+        without one and with an open pair, `holds` by all pairs, or `no pair`.
     """
-    pairs, against = 0, []
+    pairs, against, undecided = 0, [], []
     for first, other in combinations(rows, 2):
         if None in first or None in other or first[1] == other[1]:
             continue
         low, high = sorted((first, other), key=lambda row: row[1] or 0.0)
+        spans = [span for row in (low, high) if (span := (intervals or {}).get(row[0]))]
+        if len(spans) == 2 and max(span[0] for span in spans) <= min(span[1] for span in spans):
+            undecided.append([low[0], high[0]])
+            continue
         pairs += 1
         if (low[2] or 0.0) >= (high[2] or 0.0):
             against.append([low[0], high[0]])
-    verdict = "no pair" if not pairs else "fails" if against else "holds"
+    verdict = "fails" if against else "open" if undecided else "holds" if pairs else "no pair"
     return {
-        "pairs": pairs, "in_order": pairs - len(against), "against": against, "verdict": verdict,
+        "pairs": pairs, "in_order": pairs - len(against), "against": against, "open": undecided,
+        "verdict": verdict,
     }  # fmt: skip
 
 
@@ -172,6 +211,9 @@ def _row(
                 continue
             if arm_row["ours"] is None:
                 reasons.append(arm_row["reason"])
+                continue
+            if comparison["verdict"] == WITHDRAWN and comparison["only_order"]:
+                reasons.append({"kind": TOO_SMALL, "told": comparison["how"]})
                 continue
             fields = ("column", "quantity", "regime", "result", "how", "only_order")
             known = [each["ours"] for each in comparison["rows"] if each["ours"] is not None]
@@ -213,6 +255,8 @@ def summary(all_papers: Sequence[Figures]) -> Figures:
         "rows": len(rows),
         "status": dict(Counter(row["status"] for row in rows)),
         "orders": dict(Counter(entry["verdict"] for entry in compared)),
+        "pairs": {"in_order": sum(entry["in_order"] for entry in compared)}
+        | {key: sum(len(entry[key]) for entry in compared) for key in ("against", "open")},
         "regimes": {
             regime: dict(
                 Counter(row["verdict"] for row in compared if row["regime"] == regime)

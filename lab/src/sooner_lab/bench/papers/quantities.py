@@ -55,6 +55,7 @@ REGIMES = {
     "trained": "models trained here, all of the method at work, on two CPU cores",
     "replay": "real decoders, drafts and clocks; a script says which tokens the target wants",
     "planted": "one layer on states made with the structure that is looked for",
+    "law": "codes drawn from a law in closed form; nothing is trained",
     ANALYTIC: "calculated from the paper's own step times and run lengths: a test of our model of "
     "the pipeline, not of our speed",
     "gpu": "kernels and models on a GPU",
@@ -66,6 +67,6 @@ DIRTY = "not of a clean revision"
 NO_FIGURE = "no figure at the key"
 REASONS = (
     "needs a GPU", "needs the published checkpoints", NOT_YET, "not comparable",
-    "repeats another table", DIRTY, NO_FIGURE,
+    "repeats another table", DIRTY, NO_FIGURE, "too small a run",
 )  # fmt: skip
 """Why a row has no figure of ours."""

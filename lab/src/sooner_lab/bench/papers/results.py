@@ -14,6 +14,7 @@ from sooner.errors import SoonerError
 
 from ...theory import reproduce, tables
 from ..parallel.run import lossy_rows
+from ..run import quotient
 
 Figures = dict[str, Any]
 THEORY = "theory"
@@ -129,7 +130,8 @@ def _documents(result: Mapping[str, Any]) -> Figures:
 
 def _rates(readings: Sequence[Figures], clock: str, has_drafter: bool = False) -> list[Figures]:
     """Return, for each arm, accepted draft tokens a verification step (`aal`, eq. 14 of HSD) and
-    tokens a second over plain decoding's on the same pages.
+    tokens a second over plain decoding's on the same pages, each with its 95 % interval
+    (`aal_interval`).
 
     Args:
         readings: an arm on a page each.
@@ -143,21 +145,50 @@ def _rates(readings: Sequence[Figures], clock: str, has_drafter: bool = False) -
     for method, pages in by_arm.items():
         plain = by_arm["plain-pruned" if method.endswith("pruned") else "plain"]
         pairs = [(page, plain[name]) for name, page in pages.items() if name in plain]
-        steps = sum(page["steps"] for page in pages.values())
-        row = {"method": method}
-        row["aal"] = sum(page["accepted"] for page in pages.values()) / max(steps, 1)
+        ones = [1.0] * len(pages)
+        counts = [[page[name] for page in pages.values()] for name in ("accepted", "steps")]
+        figures = {"aal": quotient((counts[0], counts[1]), (ones, ones), seed=0)}
         for key in ("decode", "e2e"):
+            seconds = [
+                [side[clock + key] + has_drafter * side["draft_seconds"] for side in pair]
+                for pair in pairs
+            ]
             ours, base = (
-                sum(pair[side]["tokens"] for pair in pairs)
-                / sum(
-                    pair[side][clock + key] + has_drafter * pair[side]["draft_seconds"]
-                    for pair in pairs
-                )
+                ([pair[side]["tokens"] for pair in pairs], [spent[side] for spent in seconds])
                 for side in (0, 1)
             )
-            row[key] = ours / base
+            figures[key] = quotient(ours, base, seed=0)
+        row: Figures = {"method": method}
+        for key, each in figures.items():
+            row |= {key: each["value"], f"{key}_interval": each["interval"]}
         rows.append(row)
     return rows
+
+
+def _canvas(result: Mapping[str, Any]) -> Figures:
+    """Return forwards of a drawing by arm (`counts`) and its processor seconds (`clocks`): `mean`,
+    and plain decoding's over it on the same drawings (`fewer`) with its 95 % interval."""
+    view: dict[str, list[Figures]] = {"counts": [], "clocks": []}
+    plain: Figures = {}
+    for reading in sorted(result["readings"], key=lambda each: each["arm"] != "plain"):
+        if (part := reading["part"]) not in view:
+            continue
+        values = reading["forwards" if part == "counts" else "cpu_seconds"]
+        base = plain.setdefault(part + reading["kind"], values)  # plain decoding comes first
+        ones = [1.0] * len(values)
+        fewer = quotient((ones, values), (ones, base), seed=0)
+        view[part].append(
+            {name: reading[name] for name in ("kind", "arm", "start", "window")}
+            | {"mean": sum(values) / len(values), "drawings": len(values)}
+            | {"fewer": fewer["value"], "interval": fewer["interval"]}
+        )
+    return view
+
+
+def _arm(result: Mapping[str, Any]) -> Figures:
+    """Return what success differs by at r = 9 from plain decoding's on the same starts."""
+    goal = next(each for each in result["goals"] if each["goal"] == "success at r=9")
+    return {"spans": {"plain": [0.0, 0.0], "success": goal["interval"]}}
 
 
 def _mean(rows: list[Figures], name: str) -> float | None:
@@ -165,5 +196,5 @@ def _mean(rows: list[Figures], name: str) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-VIEWS = {"parallel": _parallel, "documents": _documents}
+VIEWS = {"parallel": _parallel, "documents": _documents, "canvas": _canvas, "arm": _arm}
 """What a bench's tables make of its readings, by bench."""

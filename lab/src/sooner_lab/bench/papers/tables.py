@@ -134,6 +134,9 @@ class Comparison:
         arms: row of the paper -> our key.
         only_order: why the figures are not put beside each other, but their order is judged.
         why: why the order fails, if it does.
+        samples: how many clips, pages, drawings or starts the figures are of, or the key of that.
+        intervals: row of the paper -> key of the 95 % interval of our figure, of whatever rises or
+            falls with it; none where the result has none.
     """
 
     item: str
@@ -146,6 +149,8 @@ class Comparison:
     arms: Mapping[str, Key]
     only_order: str = ""
     why: str = ""
+    samples: str | int = 0
+    intervals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -199,18 +204,21 @@ def _comparisons(data: dict[str, Any]) -> Iterator[Comparison]:
     """Yield the comparisons of an entry, one for each of its columns.
 
     Its `key` is that of every row, in which `{}` stands for the row's own part, and `{column}` for
-    the column; behind ` - ` it names what is taken off.
+    the column; behind ` - ` it names what is taken off. So does its `interval`.
     """
     fields = ("item", "quantity", "result", "regime", "how")
     for column in data.get("columns") or [data["column"]]:
-        arms = {}
+        arms, intervals = {}, {}
         for row, part in data["rows"].items():
             key = data["key"].replace("{column}", column).replace("{}", part)
             figure, _, minus = key.partition(" - ")
             arms[row] = Key(figure, minus, data.get("plus", 0.0), data.get("times", 1.0))
+            if "interval" in data:
+                intervals[row] = data["interval"].replace("{}", part)
         yield Comparison(
             **{name: data[name] for name in fields}, group=data.get("group", ""), column=column,
             arms=arms, only_order=data.get("only_order", ""), why=data.get("why", ""),
+            samples=data.get("samples", 0), intervals=intervals,
         )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ from ..prediction import step_curve
 from ..run import ArmSamples, Data, Journal, Keep, Progress, TimedRun
 
 PLAIN, ALL_CORES = "plain", "plain-all-cores"
-OURS, UNPRUNED = "parallel", "parallel-unpruned"
+OURS, UNPRUNED, LITERAL = "parallel", "parallel-unpruned", "parallel-literal"
+"""The last as in the paper: its pipeline, and visual tokens that compete over all frames."""
 BASELINES = (
     "hf-assisted", "speculative", "speculative-auto", "onsd", "sd-tree", "specvlm",
     "sparse-to-dense",
@@ -87,6 +88,7 @@ class ParallelBench(CaptionBench):
             for criterion in (settings.criteria if alpha else settings.criteria[:1])
         }
         self.pruned = {OURS: ours, UNPRUNED: {**ours, "alpha": 0.0}, **self.points}
+        self.pruned[LITERAL] = {**ours, "criterion": "uv-prune"}
 
     def _name(self, criterion: str, alpha: float) -> str:
         """Return the name of a point of the sweep; without pruning all criteria are one."""
@@ -100,7 +102,7 @@ class ParallelBench(CaptionBench):
         """Return the arms beside the sweep, plain decoding first."""
         parts = self.settings.parts
         names = [PLAIN] + [ALL_CORES] * self.settings.all_cores
-        names += [*BASELINES, OURS, UNPRUNED] if "methods" in parts else []
+        names += [*BASELINES, OURS, UNPRUNED, LITERAL] if "methods" in parts else []
         return list(dict.fromkeys([*names, *([*LOSSY, OURS] if "lossy" in parts else [])]))
 
     def is_possible(self, name: str) -> bool:
@@ -111,7 +113,7 @@ class ParallelBench(CaptionBench):
         return OURS if name in self.pruned else PLAIN if name == ALL_CORES else super().base(name)
 
     def is_simulated(self, name: str) -> bool:
-        return name in self.pruned or name == "speculative"
+        return name in (*self.pruned, "speculative") and name != LITERAL
 
     def run_ours(self, name: str, index: int) -> TimedRun:
         before = torch.get_num_threads()
@@ -131,6 +133,7 @@ class ParallelBench(CaptionBench):
             min_visual=0,
             standing=draft.standing,
             criterion=self.pruned[name]["criterion"],
+            schedule="paper" if name == LITERAL else "auto",
             placement=self.settings.placement,
             draft_inputs=clip.draft_inputs,
         )
