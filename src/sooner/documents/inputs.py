@@ -46,8 +46,8 @@ class PageRange:
             last = int(match[2] or match[1]) if match and match[2] != "" else None
             if first < 1 or (last is not None and last < first):
                 raise SoonerError(
-                    f"page range '{text}' is not understood; write it as 1-4,7 or 10-, the lower "
-                    "page first, where the first page of all is 1"
+                    f"page range '{text}' is not understood; the first page is 1, and a range "
+                    "begins with its lower page: write it as 1-4,7 or 10-"
                 )
             parts.append((first, last))
         return cls(tuple(parts))
