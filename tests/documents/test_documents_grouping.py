@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import Line, Region
-from sooner.documents.grouping import blocks_of, regions_of, table_text
+from sooner.documents.grouping import (
+    blocks_of,
+    is_formula,
+    regions_of,
+    rows_of,
+    table_text,
+    text_columns,
+)
 from sooner.documents.regions import around
 
 
@@ -63,6 +70,33 @@ def test_two_columns_of_text_are_no_table() -> None:
         ("Text", around(item.bbox for item in left)),
         ("Text", around(item.bbox for item in right)),
     ]
+
+
+def test_lines_that_are_read_row_by_row_are_put_into_columns_of_text() -> None:
+    """The small table of a column is divided by no gutter, and what crosses stands for itself."""
+    head = [line("a heading of the page that crosses both of its columns", 10, 10, 20)]
+    left = [line("three more words", 10, 40 + 14 * n) for n in range(3)]
+    cells = [line("ab", 10, 96), line("cd", 90, 96), line("12", 10, 110), line("34", 90, 110)]
+    right = [line("and those beside it", 170, 40 + 14 * n) for n in range(6)]
+    page = [cell for row in rows_of([*head, *left, *cells, *right]) for cell in row]
+    first, second, third = text_columns(page)
+    assert first == head
+    assert sorted(second, key=lambda item: item.bbox) == sorted(
+        [*left, *cells], key=lambda item: item.bbox
+    )
+    assert third == right
+    assert text_columns(cells) == [cells]
+    assert text_columns([]) == [[]]
+
+
+def test_a_formula_has_no_words() -> None:
+    assert all(map(is_formula, ["p + 78 = q", "y = sin x", "a ≤ 3 + b"]))
+    assert not any(map(is_formula, ["x = all of it", "= 3", "12 34 56", "a b c"]))
+    grid = [line("a", 10, 50), line("b", 60, 50), line("1", 10, 64), line("2", 60, 64)]
+    regions = regions_of(grid, (300, 400), [Region((5, 45, 100, 80), "Formula")])
+    assert [(region.label, region.drafts) for region in regions] == [("Table", ["a\tb\n1\t2"])]
+    (formula,) = regions_of([line("p + 78 = q", 10, 150)], (300, 400))
+    assert formula.label == "Formula"
 
 
 numbers = st.integers(0, 280)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sooner.documents import Page, Region, Resolution, read_pages, to_markdown
+from sooner.documents import Line, Page, Region, Resolution, read_pages, to_markdown
 from sooner.documents.drafters import OCR, TextLayer
+from sooner.documents.drafters.ocr import with_bullets
 from sooner.documents.regions import area, overlap
 from sooner.errors import SoonerError
 from sooner.tasks.parse import FirstOf
@@ -101,6 +102,22 @@ def test_a_blank_page_and_a_photo_without_text(scan: Page, ocr: OCR) -> None:
 def test_tiny_and_narrow_pages_are_no_reason_to_fail(ocr: OCR) -> None:
     for shape in ((8, 8, 3), (8, 3000, 3), (3000, 8, 3)):
         assert ocr(Page(Path("x.png"), 1, np.zeros(shape, np.uint8))).texts == []
+
+
+def test_a_dot_to_the_left_of_a_line_is_a_bullet() -> None:
+    picture = np.full((60, 200, 3), 255, np.uint8)
+    picture[17:23, 20:26] = 0  # a bullet
+    picture[37:43, 20:26] = 0  # the end of another line, which stands too near
+    picture[31:49, 12:18] = 0
+    lines = [Line("first", (40, 10, 90, 30), 20.0), Line("second", (40, 30, 90, 50), 20.0)]
+    marked = with_bullets(lines, picture)
+    assert [line.text for line in marked] == ["\u2022 first", "second"]
+    assert marked[0].bbox == (20, 10, 90, 30)
+    other = Line("it", (12, 10, 30, 30), 20.0)
+    assert with_bullets([lines[0], other], picture)[0] == lines[0]
+    assert with_bullets([Line("- item", (40, 10, 90, 30), 20.0)], picture)[0].text == "- item"
+    edge = Line("edge", (0, 10, 90, 30), 20.0)
+    assert with_bullets([edge], picture) == [edge]
 
 
 def test_it_travels_to_another_process(ocr: OCR) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, pairwise, takewhile
+from itertools import chain, combinations, groupby, pairwise, takewhile
 from statistics import median_low
 from typing import TypeVar
 
@@ -116,6 +116,61 @@ def columns_of(lines: Iterable[Line]) -> list[Box]:
     return list(map(around, runs(boxes, lambda column, box: box[0] < around(column)[2])))
 
 
+GUTTER, COLUMN_LINES, PROSE_LINES, PROSE_WORDS = (0.15, 0.85), 3, 2, 3
+"""Where a gutter may be, in widths of the lines; the fewest lines of a column; and the fewest that
+are alone in their row, with so many words, in a column of text, which is no table's."""
+
+
+def text_columns(lines: Sequence[Line]) -> list[list[Line]]:
+    """Returns columns of text, and what goes over several of them, in reading order.
+
+    Two columns lie at the sides of the widest gap that the fewest lines cross; each may be two.
+    """
+    gutter = _gutter(lines)
+    if gutter is None:
+        return [list(lines)]
+    groups: list[list[Line]] = [[]]
+    ordered = sorted(lines, key=lambda line: line.bbox[1])
+    for _, run in groupby(ordered, lambda line: line.bbox[0] < gutter < line.bbox[2]):
+        band = list(run)
+        sides = _sides(band, gutter)
+        if sum(map(len, sides)) == len(band) and all(map(_is_prose, sides)):
+            groups += [*chain(*map(text_columns, sides)), []]
+        else:
+            groups[-1] += band
+    return list(filter(None, groups))
+
+
+def _gutter(lines: Sequence[Line]) -> float | None:
+    """Returns where the fewest lines cross, in the widest gap between enough lines at both sides;
+    `None` if there is none."""
+    left, _, right, _ = around([line.bbox for line in lines] or [(0.0, 0.0, 0.0, 0.0)])
+    low, high = (left + share * (right - left) for share in GUTTER)
+    edges = {edge for line in lines for edge in line.bbox[::2] if low <= edge <= high}
+    gaps = [
+        (start - end, (start + end) / 2) for start, end in pairwise(sorted({*edges, low, high}))
+    ]
+    found = [
+        (len(lines) - len(left) - len(right), gap, place)
+        for gap, place in gaps
+        for left, right in [_sides(lines, place)]
+        if min(len(left), len(right)) >= COLUMN_LINES
+    ]
+    return min(found, default=(0, 0.0, None))[2]
+
+
+def _sides(lines: Sequence[Line], place: float) -> tuple[list[Line], list[Line]]:
+    left = [line for line in lines if line.bbox[2] <= place]
+    return left, [line for line in lines if line.bbox[0] >= place]
+
+
+def _is_prose(lines: Sequence[Line]) -> bool:
+    """Returns whether lines are a column of text, or several."""
+    alone = [row[0] for row in rows_of(lines) if len(row) == 1]
+    prose = sum(len(line.text.split()) >= PROSE_WORDS for line in alone)
+    return prose >= PROSE_LINES or len(text_columns(lines)) > 1
+
+
 RANKS: dict[str, int] = {Label.PAGE_HEADER: 0, Label.PAGE_FOOTER: 2}
 
 SLACK = 0.15
@@ -198,6 +253,9 @@ with two; with more words it is text in columns."""
 MOSTLY = 0.8
 """Share of a page's characters in a monospaced font from which they are its text, not code."""
 
+FUNCTIONS = frozenset(["sin", "cos", "tan", "log", "exp", "lim", "max", "min", "det", "mod"])
+"""Words of formulas."""
+
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
 
 
@@ -272,7 +330,10 @@ def _of_area(area: Region, lines: Sequence[Line], body: float, same_size: float)
         return [_table(lines, area.bbox)]
     if area.label == Label.TEXT:
         return _arranged(lines, body, same_size)
-    return [_region(list(chain(*rows_of(lines))), area.label)]
+    rows = rows_of(lines)
+    if area.label == Label.FORMULA and len(rows) > 1 < min(map(len, rows)):
+        return [_table(lines, area.bbox)]
+    return [_region(list(chain(*rows)), area.label)]
 
 
 def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label, int]:
@@ -285,6 +346,7 @@ def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label
     size, is_short = min(line.size for line in block), words <= HEADING_WORDS
     is_heading = size >= HEADING_SIZE * body and is_short and not end.endswith((".", ",", ";", ":"))
     plain = Label.LIST_ITEM if mark_of(text) else Label.TEXT
+    plain = Label.FORMULA if is_formula(text) else plain
     if page is None:
         return Label.SECTION_HEADER if is_heading else plain, 0
     height, (top, bottom) = page[1], around(line.bbox for line in block)[1::2]
@@ -293,6 +355,7 @@ def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label
     is_bold = is_short and all(line.bold for line in block) and size > BOLD_SIZE * body
     conditions = (  # the first that holds counts
         (Label.CAPTION, CAPTIONED.match(text)),
+        (Label.FORMULA, plain == Label.FORMULA),
         (Label.FOOTNOTE, NOTE.match(text) and max(line.size for line in block) < body),
         (Label.PAGE_FOOTER, is_number and top > (1 - NUMBER_EDGE) * height),
         (Label.PAGE_HEADER, is_number and top < NUMBER_EDGE * height),
@@ -305,6 +368,14 @@ def _label(block: Sequence[Line], body: float, page: Size | None) -> tuple[Label
     )
     label = next((label for label, holds in conditions if holds), Label.TEXT)
     return label, BOLD_LEVEL if label == Label.SECTION_HEADER and not is_heading else 0
+
+
+def is_formula(text: str) -> bool:
+    """Returns whether a text is nothing but numbers, letters for numbers, and signs."""
+    words = set(re.findall(r"[^\W\d_]{3,}", text)) - FUNCTIONS
+    return (
+        len(text.split()) > 2 and not words and re.search(r"[=<>≤≥≠≈+−×÷±∑∫√^]", text) is not None
+    )
 
 
 def _words(lines: Sequence[Line]) -> int:

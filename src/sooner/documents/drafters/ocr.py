@@ -7,9 +7,9 @@ import math
 import multiprocessing
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from PIL import Image
 
 from ...checks import check_whole
 from ...errors import SoonerError, unknown
-from ..grouping import regions_of, rows_of
-from ..page import BLANK, MAX_SIDE, Line, Page
+from ..grouping import regions_of, rows_of, text_columns
+from ..page import BLANK, INK, MAX_SIDE, Line, Page, Picture
 from ..pdf import needed
-from ..regions import Box, Label, PageDraft, Region, Size, around, box, clipped, label_of
+from ..regions import Box, Label, PageDraft, Region, Size, around, box, clipped, label_of, overlap
+from ..serialise import mark_of
 
 ROUTES = (("PP-OCRv6", "small"), ("PP-OCRv5", "mobile"), ("PP-OCRv4", "mobile"))
 """Versions and sizes of models, the best first; the wheel has that of the first."""
@@ -116,6 +117,10 @@ and of a side below which no line of text fits."""
 MIN_SKEW, MAX_SKEW = 0.4, 12.0
 """Degrees of a slope that is straightened; a steeper one is not that of a page."""
 
+DOT_REACH, DOT_GAP, MIN_DOT, MAX_DOT, SOLID = 2.6, 0.4, 0.12, 0.6, 0.6
+"""Of a bullet, in heights of its line: how far to the left it may begin, what is free before it,
+its least and greatest side; and the least share of its box that is ink."""
+
 SURE = 0.92
 """Score, 0.926 at most, from which a page stands on its head: of one in a script that the model
 does not know, or with few lines, it is guessed."""
@@ -163,7 +168,9 @@ class OCR:
             turn = _turn(image, orientation)
             image = image.rotate(-turn, expand=True)
             lines, skew = _lines(image, scale, engine)
-            areas = _areas(image, skew, layout) if lines else []
+            straight = image.rotate(skew, Image.Resampling.BILINEAR, fillcolor="white")
+            areas = _areas(straight, layout) if lines else []
+            lines = with_bullets(lines, np.asarray(straight))
         regions = [
             replace(region, bbox=region.bbox and as_it_lies(region.bbox, image.size, turn, skew))
             for region in regions_of(lines, image.size, areas)
@@ -199,7 +206,8 @@ def _lines(image: Image.Image, scale: float, engine: Any) -> tuple[list[Line], f
     corners = _rotated(corners, -skew, image.size, image.size)
     triples = zip(corners, result.txts, result.scores, strict=True)
     lines = [_line(points, text, float(score)) for points, text, score in triples]
-    return list(chain(*rows_of(lines))), skew  # the model's order is that of the slope
+    # The model's order is that of the slope, and goes over columns.
+    return [cell for column in text_columns(lines) for row in rows_of(column) for cell in row], skew
 
 
 def _skew(corners: np.ndarray) -> float:
@@ -237,15 +245,50 @@ def as_it_lies(bbox: Box, size: Size, turn: int, skew: float) -> Box:
     return clipped(around((x, y, x, y) for x, y in points), *target)
 
 
-def _areas(image: Image.Image, skew: float, model: Any) -> list[Region]:
-    """Returns boxes of a page set straight and what they are, by a layout model."""
-    layout = model(image.rotate(skew, Image.Resampling.BILINEAR, fillcolor="white"))
+def _areas(image: Image.Image, model: Any) -> list[Region]:
+    """Returns boxes of a page and what they are, by a layout model."""
+    layout = model(image)
     if layout.boxes is None:
         return []
     areas = zip(layout.boxes, layout.class_names, layout.scores, strict=True)
     return [
         Region(box(place), label_of(name), confidence=float(score)) for place, name, score in areas
     ]
+
+
+def with_bullets(lines: Sequence[Line], picture: Picture) -> list[Line]:
+    """Returns lines, each behind a bullet where a dot stands to its left: the model reads none."""
+    boxes, marked = [line.bbox for line in lines], list[Line]()
+    for line in lines:
+        x0, y0, x1, y1 = line.bbox
+        start = None if mark_of(line.text) else _dot(picture, line)
+        # The last letter of another line may be as round as a bullet.
+        if start is not None and not any(overlap((start, y0, x0, y1), box) for box in boxes):
+            line = replace(line, text=f"\u2022 {line.text}", bbox=(start, y0, x1, y1))
+        marked.append(line)
+    return marked
+
+
+def _dot(picture: Picture, line: Line) -> float | None:
+    """Returns where a dot begins that is the last ink to the left of a line, beside its middle and
+    apart from what stands before it; `None` if there is none."""
+    x0, y0, _, y1 = (max(round(side), 0) for side in line.bbox)
+    left, height = max(round(x0 - DOT_REACH * line.size), 0), y1 - y0
+    grey = picture[y0:y1, left:x0].mean(axis=2)  # [rows, columns]
+    ink = np.abs(grey - np.median(grey)) > INK if grey.size else np.zeros((1, 0), bool)
+    columns = np.flatnonzero(ink.any(0))
+    if not len(columns):
+        return None
+    before = np.array([-math.inf, *columns])
+    first = int(np.flatnonzero(np.diff(before) > 1)[-1])
+    rows = np.flatnonzero(ink[:, columns[first] :].any(1))
+    dot = ink[rows[0] : rows[-1] + 1, columns[first] : columns[-1] + 1]
+    small, large = sorted(dot.shape)
+    is_round = MIN_DOT * height <= small <= large <= min(MAX_DOT * height, 1.5 * small)
+    is_apart = columns[first] - before[first] > DOT_GAP * height
+    middle = (rows[0] + rows[-1]) / 2 / height  # that of a full stop is lower
+    is_bullet = is_round and is_apart and dot.mean() >= SOLID and 0.3 <= middle <= 0.7
+    return float(left + columns[first]) if is_bullet else None
 
 
 def _line(corners: np.ndarray, text: str, confidence: float) -> Line:
