@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -9,12 +10,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import tiny
 from sooner.cli.main import app
+from sooner.models import adapt
+from sooner.models.silent import Depth, deepen
 from sooner.sparse.attention import Reference
 from sooner.sparse.patterns import AShape, Grid, build
 from sooner.sparse.plane import whole
+from sooner.sparse.prefill import MMInference
+from sooner.sparse.table import PatternTable
 from sooner_lab.bench import report
-from sooner_lab.bench.prefill import arms, layer
+from sooner_lab.bench.prefill import arms, layer, model
 from sooner_lab.bench.prefill.run import goals
 from sooner_lab.bench.prefill.settings import PrefillSettings
 from sooner_lab.bench.prefill.states import grid_states, video_layout
@@ -28,6 +34,24 @@ SHAPE = {"heads": 2, "head_dim": 16, "frame": 20}
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
     return layer.layer(SETTINGS, torch.device("cpu"), torch.float32, lambda line: None)
+
+
+def test_recall_is_a_mean_over_layers_that_were_trained() -> None:
+    deep = copy.deepcopy(tiny.model("llama"))
+    deepen(deep.get_decoder(), Depth(7, (0, 3, 5)))
+    adapter = adapt(deep)
+    assert model.trained_layers(adapter) == [0, 3, 5]
+    prompt = adapter.embed_prompt({"input_ids": torch.arange(300)[None] % 80})
+    sparse = MMInference(PatternTable.uniform(adapter, AShape(4, 32)))
+    with torch.inference_mode():
+        tokens = model.continuation(adapter, prompt, 2)
+        _, figures = model._measure(sparse, adapter, prompt, tokens)
+        shallow = adapt(tiny.model("llama"))
+        table = PatternTable.uniform(shallow, AShape(4, 32))
+        _, expected = model._measure(MMInference(table), shallow, prompt, tokens)
+    assert (figures["trained_layers"], figures["layers"]) == (3, 7)
+    assert figures["recall"] == pytest.approx(expected["recall"], abs=1e-6)
+    assert figures["recall"] != pytest.approx(figures["recall_all"], abs=1e-4)
 
 
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.6])

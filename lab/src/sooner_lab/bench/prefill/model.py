@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -35,8 +35,9 @@ def model(
     ours: PatternTable,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """Return a row for each arm and length: `seconds`, `speedup`, `recall`, `flops_share`,
-    `logit_error`, `agreement`. What an arm keeps is measured once, in a run that is not timed."""
+    """Return a row for each arm and length: `seconds`, `speedup`, `recall` (a mean over trained
+    layers), `recall_all` (over all), `flops_share`, `logit_error`, `agreement`. What an arm keeps
+    is measured once, in a run that is not timed."""
     rows = []
     for tokens in settings.lengths:
         progress(f"model, {tokens} tokens: embedding")
@@ -104,13 +105,30 @@ def _measure(
         first = runner.prefill(prompt).logits[0]
         later = runner.forward_chain(tokens[None]).logits[0]
     last = report.last if report is not None else None
-    notes = list(runner.cache.approximations)
+    notes, trained = list(runner.cache.approximations), trained_layers(adapter)
+    sparse = () if last is None else last.sparse
+    recalls = [layer.recall for layer in sparse if layer.layer in trained]
     return torch.cat([first, later])[: len(tokens)].float(), {
         "mode": "approximate" if notes else "exact",
         "flops_share": 1.0 if last is None else last.flops_share,
-        "recall": 1.0 if last is None else last.recall,
+        "recall": fmean(recalls) if recalls else 1.0,
+        "recall_all": 1.0 if last is None else last.recall,
+        "trained_layers": len(trained),
+        "layers": adapter.layers,
         "notes": notes[:4],
     }
+
+
+def trained_layers(adapter: Adapter) -> list[int]:
+    """Return the layers that recall is a mean over: those that add something, unlike silent copies
+    (`sooner.models.silent`), whose output projection is zero, and that see the whole prompt."""
+    kinds = getattr(adapter.text_config, "layer_types", None) or ["full_attention"] * adapter.layers
+    outputs = [getattr(layer.self_attn, "o_proj", None) for layer in adapter.decoder.layers]
+    return [
+        number
+        for number, (output, kind) in enumerate(zip(outputs, kinds, strict=True))
+        if kind == "full_attention" and (output is None or bool(output.weight.any()))
+    ]
 
 
 def continuation(adapter: Adapter, prompt: Prompt, count: int) -> Tensor:

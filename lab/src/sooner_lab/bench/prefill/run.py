@@ -22,15 +22,25 @@ from ..run import Data, Keep, Progress, Recorder
 from .layer import layer
 from .model import model
 from .needles import needles
-from .settings import PrefillSettings
+from .settings import PARTS, RETIRED, PrefillSettings
 
 SEARCHED = 120
 """Frames of the clip on which the `ours` arm is searched when no file is given."""
 
 
-def run(settings: PrefillSettings, progress: Progress = print, keep: Keep | None = None) -> Data:
-    """Measure and return the result: `layer` and `model_rows`, a row for each arm and length, and
-    `needles`."""
+def run(
+    settings: PrefillSettings,
+    progress: Progress = print,
+    keep: Keep | None = None,
+    before: Data | None = None,
+) -> Data:
+    """Measure and return the result: `layer` and `model_rows`, a row for each arm and length,
+    and `needles`. Parts of `before`, an earlier result, stay where this run does
+    not measure them anew.
+
+    Raises:
+        SoonerError: `before` is of another model.
+    """
     if settings.threads:
         torch.set_num_threads(settings.threads)
     progress("loading")
@@ -39,6 +49,8 @@ def run(settings: PrefillSettings, progress: Progress = print, keep: Keep | None
     name = f"miniature:{pair.miniature}" if pair.miniature else pair.target.name
     backend = backend_for(adapter.device).name
     recorder = Recorder("prefill", settings, goals, keep, model=name, backend=backend)
+    others = [key for part, key in PARTS.items() if part not in settings.parts]
+    recorder.go_on(before, [*others, *RETIRED])
     recorder.origin(adapter.device, adapter.dtype, settings.seed)
     ours = Patterns(settings, pair, adapter)
     if "layer" in settings.parts:

@@ -15,7 +15,10 @@ from ..settings import BenchSettings
 ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "planted", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
-PARTS = ("layer", "model", "needles")
+PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles"}
+"""Parts, and the key that each has in the result."""
+RETIRED = ("regions", "duels", "planted")
+"""Keys of parts that earlier results have and that are no longer measured."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class PrefillSettings(BenchSettings):
     patterns: Path | None = None
     lengths: tuple[int, ...] = numbers("--lengths", (2048, 4096))
     arms: tuple[str, ...] = names("arm", ARMS, "dense")
-    parts: tuple[str, ...] = names("part", PARTS, default=PARTS[:-1])
+    parts: tuple[str, ...] = names("part", tuple(PARTS), default=("layer", "model"))
     budget: float = option(0.15, 0, 1, above=True)
     heads: int = option(8, 1)
     kv_heads: int = option(8, 1)
@@ -60,5 +63,5 @@ class PrefillSettings(BenchSettings):
 
     FULL: ClassVar[Mapping[str, Any]] = {
         "lengths": (2048, 4096, 8192, 16_384, 32_768),
-        "parts": PARTS,
+        "parts": tuple(PARTS),
     }
