@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import zlib
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
@@ -15,15 +18,19 @@ from sooner.cli.main import app
 from sooner.models import adapt
 from sooner.models.silent import Depth, deepen
 from sooner.sparse.attention import Reference
-from sooner.sparse.patterns import AShape, Grid, build
+from sooner.sparse.patterns import AShape, Grid, VerticalSlash, build
 from sooner.sparse.plane import whole
 from sooner.sparse.prefill import MMInference
 from sooner.sparse.table import PatternTable
+from sooner.tasks.loading import Loaded, ModelPair
 from sooner_lab.bench import report
 from sooner_lab.bench.prefill import arms, layer, model
-from sooner_lab.bench.prefill.run import goals
+from sooner_lab.bench.prefill.heads import head_parts
+from sooner_lab.bench.prefill.needles import DEPTHS, needles
+from sooner_lab.bench.prefill.run import Patterns, goals
 from sooner_lab.bench.prefill.settings import PrefillSettings
 from sooner_lab.bench.prefill.states import grid_states, video_layout
+from sooner_lab.bench.prefill.text import KINDS, TextTask
 
 SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
 
@@ -36,14 +43,56 @@ def rows() -> list[dict]:
     return layer.layer(SETTINGS, torch.device("cpu"), torch.float32, lambda line: None)
 
 
+class WordTokenizer:
+    """A token for each word, of a tiny model's vocabulary, with a token in front of every text."""
+
+    bos_token_id = 1
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        ids = [2 + zlib.crc32(word.encode()) % 80 for word in text.split()]
+        return {"input_ids": [self.bos_token_id, *ids] if add_special_tokens else ids}
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        return " ".join(map(str, ids))
+
+
+TEXT = PrefillSettings(lengths=(128,), budget=0.36, needles=1, arms=("dense", "a-shape", "ours"))
+
+
+@pytest.fixture(scope="module")
+def text_result() -> dict[str, Any]:
+    """What a tiny random model of text makes of 128 tokens."""
+    target = Loaded("tiny", tiny.model("llama"), WordTokenizer(), is_text=True)
+    pair, adapter = ModelPair(target), adapt(target.model)
+    ours = Patterns(TEXT, pair, adapter).table
+    assert {type(head.pattern) for row in ours.layers for head in row} <= {AShape, VerticalSlash}
+    grids = needles(TEXT, pair, ours, lambda line: None)
+    return {"heads": head_parts(TEXT, adapter, target.tokenizer, ours), "needles": grids}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
+def test_a_text_has_its_length_and_its_needle(kind: str, depth: float) -> None:
+    tokenizer = WordTokenizer()
+    sample, again = (TextTask(tokenizer, kind).sample(2000, depth, 3) for _ in range(2))
+    assert len(sample.ids) == 2000
+    assert torch.equal(sample.ids, again.ids)
+    first, *_, last = sample.ids[sample.needle].tolist()
+    assert first == tokenizer("The", add_special_tokens=False)["input_ids"][0]
+    assert last == tokenizer(f"{sample.answer}.", add_special_tokens=False)["input_ids"][0]
+    assert abs(sample.needle.start - depth * 2000) < 600
+    assert sample.score(f" {sample.answer}. It")
+    assert not sample.score(f"{sample.answer}0")
+
+
 def test_recall_is_a_mean_over_layers_that_were_trained() -> None:
     deep = copy.deepcopy(tiny.model("llama"))
     deepen(deep.get_decoder(), Depth(7, (0, 3, 5)))
     adapter = adapt(deep)
     assert model.trained_layers(adapter) == [0, 3, 5]
-    prompt = adapter.embed_prompt({"input_ids": torch.arange(300)[None] % 80})
     sparse = MMInference(PatternTable.uniform(adapter, AShape(4, 32)))
     with torch.inference_mode():
+        prompt = adapter.embed_prompt({"input_ids": torch.arange(300)[None] % 80})
         tokens = model.continuation(adapter, prompt, 2)
         _, figures = model._measure(sparse, adapter, prompt, tokens)
         shallow = adapt(tiny.model("llama"))
@@ -52,6 +101,62 @@ def test_recall_is_a_mean_over_layers_that_were_trained() -> None:
     assert (figures["trained_layers"], figures["layers"]) == (3, 7)
     assert figures["recall"] == pytest.approx(expected["recall"], abs=1e-6)
     assert figures["recall"] != pytest.approx(figures["recall_all"], abs=1e-4)
+
+
+def test_heads_of_text_have_recall_and_what_they_keep_of_the_needle(
+    text_result: dict[str, Any],
+) -> None:
+    heads = text_result["heads"]
+    assert [row["layer"] for row in heads["rows"]] == [0, 1, 2]
+    for row in heads["rows"]:
+        for name in ("a-shape", "vertical-slash", "ours"):
+            assert all(0 < value <= 1 for value in row[f"recall {name}"])
+            assert all(0 <= value <= 1.0001 for value in row[f"kept {name}"])
+    shares = [row["flops_share"] for row in heads["candidates"]]
+    assert shares == sorted(shares)
+    assert heads["candidates"][-1]["recall"] >= heads["candidates"][0]["recall"]
+    assert 0 < heads["pairs95"] <= 1
+    weights = [value for row in heads["rows"] for value in row["needle"]]
+    assert 0 < fmean(weights) < 1
+
+
+def test_every_text_and_arm_is_asked_at_every_depth(text_result: dict[str, Any]) -> None:
+    grids = text_result["needles"]
+    assert [(grid["kind"], grid["name"]) for grid in grids] == [
+        (kind, name) for kind in KINDS for name in TEXT.arms
+    ]
+    assert all(grid["asked"] == [[1] * len(DEPTHS)] for grid in grids)
+
+
+def test_the_page_of_text_has_pictures_and_goals(
+    text_result: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = [
+        {"method": name, "tokens": 128, "mode": "exact", "seconds": 1.0, "speedup": speed,
+         "recall": 0.9, "recall_all": 0.9, "trained_layers": 3, "layers": 3, "flops_share": 0.3,
+         "logit_error": 0.0, "agreement": 1.0}
+        for name, speed in (("dense", 1.0), ("ours", 1.2))
+    ]  # fmt: skip
+    result = {"bench": "prefill", "model": "m", "reads": "text", "model_rows": rows, **text_result}
+    for grid in result["needles"]:
+        grid["right"] = [[1, 1, 1, 1, int(grid["name"] == "dense")]]
+    result["goals"] = goals(result)
+    assert [row["met"] for row in result["goals"]] == [False, True, False]
+    assert [row["reached"] for row in result["goals"]] == [0.9, 1.2, 0.8]
+    result["provenance"] = {
+        "argv": ["sooner"], "date": "d", "git": "g", "device": "cpu", "threads": 1,
+        "dtype": "float32", "versions": {"torch": "2", "transformers": "5"},
+    }  # fmt: skip
+    page = report.markdown(result, "prefill-m.json")
+    assert "over the 3 trained layers" in " ".join(
+        page.replace("mean over heads and", "over").split()
+    )
+    assert "ours, 128 tokens" in page
+    assert "Heads that look at the needle" in page
+    made = {path.stem: path for path in report.write_figures(result, tmp_path / "prefill-m.json")}
+    names = ("model", "figure5", "figure13", "heads", "budget")  # 14 lacks its arms
+    assert set(made) == {f"prefill-m-{name}" for name in names}
+    assert all(path.stat().st_size < 60_000 for path in made.values())
 
 
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.6])

@@ -13,7 +13,7 @@ from sooner.errors import SoonerError
 from sooner.generation import Prefill, generate
 from sooner.methods import Method
 
-from .task import NeedleSample, NeedleTask
+from .task import NeedleSample
 
 Reply = Callable[[NeedleSample], str]
 """Answers a sample."""
@@ -83,7 +83,7 @@ class ResultGrid:
 
 
 def run(
-    task: NeedleTask,
+    task: Any,
     reply: Reply,
     lengths: Sequence[int],
     depths: Sequence[float],
@@ -95,11 +95,12 @@ def run(
     """Ask every length, depth and seed.
 
     Args:
+        task: a `NeedleTask`, or another that has `kind`, `unit` and `sample`.
         reply: answers a sample, such as `reader(model, processor)`.
         name: of the arm.
         on_sample: told each new result: the record with `reply` and `right`.
     """
-    grid = ResultGrid(name, task.kind, "frames", tuple(lengths), tuple(depths))
+    grid = ResultGrid(name, task.kind, task.unit, tuple(lengths), tuple(depths))
     for length, depth, seed in product(lengths, depths, seeds):
         sample = task.sample(length, depth, seed)
         answer = reply(sample)
@@ -134,6 +135,7 @@ def reader(
             max_new_tokens=max_new_tokens,
             do_sample=False,
         )
-        return processor.tokenizer.decode(made.tokens[0], skip_special_tokens=True).strip()
+        decode = getattr(processor, "tokenizer", processor).decode
+        return decode(made.tokens[0], skip_special_tokens=True).strip()
 
     return reply

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -113,6 +113,7 @@ class NeedleTask:
     needle_frames: int = 1
     piece: int = 16
     fps: float = 1.0
+    unit: ClassVar[str] = "frames"
 
     def __post_init__(self) -> None:
         if not 0 <= self.text_share < 1:

@@ -106,8 +106,8 @@ def _measure(
         later = runner.forward_chain(tokens[None]).logits[0]
     last = report.last if report is not None else None
     notes, trained = list(runner.cache.approximations), trained_layers(adapter)
-    sparse = () if last is None else last.sparse
-    recalls = [layer.recall for layer in sparse if layer.layer in trained]
+    sparse = {} if last is None else {layer.layer: layer.recall for layer in last.sparse}
+    recalls = [recall for layer, recall in sparse.items() if recall and layer in trained]
     return torch.cat([first, later])[: len(tokens)].float(), {
         "mode": "approximate" if notes else "exact",
         "flops_share": 1.0 if last is None else last.flops_share,

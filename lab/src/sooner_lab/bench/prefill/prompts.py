@@ -15,6 +15,7 @@ from sooner.tasks.prompting import GENERAL_PROMPT, build_inputs
 from sooner.tasks.video import VideoInfo
 
 from ...worlds.video import world
+from .text import TextTask
 
 TRIAL = 8
 """Frames of the prompt from which a frame's tokens are counted."""
@@ -24,11 +25,14 @@ FPS = 2.0
 def long_inputs(
     target: Loaded, tokens: int, seed: int, prompt: str | None = None
 ) -> dict[str, Any]:
-    """A model's inputs with a video of as many frames as come nearest to `tokens` from below.
+    """A model's inputs with a video of as many frames as come nearest to `tokens` from below; of a
+    model of text a prompt of `tokens`, in its middle a needle.
 
     Raises:
         SoonerError: `tokens` leaves no room for a frame.
     """
+    if target.is_text:
+        return TextTask(target.tokenizer).sample(tokens, 0.5, seed).inputs(model=target.model)
     question = prompt or GENERAL_PROMPT
     widths = [
         build_inputs(target.processor, clip_frames(count, seed), question, target.model)

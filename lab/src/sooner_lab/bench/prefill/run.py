@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import torch
 from sooner import miniatures
 from sooner.models import Adapter, adapt
 from sooner.sparse.attention.run import backend_for
-from sooner.sparse.search import SearchSettings
+from sooner.sparse.modality import PromptLayout
+from sooner.sparse.patterns import Grid
+from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.search import search_patterns
@@ -19,10 +22,12 @@ from sooner.tasks.settings import CaptionSettings
 
 from ..goals import goal
 from ..run import Data, Keep, Progress, Recorder
+from .heads import embed, head_parts
 from .layer import layer
 from .model import model
 from .needles import needles
 from .settings import PARTS, RETIRED, PrefillSettings
+from .text import TextTask
 
 SEARCHED = 120
 """Frames of the clip on which the `ours` arm is searched when no file is given."""
@@ -35,7 +40,7 @@ def run(
     before: Data | None = None,
 ) -> Data:
     """Measure and return the result: `layer` and `model_rows`, a row for each arm and length,
-    and `needles`. Parts of `before`, an earlier result, stay where this run does
+    `needles` and `heads`. Parts of `before`, an earlier result, stay where this run does
     not measure them anew.
 
     Raises:
@@ -44,11 +49,12 @@ def run(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     progress("loading")
-    pair = load_pair(settings.model, device=settings.device, dtype=settings.dtype)
+    pair = load_pair(settings.model, sees=False, device=settings.device, dtype=settings.dtype)
     adapter = adapt(pair.target.model)
     name = f"miniature:{pair.miniature}" if pair.miniature else pair.target.name
     backend = backend_for(adapter.device).name
-    recorder = Recorder("prefill", settings, goals, keep, model=name, backend=backend)
+    about = {"model": name, "reads": "text" if pair.target.is_text else "video"}
+    recorder = Recorder("prefill", settings, goals, keep, **about, backend=backend)
     others = [key for part, key in PARTS.items() if part not in settings.parts]
     recorder.go_on(before, [*others, *RETIRED])
     recorder.origin(adapter.device, adapter.dtype, settings.seed)
@@ -59,6 +65,9 @@ def run(
         recorder.add(model_rows=model(settings, pair, adapter, ours.table, progress))
     if "needles" in settings.parts:
         recorder.add(needles=needles(settings, pair, ours.table, progress))
+    if "heads" in settings.parts:
+        progress("heads")
+        recorder.add(heads=head_parts(settings, adapter, pair.target.tokenizer, ours.table))
     return recorder.result
 
 
@@ -75,9 +84,21 @@ class Patterns:
         # Priced by the clock: on a CPU, patterns of equal FLOPs differ by several times. No head
         # is left dense, as none of the other arms' is.
         search = SearchSettings(budget=self.settings.budget, cost="measured", max_error=1e9)
+        if self.pair.target.is_text:
+            return self._of_text(replace(search, break_even=False))
         with tempfile.TemporaryDirectory() as folder:
             clips = [miniatures.find("video").function("clip")(Path(folder), SEARCHED, 7)]
             return search_patterns(self.pair, clips, search, CaptionSettings(frames=SEARCHED))
+
+    def _of_text(self, settings: SearchSettings) -> PatternTable:
+        """Search A-shapes and vertical-slashes on a text that no needle is asked for in."""
+        length, seed = max(self.settings.lengths), self.settings.seed + self.settings.needles
+        prompt = embed(self.adapter, TextTask(self.pair.target.tokenizer).sample(length, 0.5, seed))
+        sample = SearchSample(lambda: prompt, PromptLayout.text(prompt.width))
+        search = Search(self.adapter, [sample], settings)
+        search.candidates = tuple(each for each in search.candidates if not isinstance(each, Grid))
+        search.prices = torch.ones(len(search.candidates), dtype=torch.double)
+        return search.run()
 
 
 def goals(result: Data) -> list[Data]:
@@ -90,9 +111,27 @@ def goals(result: Data) -> list[Data]:
         rows.append(goal(name, 8.0, grid["speedup"], recall=recall))
         name = f"{where}: share of what grid's FLOPs allow"
         rows.append(goal(name, 0.7, grid["of_allowed"], recall=recall))
-    if ours := longest(result.get("model_rows") or [], "ours"):
+    ours = longest(result.get("model_rows") or [], "ours")
+    if result.get("reads") == "text":
+        return rows + _text_goals(result, ours)
+    if ours:
         name = f"whole prefill, {ours['tokens']} tokens: ours over dense"
         rows.append(goal(name, 3.0, ours["speedup"], recall=ours.get("recall")))
+    return rows
+
+
+def _text_goals(result: Data, ours: Data | None) -> list[Data]:
+    """Return the goals of a model of text, at its greatest length."""
+    rows, right = [], {"dense": 0, "ours": 0}
+    if ours:
+        where = f"text, {ours['tokens']} tokens: "
+        rows.append(goal(f"{where}recall of ours", 0.95, ours["recall"]))
+        rows.append(goal(f"{where}prefill of ours over dense", 1.0, ours["speedup"]))
+    for grid in result.get("needles") or []:
+        right[grid["name"]] = right.get(grid["name"], 0) + sum(grid["right"][-1])
+    if right["dense"]:
+        share = right["ours"] / right["dense"]
+        rows.append(goal("needles, greatest length: right of ours over dense", 0.95, share))
     return rows
 
 

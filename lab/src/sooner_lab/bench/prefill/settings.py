@@ -15,8 +15,8 @@ from ..settings import BenchSettings
 ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "planted", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
-PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles"}
-"""Parts, and the key that each has in the result."""
+PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles", "heads": "heads"}
+"""Parts, and the key that each has in the result; heads are those of a model of text."""
 RETIRED = ("regions", "duels", "planted")
 """Keys of parts that earlier results have and that are no longer measured."""
 
@@ -29,11 +29,11 @@ class PrefillSettings(BenchSettings):
     file grows part by part, so that an interrupted run keeps what it has measured.
 
     Attributes:
-        model: target model; without it, the video miniature.
+        model: target model, of videos or of text; without it, the video miniature.
         patterns: file of `sooner search patterns` for the `ours` arm; by default searched first.
         lengths: prompt lengths in tokens.
         arms: only these arms (dense is always in).
-        parts: only these of layer, model, needles.
+        parts: only these of layer, model, needles, and, of a model of text, heads.
         budget: share of dense for a-shape and tri-shape, as the paper gives all arms about the
             same work.
         heads: of the one attention layer.
@@ -63,5 +63,5 @@ class PrefillSettings(BenchSettings):
 
     FULL: ClassVar[Mapping[str, Any]] = {
         "lengths": (2048, 4096, 8192, 16_384, 32_768),
-        "parts": tuple(PARTS),
+        "parts": ("layer", "model", "needles"),
     }
