@@ -64,8 +64,9 @@ def text_result() -> dict[str, Any]:
     """What a tiny random model of text makes of 128 tokens."""
     target = Loaded("tiny", tiny.model("llama"), WordTokenizer(), is_text=True)
     pair, adapter = ModelPair(target), adapt(target.model)
-    ours = Patterns(TEXT, pair, adapter).table
-    assert {type(head.pattern) for row in ours.layers for head in row} <= {AShape, VerticalSlash}
+    searched = Patterns(TEXT, pair, adapter).table
+    assert not [h for row in searched.layers for h in row if isinstance(h.pattern, Grid)]
+    ours = PatternTable.uniform(adapter, VerticalSlash(8, 8))
     grids = needles(TEXT, pair, ours, lambda line: None)
     return {"heads": head_parts(TEXT, adapter, target.tokenizer, ours), "needles": grids}
 
