@@ -81,7 +81,7 @@ class Figure:
     caption: str
     panels: tuple[Panel, ...] = ()
     title: str = ""
-    needs: str | Callable[[Data], bool] = ""
+    needs: str | Callable[[Data], object] = ""
     size: tuple[float, float] = (4.6, 3.8)
     drawing: Callable[[Data], Any] | None = None
     also: str = ""

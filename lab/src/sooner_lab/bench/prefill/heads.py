@@ -59,10 +59,11 @@ def head_parts(
                 each = [pattern(name, tokens, settings.budget)] * len(each)
             row[f"recall {name}"] = trial(states, layout, each, QUERIES).figures[1]
             row[f"kept {name}"] = torch.ones_like(row["needle"])
-            for job in (job for job in jobs(states, layout, each) if job.index is not None):
-                seen = job.index.seen_by_all(job.plane, slice(-1, None))[:, 0, sample.needle]
-                part = weights[job.heads]  # [picked, needle]
-                row[f"kept {name}"][job.heads] = (part * seen).sum(1) / part.sum(1)
+            for job in jobs(states, layout, each):
+                if job.index is not None:
+                    seen = job.index.seen_by_all(job.plane, slice(-1, None))[:, 0, sample.needle]
+                    part = weights[job.heads]  # [picked, needle]
+                    row[f"kept {name}"][job.heads] = (part * seen).sum(1) / part.sum(1)
         kept.append([float((row["needle"] * row[f"kept {name}"]).sum()) for name in ARMS])
         lists = {key: [round(x, 4) for x in value.tolist()] for key, value in row.items()}
         rows.append({"layer": layer, "pattern": list(map(str, each)), **lists})

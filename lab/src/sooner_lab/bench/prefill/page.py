@@ -103,8 +103,7 @@ def _heads(result: Data) -> list[Data]:
 
 
 def _grids(result: Data, kinds: Sequence[str], arms: Sequence[str]) -> list[Data]:
-    grids = result.get("needles") or []
-    return [grid for grid in grids if grid["kind"] in kinds and grid["name"] in arms]
+    return [g for g in result.get("needles", []) if g["kind"] in kinds and g["name"] in arms]
 
 
 def _draw_grids(result: Data, kinds: Sequence[str], arms: Sequence[str]) -> Any:

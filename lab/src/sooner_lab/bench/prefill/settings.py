@@ -16,9 +16,8 @@ ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "p
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
 PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles", "heads": "heads"}
-"""Parts, and the key that each has in the result; heads are those of a model of text."""
 RETIRED = ("regions", "duels", "planted")
-"""Keys of parts that earlier results have and that are no longer measured."""
+"""Parts with the key of each in the result, and keys that only earlier results have."""
 
 
 @dataclass(frozen=True)
