@@ -70,8 +70,7 @@ def head_parts(
 
     capture(adapter, embed(adapter, sample), look)
     recall, share = torch.stack(figures).unbind(1)  # [layers, candidates, heads]
-    rates = (share, recall, (recall >= ENOUGH).double())
-    means = (rate.mean((0, 2)).tolist() for rate in rates)
+    means = (x.mean((0, 2)).tolist() for x in (share, recall, (recall >= ENOUGH).double()))
     keys = ("method", "pattern", "flops_share", "recall", "good_heads")
     columns = ([each.name for each in known], map(str, known), *means)
     table = [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
