@@ -264,12 +264,15 @@ def test_settings_out_of_range_are_refused(values: dict[str, Any], error: str) -
 def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"")
     file = tmp_path / "questions.jsonl"
-    file.write_text('{"image": "a.png", "prompt": "what is it?"}\n\n{"image": "a.png"}\n')
-    first, second = read_questions(file)
+    file.write_text(
+        '{"image": "a.png", "prompt": "what is it?"}\n\n{"image": "a.png"}\n{"prompt": "why?"}'
+    )
+    first, second, third = read_questions(file)
     assert (first.path, first.is_image, first.prompt) == (tmp_path / "a.png", True, "what is it?")
     assert second.prompt is None
+    assert (third.path, third.prompt) == (None, "why?")
     for line, error in (
-        ('{"image": "a.png", "video": "b.mp4"}', "line 1 needs either"),
+        ('{"image": "a.png", "video": "b.mp4"}', "line 1 needs 'prompt'"),
         ('{"image": "b.png"}', "does not exist"),
         ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
         ("image", "is no JSON"),

@@ -36,7 +36,7 @@ def draft(
     source: PromptSource,
     format: Annotated[
         str,
-        typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}: as SGLang and vLLM read them."),
+        typer.Option(metavar="NAME", help=f"What is trained: {', '.join(FORMATS)}."),
     ] = "eagle",
     head: Annotated[HeadTraining, HEAD_OPTIONS],
     blocks: Annotated[BlockTraining, BLOCK_OPTIONS],
@@ -60,7 +60,7 @@ def draft(
     from ..tasks.train_draft.training import train
 
     with display.loading():
-        pair = models.load(miniature=miniature)
+        pair = models.load(miniature=miniature, sees=False)
     done = count(1)
 
     def report(index: dict[str, Any]) -> None:

@@ -35,7 +35,8 @@ from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find, sha256
 from ..loading import ModelPair
-from ..prompting import GENERAL_PROMPT, chat
+from ..model_types import check_sees
+from ..prompting import GENERAL_PROMPT, chat, written
 from ..settings import CaptionSettings
 from .settings import PromptSource, Recipe
 
@@ -317,22 +318,22 @@ def _states(
 
 @dataclass(frozen=True)
 class FilePrompt:
-    """A file and what is asked about it.
+    """A prompt, and the file that it is about.
 
     Attributes:
-        path: of a video or an image.
+        path: of a video or an image; `None` is no file.
         is_image: which of them.
         prompt: `None` is the model's usual one.
     """
 
-    path: Path
+    path: Path | None
     is_image: bool = False
     prompt: str | None = None
 
 
 def read_questions(source: Path | str) -> list[FilePrompt]:
     """Returns the questions of a JSONL file of `{"video" or "image": path, "prompt": text}`, whose
-    paths are relative to it, or of a folder of videos.
+    paths are relative to it and may be missing, or of a folder of videos.
 
     Raises:
         SoonerError: nothing there; a line that is no question, by its number; a file that is not
@@ -360,11 +361,12 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
         data = json.loads(line)
     except ValueError as error:
         raise SoonerError(f"{where} is no JSON: {error}") from error
-    if not isinstance(data, dict) or ("video" in data) == ("image" in data):
-        raise SoonerError(f"{where} needs either 'video' or 'image', and may have 'prompt'")
+    if not isinstance(data, dict) or not data or {"video", "image"} <= data.keys():
+        raise SoonerError(f"{where} needs 'prompt', 'video' or 'image', and not both files")
     check_keys(f"key in {where}", data, KEYS)
-    path = home / str(data.get("video", data.get("image")))
-    if not path.is_file():
+    name = data.get("video", data.get("image"))
+    path = None if name is None else home / str(name)
+    if path is not None and not path.is_file():
         raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
     return FilePrompt(path, "image" in data, data.get("prompt"))
 
@@ -376,6 +378,10 @@ def _inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings) ->
         SoonerError: a file that can't be read, or is too long for the model.
     """
     target = pair.target
+    if question.path is None:
+        text = written(target.tokenizer, [{"role": "user", "content": question.prompt}])
+        return dict(target.tokenizer(text, return_tensors="pt", add_special_tokens=False))
+    check_sees(target.name, target.model.config.model_type, "file")
     if not question.is_image:
         options = replace(settings, prompt=question.prompt or settings.prompt)
         return prepare(question.path, pair, options).inputs
@@ -421,8 +427,8 @@ def record_answers(
         batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
     else:
         raise SoonerError(
-            f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "
-            "{video|image, prompt}"
+            f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of prompts "
+            "and files ({video|image, prompt})"
         )
     layers = recipe.recorded_layers(adapt(model).layers)
     return record(model, batches, folder, longest, layers=layers, on_batch=on_batch)
