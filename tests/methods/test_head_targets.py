@@ -56,7 +56,6 @@ def folder(path: Path, config: dict[str, Any], *names: str) -> Path:
         ({"speculators_model_type": "hydra"}, (), "is Hydra, "),
         ({"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator"}, (),
          "is an MLP speculator, "),
-        ({"model_type": "llama"}, ("fc.weight", "layers.0.mlp.up_proj.weight"), "is an EAGLE-1"),
         ({"model_type": "llama"}, ("model.norm.weight",), "no drafter that is known; known: "),
     ],
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,13 @@ def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -
     read = method.head.config
     assert (read.layer_ids, read.temperature) == (LAYERS, head.config.temperature)
     assert head.config.provenance["step"] == 30
+    # A finished training writes the other layout without another step.
+    recipe = replace(SHORT, layout="speculators")
+    train(tiny.model("qwen2_5_vl"), data, tmp_path, recipe, progress=False)
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    verifier = config["speculators_config"]["verifier"]
+    assert verifier["architectures"] == ["Qwen2_5_VLForConditionalGeneration"]
+    assert load_for("eagle", tmp_path / "head").config.layer_ids == LAYERS
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import rotate_half
 
-from ..checks import check_number, check_whole, field_types
+from ..checks import check_choice, check_number, check_whole, field_types
 from ..errors import SoonerError, UnsupportedError
 from .published import CONFIG_KEY, MATCHING, Weights, needed, size_of, write
 from .target_print import check_target, fingerprint
@@ -118,6 +118,49 @@ class DraftConfig:
             **more,
         }
         return cls.read(raw, "the target's config")
+
+    def decoder(self, kind: str, **more: Any) -> dict[str, Any]:
+        """Returns the sizes as a config.json of `model_type` `kind`, with the keys `more`."""
+        rope = dict(self.rope_parameters)
+        theta = rope.pop("rope_theta")
+        return {
+            "model_type": kind,
+            "hidden_act": "silu",
+            "num_hidden_layers": 1,
+            **{name: getattr(self, name) for name in (*SIZES, "vocab_size")},
+            "rope_theta": theta,
+            "rope_scaling": None if rope == {"rope_type": "default"} else rope,
+            "max_position_embeddings": self.max_position_embeddings,
+            "tie_word_embeddings": False,
+            **more,
+        }
+
+    def speculators(
+        self, kind: str, tokens: int, decoder: Mapping[str, Any], **more: Any
+    ) -> dict[str, Any]:
+        """Returns config.json in the layout of speculators (0.9), which vLLM reads.
+
+        Args:
+            kind: `eagle3` or `dflash`.
+            tokens: that are drafted in a step.
+            decoder: config of the layers.
+            more: keys of this kind.
+        """
+        verifier = self.provenance.get("verifier", {"name_or_path": None, "architectures": []})
+        return {
+            "speculators_model_type": kind,
+            "speculators_config": {
+                "algorithm": kind,
+                "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": tokens}],
+                "default_proposal_method": "greedy",
+                "verifier": verifier,
+            },
+            "transformer_layer_config": dict(decoder),
+            "draft_vocab_size": self.draft_vocab_size or self.vocab_size,
+            "target_hidden_size": self.target_hidden_size or self.hidden_size,
+            **more,
+            CONFIG_KEY: saved_fields(self),
+        }
 
     def as_transformers(self, kind: type, **more: Any) -> Any:
         """Returns the sizes as a config of transformers, of class `kind`."""
@@ -225,12 +268,29 @@ class DraftModule(nn.Module):
         raise NotImplementedError
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Returns config.json and tensors in the layout that others read."""
+        """Returns config.json and tensors as SGLang reads them, or as the target's checkpoint."""
         raise NotImplementedError
 
-    def save_pretrained(self, folder: Path | str) -> None:
-        """Write `config.json` and `model.safetensors`, each whole or not at all."""
-        write(Path(folder), *self.published())
+    def speculators(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Returns config.json and tensors in the layout of speculators.
+
+        Raises:
+            UnsupportedError: it has none for this kind, or for an option of this drafter.
+        """
+        raise UnsupportedError(f"{self.title}: speculators has no layout for it; write 'sglang'")
+
+    def save_pretrained(self, folder: Path | str, layout: str = "sglang") -> None:
+        """Write `config.json` and `model.safetensors`, each whole or not at all.
+
+        Args:
+            folder: gets them.
+            layout: SGLang's, or that of speculators, which vLLM reads.
+
+        Raises:
+            SoonerError: an unknown layout, or one that can't tell what this drafter computes.
+        """
+        check_choice("layout", layout, ("sglang", "speculators"))
+        write(Path(folder), *(self.published() if layout == "sglang" else self.speculators()))
 
     def take_tables(self, weights: Weights) -> None:
         """Have the embedding, LM head and reduced vocabulary that files bring.

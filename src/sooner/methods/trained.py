@@ -136,11 +136,6 @@ def _recognised(path_or_name: Path | str) -> tuple[Path, dict[str, Any], type[Dr
     for kind in kinds:
         if kind.matches(config, names):
             return folder, config, kind
-    if any(name.removeprefix("model.").startswith(("fc.", "layers.0.")) for name in names):
-        raise UnsupportedError(
-            f"'{folder}' is an EAGLE-1 or EAGLE-2 head as published, whose layout is not read; "
-            "train one with `sooner train draft`, or give an EAGLE-3 head"
-        )
     raise UnsupportedError(
         f"'{folder / CONFIG}' is of model_type {config.get('model_type')!r}, "
         f"no drafter that is known; known: {known}"

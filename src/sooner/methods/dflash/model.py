@@ -21,7 +21,6 @@ from transformers.models.qwen3.modeling_qwen3 import (
 from ...checks import check_whole
 from ...errors import SoonerError, UnsupportedError
 from ..draft_module import (
-    SIZES,
     DraftConfig,
     DraftModule,
     Rotation,
@@ -35,11 +34,8 @@ from ..published import CONFIG, CONFIG_KEY, Weights, needed, size_of
 ARCHITECTURE = "DFlashDraftModel"
 FULL, SLIDING = "full_attention", "sliding_attention"
 
-PUBLISHED = (
-    *SIZES, "num_hidden_layers", "attention_bias", "hidden_act", "max_position_embeddings",
-    "rope_parameters", "layer_types", "sliding_window", "is_causal", "vocab_size", "block_size",
-)  # fmt: skip
-"""Fields that z-lab's layout has at its top level."""
+QWEN3 = ("num_hidden_layers", "attention_bias", "hidden_act", "layer_types", "sliding_window")
+"""Fields that Qwen3's config has, too, beside those of any decoder."""
 
 SCALES = ("input_embedding_scale", "output_multiplier", "final_logit_softcapping")
 
@@ -115,35 +111,67 @@ class DFlashConfig(DraftConfig):
         return tuple(kind == SLIDING for kind in self.layer_types)
 
     @property
+    def is_reduced(self) -> bool:
+        """Whether it drafts a part of the target's vocabulary."""
+        return self.draft_vocab_size not in (None, self.vocab_size)
+
+    @property
     def drafts(self) -> int:
         """Most tokens that a block drafts."""
         return self.block_size - (not self.from_anchor)
 
     def published(self) -> dict[str, Any]:
-        """`config.json` as z-lab's repositories have it.
+        """`config.json` as z-lab's repositories have it, which SGLang reads.
 
         Raises:
-            SoonerError: a drafter that this layout can't tell, such as one with a head of its own.
+            UnsupportedError: a drafter that this layout can't tell.
         """
-        if self.draft_vocab_size is not None or self.from_anchor or 0 in self.layers:
-            raise SoonerError(
-                "a DFlash drafter with a vocabulary or an anchor of speculators' kind has no place "
-                "in z-lab's layout; keep the files that it was read from"
-            )
-        values = {name: getattr(self, name) for name in (*PUBLISHED, *SCALES)}
-        scales = {n: values[n] for n in SCALES if values[n] != getattr(DFlashConfig, n)}
+        refuse("DFlash", {
+            "a vocabulary or an anchor of speculators' kind, for which z-lab's layout has no "
+            "place; keep the files that it was read from":
+                self.is_reduced or self.from_anchor or 0 in self.layers,
+        })  # fmt: skip
         return {
             "architectures": [ARCHITECTURE],
-            "model_type": "qwen3",
-            **{name: values[name] for name in PUBLISHED if values[name] is not None},
-            "use_sliding_window": SLIDING in self.layer_types,
+            **self._layers(),
+            "block_size": self.block_size,
+            **({} if self.is_causal is None else {"is_causal": self.is_causal}),
             "dflash_config": {
                 "mask_token_id": self.mask_token_id,
                 "target_layer_ids": [layer - 1 for layer in self.layers],
-                **scales,
+                **self._scales(),
             },
             CONFIG_KEY: saved_fields(self),
         }
+
+    def _layers(self) -> dict[str, Any]:
+        """Returns the config of the layers."""
+        fields = {name: getattr(self, name) for name in QWEN3}
+        return self.decoder("qwen3", **fields, use_sliding_window=SLIDING in self.layer_types)
+
+    def _scales(self) -> dict[str, Any]:
+        """Returns the scales that change what is computed."""
+        values = {name: getattr(self, name) for name in SCALES}
+        return {n: value for n, value in values.items() if value != getattr(DFlashConfig, n)}
+
+    def as_speculators(self) -> dict[str, Any]:
+        """`config.json` in the layout of speculators, which vLLM reads.
+
+        Raises:
+            UnsupportedError: a drafter that this layout can't tell.
+        """
+        is_usual = self.causal == tuple(kind == SLIDING for kind in self.layer_types)
+        refuse("DFlash", {
+            "scales, causal full layers or a reduced vocabulary, which are not written in "
+            "speculators' layout; keep the files that it was read from":
+                self._scales() or self.is_reduced or (not is_usual and any(self.causal)),
+        })  # fmt: skip
+        return self.speculators(
+            "dflash", self.drafts, self._layers(), architectures=["DFlashSpeculator"],
+            block_size=self.block_size, mask_token_id=self.mask_token_id,
+            aux_hidden_state_layer_ids=self.layers, sample_from_anchor=self.from_anchor,
+            sliding_window_non_causal=not is_usual,
+        )  # fmt: skip
 
     @classmethod
     def of_layout(cls, raw: Mapping[str, Any], where: Path | str) -> Self:
@@ -164,7 +192,7 @@ class DFlashConfig(DraftConfig):
         shift, usual_size = 1, 16
         if "speculators_model_type" in raw:
             layer, shift, usual_size = needed(raw, "transformer_layer_config", where), 0, 8
-            options = {name: raw.get(name) for name in SPECULATORS}
+            options = {name: raw.get(name) for name in (*SPECULATORS, CONFIG_KEY)}
             ids = needed(raw, "aux_hidden_state_layer_ids", where)
         elif isinstance(spec, Mapping):
             size = size_of(spec, "speculative_tokens", where)
@@ -269,6 +297,9 @@ class DFlashModel(DraftModule):
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Returns the drafter in z-lab's layout."""
         return self.config.published(), self.state_dict()
+
+    def speculators(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        return self.config.as_speculators(), self.state_dict()
 
     def context(self, states: Tensor) -> Tensor:
         """Returns entries of the context, `[rows, entries, hidden]`.

@@ -1,6 +1,6 @@
 """The draft head of EAGLE-3: one layer on low, middle and high states of the target.
 
-It is read in the layouts of SafeAILab, SpecForge and speculators, and written in SpecForge's.
+It is read in the layouts of SafeAILab, SpecForge and speculators, and written in the last two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from ...errors import SoonerError
-from ..draft_module import SIZES, DraftConfig, Rotation, refuse, saved_fields, whole_vocabulary
+from ..draft_module import DraftConfig, Rotation, refuse, saved_fields, whole_vocabulary
 from ..published import CONFIG, CONFIG_KEY, Weights, needed, renamed
 from .head import DraftHead
 
@@ -29,6 +29,8 @@ ARCHITECTURE = "LlamaForCausalLMEagle3"
 RENAMES = (("midlayer.", "layer."), ("layers.0.", "layer."))
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 IDS = "eagle_aux_hidden_state_layer_ids"
+SPECULATIVE_TOKENS = 5
+"""Tokens that vLLM drafts in a step by default, as speculators has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,27 +164,23 @@ class Eagle3Head(DraftHead):
         return head.eval()
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Returns the head in SpecForge's layout, as SGLang and vLLM read it."""
-        config, ids = self.config, self.token_ids.cpu()
-        state = self.state_dict()
-        tensors = {renamed(name, [("layer.", "midlayer.")]): state[name] for name in state}
-        tensors["d2t"] = ids - torch.arange(len(ids))
-        tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
-        rope = dict(config.rope_parameters)
-        theta = rope.pop("rope_theta")
+        """Returns the head in SpecForge's layout, as SGLang reads it.
+
+        Raises:
+            UnsupportedError: an option of speculators' that SGLang would pass over.
+        """
+        config = self.config
+        decoder, tensors = self._parts("midlayer.")
+        refuse("EAGLE-3 head", {
+            "what SGLang's layout has no place for (norms of queries, before fc or before the "
+            "residual, biases); write layout 'speculators'":
+                config.norm_before_fc or config.norm_before_residual
+                or any(name.endswith((".bias", "q_norm.weight")) for name in tensors),
+        })  # fmt: skip
         content: dict[str, Any] = {
             "architectures": [ARCHITECTURE],
-            "model_type": "llama",
-            "hidden_act": "silu",
-            "num_hidden_layers": 1,
-            **{name: getattr(config, name) for name in (*SIZES, "vocab_size")},
-            "attention_bias": "layer.self_attn.q_proj.bias" in state,
-            "mlp_bias": "layer.mlp.up_proj.bias" in state,
-            "rope_theta": theta,
-            "rope_scaling": None if rope == {"rope_type": "default"} else rope,
-            "max_position_embeddings": config.max_position_embeddings,
-            "tie_word_embeddings": False,
-            "draft_vocab_size": len(ids),
+            **decoder,
+            "draft_vocab_size": len(self.token_ids),
             "target_hidden_size": config.target_hidden_size or config.hidden_size,
             "torch_dtype": str(self.dtype).removeprefix("torch."),
             "use_cache": True,
@@ -192,6 +190,30 @@ class Eagle3Head(DraftHead):
             below = [number - 1 for number in config.layer_ids]
             content["eagle_config"] = {IDS: below, "use_aux_hidden_state": True}
         return content, tensors
+
+    def speculators(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        config = self.config
+        decoder, tensors = self._parts("layers.0.")
+        content = config.speculators(
+            "eagle3", SPECULATIVE_TOKENS, decoder, architectures=["Eagle3Speculator"],
+            norm_before_residual=config.norm_before_residual,
+            norm_before_fc=config.norm_before_fc, **{IDS: config.layer_ids},
+        )  # fmt: skip
+        return content, tensors
+
+    def _parts(self, layer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Returns the config of the layer, and all tensors; `layer` begins the names of its own."""
+        state, ids, vocab = self.state_dict(), self.token_ids.cpu(), self.config.vocab_size
+        tensors = {renamed(name, [("layer.", layer)]): state[name] for name in state}
+        if not torch.equal(ids, torch.arange(vocab)):
+            tensors["d2t"] = ids - torch.arange(len(ids))
+            tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True)
+        decoder = self.config.decoder(
+            "qwen3" if "layer.self_attn.q_norm.weight" in state else "llama",
+            attention_bias="layer.self_attn.q_proj.bias" in state,
+            mlp_bias="layer.mlp.up_proj.bias" in state,
+        )
+        return decoder, tensors
 
     @property
     def vocab_size(self) -> int | None:

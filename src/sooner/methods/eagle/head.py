@@ -4,7 +4,6 @@ head of EAGLE, a Llama layer that predicts the target's next state."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,9 +12,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from ...checks import check_keys
-from ..draft_module import SIZES, DraftConfig, DraftModule, Rotation, rotated
-from ..published import CONFIG, Weights
+from ..draft_module import DraftConfig, DraftModule, Rotation, rotated, saved_fields
+from ..published import CONFIG, CONFIG_KEY, Weights, renamed
 
 
 class DraftHead(DraftModule):
@@ -112,8 +110,8 @@ class DraftHead(DraftModule):
 
 
 KIND = "eagle_head"
-KEYS = ("model_type", *SIZES, "rope_theta", "temperature", "target", "provenance")
-"""Keys of its config.json."""
+"""The `model_type` of heads that sooner 0.2 has written."""
+ARCHITECTURE, LAYER = "LlamaForCausalLMEagle", "layers.0."
 
 
 class EagleHead(DraftHead):
@@ -133,7 +131,7 @@ class EagleHead(DraftHead):
         config: sizes.
     """
 
-    title = "sooner's draft head"
+    title = "EAGLE-2"
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__(config)
@@ -153,20 +151,30 @@ class EagleHead(DraftHead):
 
     @staticmethod
     def matches(config: Mapping[str, Any], names: set[str]) -> bool:
-        return config.get("model_type") == KIND
+        # No other kind has a layer without a norm before its attention.
+        bare = {name.removeprefix("model.") for name in names}
+        has_layer = {"fc.weight", f"{LAYER}self_attn.q_proj.weight"} <= bare
+        has_norm = f"{LAYER}input_layernorm.weight" in bare
+        return config.get("model_type") == KIND or (has_layer and not has_norm)
 
     @classmethod
     def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
-        path = folder / CONFIG
-        check_keys(f"key of '{path}'", config, KEYS)
-        head = cls(DraftConfig.read(config, path))
-        Weights.read(folder, cls.kind).fill(head)
+        head = cls(DraftConfig.read(config, folder / CONFIG))
+        weights = Weights.read(folder, cls.kind, [(LAYER, "layer.")])
+        weights.tensors.pop("embed_tokens.weight", None)  # the target's
+        if "fc.bias" not in weights.tensors:
+            head.fc.bias = None
+        weights.fill(head)
         return head.eval()
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        fields = asdict(self.config)
-        fields |= {"model_type": KIND, "rope_theta": self.config.rope_parameters["rope_theta"]}
-        return {name: fields[name] for name in KEYS}, self.state_dict()
+        """Returns the head in SafeAILab's layout, as SGLang reads it."""
+        state = self.state_dict()
+        tensors = {renamed(name, [("layer.", LAYER)]): value for name, value in state.items()}
+        content = self.config.decoder(
+            "llama", architectures=[ARCHITECTURE], bias=self.fc.bias is not None
+        )
+        return {**content, CONFIG_KEY: saved_fields(self.config)}, tensors
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         return self.fc(torch.cat([embeds.to(self.dtype), states.to(self.dtype)], -1))

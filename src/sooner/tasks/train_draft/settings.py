@@ -13,6 +13,7 @@ from ...errors import SoonerError
 
 HEADS = ("eagle", "eagle3", "mtp")
 FORMATS = (*HEADS, "dflash")
+LAYOUTS = ("sglang", "speculators")
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
@@ -42,6 +43,8 @@ class Recipe:
         holdout: share of the samples, the last ones, that are kept for measuring.
         check_every, save_every: steps between measurements, and between saved states.
         seed: of first weights, order and all that is drawn.
+        layout: of the drafter's files: SGLang's, or speculators', which vLLM reads (of eagle3 and
+            dflash).
     """
 
     steps: int = option(20_000, 1)
@@ -54,6 +57,7 @@ class Recipe:
     check_every: int = option(500, 1)
     save_every: int = option(500, 1)
     seed: int = option(0, 0)
+    layout: str = option("sglang", known=LAYOUTS)
 
     max_warmup: ClassVar[int] = 2000
 
@@ -101,9 +105,9 @@ class HeadTraining(Recipe):
             (HASS, Zhang et al. 2024; EAGLE-3's training-time test). 1 is EAGLE-2's and the paper's.
         depth: levels at which held-out acceptance is measured.
         format: `eagle` learns the target's next state, and drafts with its LM head; `eagle3` learns
-            its tokens alone from states of three layers, without noise, and is written as SpecForge
-            writes it; `mtp` learns them from the last states, by a decoder layer of the target's
-            own kind, and is written as Qwen's checkpoints have theirs.
+            its tokens alone from states of three layers, without noise; `mtp` learns them from the
+            last states, by a decoder layer of the target's own kind, and is written as Qwen's
+            checkpoints have theirs.
         layers: for `eagle3`, the `hidden_states` that it reads; by default 2, n/2 and n - 3. For
             dflash, how many layers the drafter has; by default 5.
         draft_vocab_size: for `eagle3`, how many tokens it can draft, those that the recorded
@@ -137,6 +141,11 @@ class HeadTraining(Recipe):
         if self.format != "eagle3" and (self.layers or self.draft_vocab_size):
             raise SoonerError(
                 "HeadTraining: layers and draft_vocab_size are of format 'eagle3'; leave them out"
+            )
+        if self.layout != "sglang" and self.format != "eagle3":
+            raise SoonerError(
+                f"HeadTraining: layout is '{self.layout}', which format '{self.format}' does not "
+                "have; write 'sglang', or train format 'eagle3' or 'dflash'"
             )
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
@@ -212,8 +221,8 @@ class PromptSource:
     """Where prompts come from, and how they are answered.
 
     Attributes:
-        data: folder of videos, or JSONL of `{video|image, prompt}`; by default the miniature's own
-            world. A folder that holds a recording is used as it is.
+        data: folder of videos, or JSONL of `{prompt}` or `{video|image, prompt}`; by default the
+            miniature's own world. A folder that holds a recording is used as it is.
         samples: prompts from a miniature's own world.
         prompt: what is asked about each file.
         frames: frames of each video.

@@ -204,10 +204,14 @@ class Trainer:
 
     def save(self) -> None:
         """Write the state and the head, each whole or not at all."""
-        tree = revision()
+        tree, model, settings = revision(), self.adapter.model, self.settings
         versions = {name: str(metadata.version(name)) for name in ("torch", "transformers")}
         record = {
-            "settings": asdict(self.settings),
+            "settings": asdict(settings),
+            "verifier": {
+                "name_or_path": model.name_or_path or None,
+                "architectures": model.config.architectures or [type(model).__name__],
+            },
             "data": [{"samples": len(self.data), "sha256": self.data.digest}],
             "seconds": round(self.seconds, 1),
             "acceptance": self.acceptance,
@@ -216,7 +220,8 @@ class Trainer:
             "threads": torch.get_num_threads(),
             "step": self.step,
         }
-        self.head.with_provenance(record, self.task.temperature).save_pretrained(self.out / "head")
+        head = self.head.with_provenance(record, self.task.temperature)
+        head.save_pretrained(self.out / "head", settings.layout)
         state = {
             **self._origin(),
             "step": self.step,
@@ -228,8 +233,9 @@ class Trainer:
             torch.save(state, part)
 
     def _origin(self) -> dict[str, Any]:
-        """Returns what a state was made from."""
-        return {"settings": asdict(self.settings), "data": [self.data.digest]}
+        """Returns what a state was made from; the layout of files is no part of it."""
+        settings = {name: of for name, of in asdict(self.settings).items() if name != "layout"}
+        return {"settings": settings, "data": [self.data.digest]}
 
     def resume(self) -> None:
         """Load `state.pt`, if there is one.
