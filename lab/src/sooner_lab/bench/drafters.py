@@ -11,7 +11,7 @@ from typing import Any
 from .caption import CaptionBench, opened
 from .caption_settings import DEPTH, TRAINED, DrafterBenchSettings
 from .goals import goal
-from .render import Columns, Page, Table
+from .render import Page, Table
 from .run import Data, Keep, Progress
 
 GOALS: tuple[tuple[str, str, float, bool], ...] = (
@@ -77,18 +77,9 @@ def _deep(result: Data) -> list[Data]:
     return [arm for arm in result["arms"] if arm.get("depths")]
 
 
-def _levels(result: Data) -> Columns:
-    """Return a column for each depth."""
-
-    def share(level: int) -> Callable[[Data], float]:
-        return lambda arm: float(arm["depths"][level])
-
-    levels = range(len(_deep(result)[0]["depths"]))
-    return (
-        ("method", "method", "{}"),
-        (lambda arm: arm["baseline"] or "", "same weights as", "{}"),
-        *((share(level), str(level + 1), "{:.1%}") for level in levels),
-    )
+def by_depth(key: str) -> Callable[[Data], str]:
+    """Return what makes a cell of the shares of each depth in a row."""
+    return lambda row: " ".join(f"{share:.1%}" for share in row[key])
 
 
 ARMS: tuple[tuple[Any, str, str], ...] = (
@@ -112,7 +103,11 @@ PAGE = Page(
         Table(
             "Acceptance by depth",
             _deep,
-            _levels,
+            (
+                ("method", "method", "{}"),
+                (lambda arm: arm["baseline"] or "", "same weights as", "{}"),
+                (by_depth("depths"), "1, 2, ... tokens", "{}"),
+            ),
             "Share of steps in which at least so many draft tokens were accepted.",
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -60,10 +60,14 @@ class RealBench:
         pair: the target, and the draft where there is one.
         batches: prompts that are decoded at once.
         settings: of the bench.
+        methods: of arms that it does not know.
     """
 
-    def __init__(self, pair: ModelPair, batches: list[list[Prompt]], settings: RealSettings):
+    def __init__(
+        self, pair: ModelPair, batches: list[list[Prompt]], settings: Any, methods: Any = None
+    ) -> None:
         self.pair, self.settings, self.batches = pair, settings, batches
+        self.methods: Mapping[str, sooner.Method] = methods or {}
         self.model, self.tokenizer = pair.target.model, pair.target.tokenizer
         self.rows = len(batches[0])
         self.inputs = [self._inputs(batch) for batch in batches]
@@ -141,7 +145,9 @@ class RealBench:
         )  # fmt: skip
 
     def _method(self, name: str, index: int) -> sooner.Method:
-        """Return a new method, which has learnt nothing."""
+        """Return a new method, which has learnt nothing, or one that was given."""
+        if name in self.methods:
+            return self.methods[name]
         if name in ("plain", COMPILED):
             return sooner.Autoregressive()
         if name == "speculative":

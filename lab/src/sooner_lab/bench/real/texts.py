@@ -18,7 +18,7 @@ import importlib.metadata
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -218,7 +218,6 @@ def _paragraphs() -> Iterator[str]:
 
 def _functions() -> Iterator[Renaming]:
     """Yields functions of `MODULES`, and of each the variable that it names most often."""
-    low, high = FUNCTION_LINES
     for module in map(importlib.import_module, MODULES):
         for function in vars(module).values():
             if not inspect.isfunction(function):
@@ -226,16 +225,24 @@ def _functions() -> Iterator[Renaming]:
             if function.__code__.co_filename != module.__file__ or "." in function.__qualname__:
                 continue
             code = inspect.getsource(function).rstrip()
-            if not low <= code.count("\n") + 1 <= high:
-                continue
-            names = Counter(
-                node.id
-                for node in ast.walk(ast.parse(code))
-                if isinstance(node, ast.Name) and node.id in function.__code__.co_varnames
-            )
-            longer = [(count, name) for name, count in names.items() if len(name) > 2 < count]
-            if longer:
-                yield Renaming(module.__name__, code, max(longer)[1])
+            edit = renaming(module.__name__, code, function.__code__.co_varnames)
+            if edit is not None:
+                yield edit
+
+
+def renaming(module: str, code: str, variables: Collection[str]) -> Renaming | None:
+    """Return the edit of a function's source; `None` where it is short, long, or has no variable
+    that it names often."""
+    low, high = FUNCTION_LINES
+    if not low <= code.count("\n") + 1 <= high:
+        return None
+    names = Counter(
+        node.id
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Name) and node.id in variables
+    )
+    longer = [(count, name) for name, count in names.items() if len(name) > 2 < count]
+    return Renaming(module, code, max(longer)[1]) if longer else None
 
 
 def _picture(text: str) -> Any:
