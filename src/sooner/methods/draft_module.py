@@ -184,10 +184,7 @@ def saved_fields(config: Any) -> dict[str, Any]:
 
 def read_saved(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what `saved_fields` has put into a config.json."""
-    saved = dict(raw.get(CONFIG_KEY) or {})
-    if not saved or "provenance" in saved:
-        return saved
-    return {"provenance": saved, "target": saved.get("target", {})}  # DFlash drafters of 0.2
+    return dict(raw.get(CONFIG_KEY) or {})
 
 
 def rope_parameters(raw: Mapping[str, Any]) -> dict[str, Any]:
