@@ -142,7 +142,7 @@ def test_heads_of_both_layouts_draft_the_same_tokens(
 
     def spy(self: Any, outcome: Any) -> Any:
         tree = draft(self, outcome)
-        drafts.append([paths_of(tree, row) for row in range(tree.rows)])
+        drafts.append([paths_of(tree, row) for row in range(len(tree.sizes))])
         return tree
 
     monkeypatch.setattr(kind_of, "draft", spy)

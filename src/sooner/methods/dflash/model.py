@@ -111,67 +111,9 @@ class DFlashConfig(DraftConfig):
         return tuple(kind == SLIDING for kind in self.layer_types)
 
     @property
-    def is_reduced(self) -> bool:
-        """Whether it drafts a part of the target's vocabulary."""
-        return self.draft_vocab_size not in (None, self.vocab_size)
-
-    @property
     def drafts(self) -> int:
         """Most tokens that a block drafts."""
         return self.block_size - (not self.from_anchor)
-
-    def published(self) -> dict[str, Any]:
-        """`config.json` as z-lab's repositories have it, which SGLang reads.
-
-        Raises:
-            UnsupportedError: a drafter that this layout can't tell.
-        """
-        refuse("DFlash", {
-            "a vocabulary or an anchor of speculators' kind, for which z-lab's layout has no "
-            "place; keep the files that it was read from":
-                self.is_reduced or self.from_anchor or 0 in self.layers,
-        })  # fmt: skip
-        return {
-            "architectures": [ARCHITECTURE],
-            **self._layers(),
-            "block_size": self.block_size,
-            **({} if self.is_causal is None else {"is_causal": self.is_causal}),
-            "dflash_config": {
-                "mask_token_id": self.mask_token_id,
-                "target_layer_ids": [layer - 1 for layer in self.layers],
-                **self._scales(),
-            },
-            CONFIG_KEY: saved_fields(self),
-        }
-
-    def _layers(self) -> dict[str, Any]:
-        """Returns the config of the layers."""
-        fields = {name: getattr(self, name) for name in QWEN3}
-        return self.decoder("qwen3", **fields, use_sliding_window=SLIDING in self.layer_types)
-
-    def _scales(self) -> dict[str, Any]:
-        """Returns the scales that change what is computed."""
-        values = {name: getattr(self, name) for name in SCALES}
-        return {n: value for n, value in values.items() if value != getattr(DFlashConfig, n)}
-
-    def as_speculators(self) -> dict[str, Any]:
-        """`config.json` in the layout of speculators, which vLLM reads.
-
-        Raises:
-            UnsupportedError: a drafter that this layout can't tell.
-        """
-        is_usual = self.causal == tuple(kind == SLIDING for kind in self.layer_types)
-        refuse("DFlash", {
-            "scales, causal full layers or a reduced vocabulary, which are not written in "
-            "speculators' layout; keep the files that it was read from":
-                self._scales() or self.is_reduced or (not is_usual and any(self.causal)),
-        })  # fmt: skip
-        return self.speculators(
-            "dflash", self.drafts, self._layers(), architectures=["DFlashSpeculator"],
-            block_size=self.block_size, mask_token_id=self.mask_token_id,
-            aux_hidden_state_layer_ids=self.layers, sample_from_anchor=self.from_anchor,
-            sliding_window_non_causal=not is_usual,
-        )  # fmt: skip
 
     @classmethod
     def of_layout(cls, raw: Mapping[str, Any], where: Path | str) -> Self:
@@ -295,11 +237,53 @@ class DFlashModel(DraftModule):
         return model.eval()
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Returns the drafter in z-lab's layout."""
-        return self.config.published(), self.state_dict()
+        """Returns the drafter in z-lab's layout, which SGLang reads.
+
+        Raises:
+            UnsupportedError: a drafter that this layout can't tell.
+        """
+        config, (layers, scales, is_reduced) = self.config, self._parts()
+        refuse("DFlash", {
+            "a vocabulary or an anchor of speculators' kind, for which z-lab's layout has no "
+            "place; keep the files that it was read from":
+                is_reduced or config.from_anchor or 0 in config.layers,
+        })  # fmt: skip
+        within = {
+            "mask_token_id": config.mask_token_id,
+            "target_layer_ids": [layer - 1 for layer in config.layers],
+            **scales,
+        }
+        content = {"architectures": [ARCHITECTURE], **layers, "block_size": config.block_size}
+        if config.is_causal is not None:
+            content["is_causal"] = config.is_causal
+        saved = {"dflash_config": within, CONFIG_KEY: saved_fields(config)}
+        return {**content, **saved}, self.state_dict()
 
     def speculators(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return self.config.as_speculators(), self.state_dict()
+        config, (layers, scales, is_reduced) = self.config, self._parts()
+        is_usual = config.causal == tuple(kind == SLIDING for kind in config.layer_types)
+        refuse("DFlash", {
+            "scales, causal full layers or a reduced vocabulary, which are not written in "
+            "speculators' layout; keep the files that it was read from":
+                scales or is_reduced or (not is_usual and any(config.causal)),
+        })  # fmt: skip
+        content = config.speculators(
+            "dflash", config.drafts, layers, architectures=["DFlashSpeculator"],
+            block_size=config.block_size, mask_token_id=config.mask_token_id,
+            aux_hidden_state_layer_ids=config.layers, sample_from_anchor=config.from_anchor,
+            sliding_window_non_causal=not is_usual,
+        )  # fmt: skip
+        return content, self.state_dict()
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Any], bool]:
+        """Returns the config of the layers, unusual scales, and whether it drafts fewer tokens."""
+        config, names = self.config, (*QWEN3, *SCALES)
+        fields = {name: getattr(config, name) for name in names}
+        scales = {n: fields.pop(n) for n in SCALES if fields[n] != getattr(DFlashConfig, n)}
+        layers = {name: fields[name] for name in QWEN3}
+        is_reduced = config.draft_vocab_size not in (None, config.vocab_size)
+        use = SLIDING in config.layer_types
+        return config.decoder("qwen3", **layers, use_sliding_window=use), scales, is_reduced
 
     def context(self, states: Tensor) -> Tensor:
         """Returns entries of the context, `[rows, entries, hidden]`.
