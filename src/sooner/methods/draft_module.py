@@ -279,10 +279,6 @@ class DraftModule(nn.Module):
     def save_pretrained(self, folder: Path | str, layout: str = "sglang") -> None:
         """Write `config.json` and `model.safetensors`, each whole or not at all.
 
-        Args:
-            folder: gets them.
-            layout: SGLang's, or that of speculators, which vLLM reads.
-
         Raises:
             SoonerError: an unknown layout, or one that can't tell what this drafter computes.
         """
