@@ -57,7 +57,7 @@ def run(settings: HeadsSettings, progress: Progress = print, keep: Keep | None =
         for arm in bench.figures(bench.measure(progress), settings.seed):
             if arm["method"].endswith("-chain"):
                 histogram = arm["acceptance_histogram"]
-                arm["depths"] = depths(histogram, max(histogram, default=0))
+                arm["depths"] = depths(histogram, max([1, *histogram]))
             arms.append({"workload": workload, "rows": 1, **arm})
         recorder.add(arms=arms)
     return recorder.result
