@@ -163,7 +163,7 @@ class EagleHead(DraftHead):
         weights = Weights.read(folder, cls.kind, [(LAYER, "layer.")])
         weights.tensors.pop("embed_tokens.weight", None)  # the target's
         if "fc.bias" not in weights.tensors:
-            head.fc.bias = None
+            head.fc = nn.Linear(head.fc.in_features, head.fc.out_features, bias=False)
         weights.fill(head)
         return head.eval()
 
