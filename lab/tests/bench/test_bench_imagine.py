@@ -82,7 +82,7 @@ def check_arms(result: dict[str, Any]) -> None:
         rows = [arm for arm in result["arms"] if arm["kind"] == kind]
         assert {arm["method"] for arm in rows} == set(ARMS)
         start = {"image": "above", "video": "previous-frame"}[kind]
-        for name in ("sjd", "gumbel", "gsd"):  # alike, or a start's gain is told as a coupling's
+        for name in ("sjd", "gumbel"):  # alike, or a start's gain is told as a coupling's
             pairs = [(arm["init"], arm["window"]) for arm in rows if arm["method"] == name]
             assert pairs == [("random", 3), ("random", 6), (start, 3), (start, 6)]
         for arm in rows:

@@ -28,7 +28,6 @@ from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws, weakened
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
-from sooner_lab.bench.imagine.gsd import reject_groups
 from sooner_lab.bench.step.guard import NoWaiting, fake_cuda
 
 ROWS, NODES, VOCAB = 3, 4, 32
@@ -80,11 +79,6 @@ def _judged(parents: list[int]) -> Step:
 def _guessed(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
     guess = Guess(torch.arange(ROWS), q[:, 1], torch.arange(ROWS) > 0)
     return _parts(reject_chain(tree(CHAIN, q), scores.softmax(-1), noise, guess))
-
-
-def _grouped(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
-    neighbours = (torch.arange(VOCAB)[:, None] + torch.arange(3)) % VOCAB
-    return _parts(reject_groups(tree(CHAIN, q), scores.softmax(-1), neighbours, noise))
 
 
 def _coupled(name: str, strength: float) -> Step:
@@ -145,7 +139,6 @@ STEPS: dict[str, Step] = {
     "reject tree": lambda scores, q, noise: _parts(
         reject_tree(tree(BUSH, q), scores.softmax(-1), noise)
     ),
-    "reject groups": _grouped,
     "tolerance, chain": _judged(CHAIN),
     "tolerance, tree": _judged(BUSH),
     "cut rows": _cut,

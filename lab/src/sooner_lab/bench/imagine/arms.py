@@ -19,7 +19,6 @@ from sooner.models import Canvas
 from sooner.models.hooks import ForwardHooks
 
 from ..run import Arm, TimedRun
-from .gsd import GSD
 from .settings import ImagineBenchSettings
 from .subjects import Subject
 
@@ -94,14 +93,12 @@ def contenders(subject: Subject, settings: ImagineBenchSettings) -> Iterator[Con
             continue
         for init in starts(subject):
             for window in settings.jacobi_windows:
-                yield Contender(arm, window, init, method_of(arm, window, init, settings.group))
+                yield Contender(arm, window, init, method_of(arm, window, init))
 
 
-def method_of(arm: str, window: int, init: str, group: int | None = None) -> Method:
+def method_of(arm: str, window: int, init: str) -> Method:
     """Return the method of an arm that drafts."""
-    if arm != "gsd":
-        return CoupledJacobi(window, init=init, **{"verify": "ratio", **COUPLINGS[arm]})  # type: ignore[arg-type]
-    return GSD(window, init=init, **({} if group is None else {"group": group}))
+    return CoupledJacobi(window, init=init, **{"verify": "ratio", **COUPLINGS[arm]})  # type: ignore[arg-type]
 
 
 class EnoughError(Exception):
