@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sooner.engine.stats.run import Stats
@@ -14,7 +12,6 @@ from sooner_lab.bench.goals import Goal, goal, worst
 from sooner_lab.bench.run import (
     Arm,
     ArmSamples,
-    Journal,
     Recorder,
     TimedRun,
     earlier_runs,
@@ -134,26 +131,6 @@ def test_a_recorder_goes_on_with_parts_of_the_same_model() -> None:
     assert recorder.result["kept"][0]["parts"] == ["a"]
     with pytest.raises(SoonerError, match="another file"):
         Recorder("x", {}, model="other").go_on(before, ["a"])
-
-
-def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
-    path, count = tmp_path / "x.runs", [0]
-
-    def run(index: int) -> TimedRun:
-        count[0] += 1
-        return TimedRun(TOKENS, 1.0, 1.0, 4, stats({1: [0.5]}, tokens=4))
-
-    measure([Arm("a", run)], 2, 1, journal=Journal(path, {"model": "m"}))
-    assert count == [3]  # one is the warm-up
-    journal = Journal(path, {"model": "m"})
-    (again,) = measure([Arm("a", run)], 2, 2, journal=journal)
-    assert (journal.resumed, count) == (2, [6])  # the second repeat, and a warm-up
-    assert again.samples[1][0].stats is not None
-    assert again.samples[1][0].stats.verify_seconds[1] == [0.5]
-    with pytest.raises(SoonerError, match="another study"):
-        Journal(path, {"model": "other"})
-    journal.close()
-    assert not path.exists()
 
 
 def test_a_recorder_judges_and_writes_after_each_part(tmp_path) -> None:

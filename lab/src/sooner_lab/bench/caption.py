@@ -104,17 +104,14 @@ class CaptionBench:
         mode = APPROXIMATE if name in LOSSY else EXACT
         return Arm(name, lambda index: self.run_ours(name, index), mode)
 
-    def measure(
-        self, names: Any, progress: Progress, journal: Any = None, unwarmed: Any = ()
-    ) -> list[ArmSamples]:
+    def measure(self, names: Any, progress: Progress, unwarmed: Any = ()) -> list[ArmSamples]:
         """Time arms by name, then hold their tokens against HF's incremental decoding."""
         arms = [
             replace(self.arm(name), warm_up=no_warm_up if name in unwarmed else None)
             for name in names
             if self.is_possible(name)
         ]
-        repeats = self.settings.repeats
-        measured = measure(arms, len(self.clips.files), repeats, progress, journal)
+        measured = measure(arms, len(self.clips.files), self.settings.repeats, progress)
         judge(measured, self.reference)
         return measured
 

@@ -165,8 +165,7 @@ SWEPT = ("uv-prune-by-frame", "uv-prune", "uniform")
 class ParallelBenchSettings(ClipSettings):
     """Time every lossless and lossy method, and sweep the pruning ratio.
 
-    With --json every run is kept as it ends: the same command goes on with a study that was
-    interrupted. Exits with 1 when an exact arm differs from plain decoding by more than a tie.
+    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
 
     Attributes:
         scenes: of a rendered clip.

@@ -28,11 +28,6 @@ class ResultFile:
         if self.path is not None:
             write_result(result, self.path)
 
-    @property
-    def runs(self) -> Path | None:
-        """Return where single runs are kept meanwhile, see `run.Journal`."""
-        return None if self.path is None else self.path.with_name(f"{self.path.name}.runs")
-
 
 def write_result(result: dict[str, Any], path: Path | str) -> None:
     """Write a result whole or not at all.

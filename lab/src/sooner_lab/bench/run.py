@@ -1,4 +1,4 @@
-"""The harness of every bench: arms in turns, warm-up, parity gate, medians, intervals, resuming.
+"""The harness of every bench: arms in turns, warm-up, parity gate, medians, intervals.
 
 All arms run in one process on the same weights, dtype, threads and prompts. Each repetition goes
 through every arm before the next begins (ABAB), so drift of a shared machine hits all alike. A
@@ -7,14 +7,10 @@ bench hands its parts to a `Recorder`, which writes the JSON after each of them.
 
 from __future__ import annotations
 
-import json
-import pickle
 import time
-from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,7 +19,6 @@ import torch
 
 from sooner.engine.stats.run import EXACT, Stats
 from sooner.errors import SoonerError
-from sooner.io import JsonLines
 from sooner.parity import Parity, compare
 
 from ..provenance import provenance
@@ -118,76 +113,26 @@ class ArmSamples:
         ]
 
 
-class Journal:
-    """Finished runs of a bench, so that the same command goes on with one that was interrupted.
-
-    Each run is appended to a file as it ends. Runs of another bench (other models, inputs or
-    sizes) are not mixed with these.
-
-    Args:
-        path: the file; `None` keeps runs in memory alone.
-        identity: what every run depends on.
-
-    Raises:
-        SoonerError: the file belongs to another bench.
-    """
-
-    def __init__(self, path: Path | None = None, identity: Any = None) -> None:
-        self.runs: dict[tuple[str, int, int], TimedRun] = {}
-        self._file = None if path is None else JsonLines(path)
-        if self._file is not None:
-            head = {"bench": json.loads(json.dumps(identity, default=str))}
-            if not self._file.path.stat().st_size:
-                self._file.add(head)
-            elif self._file.records[:1] != [head]:
-                raise SoonerError(
-                    f"'{path}' holds runs of another study; finish that one with its own options, "
-                    "or delete the file"
-                )
-            for line in self._file.records[1:]:
-                name, index, repeat = line["key"]
-                self.runs[name, index, repeat] = pickle.loads(b64decode(line["run"]))
-        self.resumed = len(self.runs)
-
-    def run(self, arm: Arm, index: int, repeat: int) -> TimedRun:
-        """Return the run of that key; run the arm where there is none."""
-        key = (arm.name, index, repeat)
-        if key not in self.runs:
-            self.runs[key] = arm.run(index)
-            if self._file is not None:
-                data = b64encode(pickle.dumps(self.runs[key])).decode()
-                self._file.add({"key": key, "run": data})
-        return self.runs[key]
-
-    def close(self) -> None:
-        """Remove the file once the result is written."""
-        if self._file is not None:
-            self._file.path.unlink(missing_ok=True)
-
-
 def measure(
     arms: Sequence[Arm],
     inputs: int,
     repeats: int,
     progress: Progress = lambda _: None,
-    journal: Journal | None = None,
 ) -> list[ArmSamples]:
     """Run every arm on every input `repeats` times after one warm-up that is thrown away.
 
     Each turn begins with another arm, so that none always runs behind the same one.
     """
-    journal = Journal() if journal is None else journal
     measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
     for arm in arms:
-        if (arm.name, inputs - 1, repeats - 1) not in journal.runs:
-            progress(f"warm-up: {arm.name}")
-            _ = arm.run(0) if arm.warm_up is None else arm.warm_up()
+        progress(f"warm-up: {arm.name}")
+        _ = arm.run(0) if arm.warm_up is None else arm.warm_up()
     for index in range(inputs):
         for repeat in range(repeats):
             first = (index * repeats + repeat) % len(measured)
             for each in (*measured[first:], *measured[:first]):
                 progress(f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {each.arm.name}")
-                each.samples[index].append(journal.run(each.arm, index, repeat))
+                each.samples[index].append(each.arm.run(index))
     return measured
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,7 +18,7 @@ from ..caption import CaptionBench, opened
 from ..caption_settings import LOSSY, ParallelBenchSettings
 from ..goals import goal
 from ..prediction import step_curve
-from ..run import ArmSamples, Data, Journal, Keep, Progress, TimedRun
+from ..run import ArmSamples, Data, Keep, Progress, TimedRun
 
 PLAIN, ALL_CORES = "plain", "plain-all-cores"
 OURS, UNPRUNED, LITERAL = "parallel", "parallel-unpruned", "parallel-literal"
@@ -34,43 +32,31 @@ VANILLA = {"over_speculative": "speculative", "over_speculative_auto": "speculat
 """Vanilla speculative decoding, with the paper's window of 5 and with one that it chooses."""
 RIVALS = ((PLAIN, 3.4), ("speculative", 1.3), ("speculative-auto", 1.3), ("hf-assisted", 1.6))
 """Goals: decoding speed of `parallel`, the one arm that is named in advance, over an arm's."""
-FREE = ("clips", "repeats", "parts", "alphas", "criteria", "all_cores")
-"""Settings on which a single run does not depend."""
 
 
 def run(
     settings: ParallelBenchSettings, progress: Progress = print, keep: Keep | None = None
 ) -> Data:
-    """Measure and return the result: `arms` and points of the `sweep`, a row each, and `goals`.
-
-    Raises:
-        SoonerError: runs of another study lie beside the result.
-    """
+    """Measure and return the result: `arms` and points of the `sweep`, a row each, and `goals`."""
     progress("loading models")
     with opened(settings, ParallelBench, settings.placement, settings.scenes) as bench:
-        values = asdict(settings).items()
-        identity = {name: value for name, value in values if name not in FREE}
-        stamp = weights_stamp(bench.pair)
-        journal = Journal(getattr(keep, "runs", None), {**identity, "weights": stamp})
         is_rendered = settings.is_rendered
         recorder = bench.recorder(
             "parallel", keep, goals, prune=settings.prune, prompt_tokens=bench.prompt_tokens(),
             frames_per_scene=settings.frames_per_scene if is_rendered else None,
-            scenes=settings.scenes if is_rendered else None, resumed_runs=journal.resumed,
+            scenes=settings.scenes if is_rendered else None,
         )  # fmt: skip
         points = bench.points if "sweep" in settings.parts else {}
         names = dict.fromkeys([*bench.arms(), *points])
         unwarmed = [name for name in points if name not in bench.arms()]
-        measured = bench.measure(names, progress, journal, unwarmed)
+        measured = bench.measure(names, progress, unwarmed)
         rows = {arm["method"]: arm for arm in bench.rows(measured)}
         for arm in rows.values():
             arm |= over_vanilla(arm, rows)
-        result = recorder.add(
+        return recorder.add(
             arms=[rows[name] for name in bench.arms() if name in rows],
             sweep=[_point(rows[name]) | points[name] for name in points if name in rows],
         )
-        journal.close()
-    return result
 
 
 class ParallelBench(CaptionBench):
@@ -224,14 +210,3 @@ def goals(result: Data) -> list[Data]:
         name = "addition to the time to the first token, standing draft, %"
         rows.append(goal(name, 5.0, 100 * (ratio - 1), is_upper=True))
     return rows
-
-
-def weights_stamp(pair: Any) -> list[str]:
-    """Return names, and for local folders sizes and times of the weights: other weights make other
-    runs."""
-    stamps = []
-    for loaded in (each for each in (pair.target, pair.draft) if each is not None):
-        paths = sorted(Path(loaded.name).glob("*.safetensors"))
-        sizes = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths]
-        stamps += [loaded.name, *sizes]
-    return stamps
