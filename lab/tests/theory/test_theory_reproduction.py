@@ -19,6 +19,10 @@ def test_table_1_keeps_the_order_of_methods_and_pairs() -> None:
             assert fast > 1.5 * slow
 
 
+def test_every_cell_of_table_1_is_within_a_tenth() -> None:
+    assert max(abs(cell.ours / cell.paper - 1) for cell in reproduce.table1()) < 0.10
+
+
 def test_table_6_explained_by_its_steps() -> None:
     """With its own plain step, vanilla needs 123 rounds of six draft forwards: gamma + 1."""
     step = (tables.LATENCY["plain"]["target decode"] or 0) / tables.OUTPUT_TOKENS
@@ -47,9 +51,3 @@ def test_the_docs_name_what_it_takes_to_win() -> None:
             )
             cells.append(f"{c / ours:.2f} ({vanilla / ours:.2f})")
         assert f"| {c} | {' | '.join(cells)} |" in lines
-
-
-def test_the_docs_hold_these_tables() -> None:
-    """`sooner predict --reproduce` makes them."""
-    assert reproduce.markdown() in DOCS.read_text()
-    assert reproduce.worst(reproduce.table1()) < 0.10

@@ -58,9 +58,6 @@ def predict(
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write it there too; - is stdout.")
     ] = None,
-    reproduce: Annotated[
-        bool, typer.Option("--reproduce", help="Print the paper's tables beside the simulator's.")
-    ] = False,
 ) -> None:
     """Simulate plain, vanilla and parallel speculative decoding from step times and acceptance.
 
@@ -69,11 +66,6 @@ def predict(
     """
     from ..theory import predict as simulate
 
-    if reproduce:
-        from ..theory.reproduce import markdown
-
-        typer.echo(markdown())
-        return
     options = {
         "target_ms": target_ms,
         "target_extra_ms": target_extra_ms,

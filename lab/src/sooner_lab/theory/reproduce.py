@@ -1,4 +1,4 @@
-"""The paper's tables 1, 6 and 7 from its own step times and run lengths, each cell with its error.
+"""The paper's tables 1, 6 and 7 from its own step times and run lengths, for `sooner bench papers`.
 
 Assumptions, the same for every cell; none is fitted to a speed-up:
 
@@ -43,19 +43,12 @@ class ReproducedFigure:
         row, column: where it stands.
         paper: as printed.
         ours: predicted.
-        literal: predicted with algorithm 1 to the letter; `None` for other methods.
     """
 
     row: str
     column: str
     paper: float
     ours: float
-    literal: float | None = None
-
-    @property
-    def error(self) -> float:
-        """`ours / paper - 1`."""
-        return self.ours / self.paper - 1
 
 
 def table1() -> list[ReproducedFigure]:
@@ -72,7 +65,6 @@ def table7() -> list[ReproducedFigure]:
             f"{pruned:.2f}",
             speedup,
             parallel_run(pair, run_length).speedup,
-            parallel_run(pair, run_length, literal=True).speedup,
         )
         for pruned, (run_length, _, speedup) in PRUNING.items()
     ]
@@ -116,7 +108,7 @@ def vanilla_run(pair: PaperPair, tokens_a_round: float) -> SimulatedRun:
     return vanilla(costs, _agreement(rate), VANILLA_DRAFT_TOKENS, TOKENS)
 
 
-def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> SimulatedRun:
+def parallel_run(pair: PaperPair, accepted: float) -> SimulatedRun:
     """ParallelVLM of a pair whose runs accept `accepted` draft tokens."""
     costs = StepCosts(pair.target_ms / 1e3, pair.draft_ms[0.9] / 1e3)
     return parallel(
@@ -124,7 +116,6 @@ def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> Sim
         _agreement(renewal.rate_of_run(accepted)),
         pair.num_draft_tokens,
         TOKENS,
-        bonus=not literal,
         cancel=False,
     )
 
@@ -144,54 +135,4 @@ def _parallel_cells() -> Iterator[ReproducedFigure]:
         for index, column in enumerate(DATASETS):
             run_length, paper = pair.parallel.run_length[index], pair.parallel.speedup[index]
             ours = parallel_run(pair, run_length).speedup
-            literal = parallel_run(pair, run_length, literal=True).speedup
-            yield ReproducedFigure(f"{pair.name}, ParallelVLM", column, paper, ours, literal)
-
-
-def worst(cells: list[ReproducedFigure]) -> float:
-    """Largest absolute error."""
-    return max(abs(cell.error) for cell in cells)
-
-
-def mean(cells: list[ReproducedFigure]) -> float:
-    """Mean absolute error."""
-    return sum(abs(cell.error) for cell in cells) / len(cells)
-
-
-def markdown() -> str:
-    """All three tables as Markdown, with a line on their errors."""
-    first, six, seven = table1(), table6(), table7()
-    pages = [
-        ("Table 1, decode speed-up: paper → simulated (error)", first),
-        ("Table 6, seconds: paper → simulated (error)", six),
-        ("Table 7, decode speed-up by pruned share: paper → simulated (error)", seven),
-    ]
-    return "\n\n".join(
-        f"**{title}**\n\n{_grid(cells)}\n\n{_summary(cells)}" for title, cells in pages
-    )
-
-
-def _grid(cells: list[ReproducedFigure]) -> str:
-    columns = list(dict.fromkeys(cell.column for cell in cells))
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    by_place = {(cell.row, cell.column): cell for cell in cells}
-    lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[row, *(_text(by_place.get((row, column))) for column in columns)] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _text(cell: ReproducedFigure | None) -> str:
-    return "–" if cell is None else f"{cell.paper:.2f} → {cell.ours:.2f} ({cell.error:+.1%})"
-
-
-def _summary(cells: list[ReproducedFigure]) -> str:
-    text = f"Mean absolute error {mean(cells):.1%}, worst {worst(cells):.1%}."
-    letter = [cell for cell in cells if cell.literal is not None]
-    if not letter:
-        return text
-    errors = [abs((cell.literal or 0.0) / cell.paper - 1) for cell in letter]
-    exact = f"{sum(errors) / len(errors):.1%}, {max(errors):.1%}"
-    return (
-        f"{text} ParallelVLM's cells alone: {mean(letter):.1%}, {worst(letter):.1%}; "
-        f"with algorithm 1 to the letter (no bonus check): {exact}."
-    )
+            yield ReproducedFigure(f"{pair.name}, ParallelVLM", column, paper, ours)
