@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from sooner.errors import SoonerError
 from sooner_lab.cli import predict as command
-from sooner_lab.theory import Agreement, PredictedPair, StepCosts, from_bench, from_paper, predict
+from sooner_lab.theory import Agreement, PredictedPair, StepCosts, from_paper, predict
 
 PAIR = PredictedPair(
     "pair", StepCosts(0.42, 0.0466), Agreement.even(0.872, 12_000), 512, 44.23, 7.92
@@ -57,56 +57,6 @@ def test_recommendations() -> None:
     assert predict(far, largest=9).best.method == "free-running"
 
 
-def result() -> dict[str, Any]:
-    """A benchmark of 2 clips, 3 repeats: 101 tokens a run; T_p 20 ms, 26 ms for 4, T_q 2 ms."""
-    plain = {
-        "method": "plain",
-        "tokens": 202,
-        "nfe": 6 * 101,
-        "decode_seconds": 4.0,
-        "e2e_seconds": 6.0,
-        "seconds": {"verify": 2.0, "prefill": 0.3, "draft_prefill": 0.0, "draft": 0.0},
-    }
-    speculative = {
-        "method": "speculative",
-        "nfe": 6 * 41,
-        "acceptance_histogram": {"0": 60, "2": 60, "3": 120},
-        "acceptance_rate": 480 / 720,
-        "seconds": {"verify": 40 * 0.026, "prefill": 0.3, "draft_prefill": 0.05, "draft": 0.24},
-    }
-    return {"model": "m", "clips": 2, "repeats": 3, "arms": [plain, speculative]}
-
-
-def test_from_a_benchmark() -> None:
-    pair = from_bench(result())
-    assert pair.costs.step(1) == pytest.approx(0.020)
-    assert pair.costs.step(4) == pytest.approx(0.026)
-    assert pair.costs.draft == pytest.approx(0.002)
-    assert pair.agreement.rate == pytest.approx(480 / (480 + 120))
-    assert (pair.tokens, pair.target_prefill, pair.draft_prefill) == (101, 0.3, 0.05)
-    assert pair.rest == pytest.approx(1.0 - 0.3)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda r: r["arms"].pop(), "no measured arm speculative"),
-        (lambda r: r["arms"].pop(0), "no measured arm plain"),
-        (lambda r: r["arms"][1].pop("nfe"), "KeyError 'nfe'"),
-        (lambda r: r.pop("clips"), "KeyError 'clips'"),
-        (lambda r: r["arms"][1].update(acceptance_histogram={"0": 9}), "accepted no draft token"),
-    ],
-)
-def test_a_benchmark_that_lacks_something(
-    spoil: Callable[[dict[str, Any]], Any], message: str
-) -> None:
-    made = result()
-    spoil(made)
-    with pytest.raises(SoonerError, match=message) as caught:
-        from_bench(made)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.fixture
 def run() -> Callable[..., Any]:
     app = typer.Typer()
@@ -142,13 +92,6 @@ def test_a_pair_of_the_paper_with_a_figure_replaced(run: Callable[..., Any]) -> 
     assert slow["methods"][2]["decode_speedup"] < plain["methods"][2]["decode_speedup"]
 
 
-def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    file.write_text(json.dumps(result()))
-    made = run(file, "--max-draft-tokens", 6, "--json", "-")
-    assert json.loads(made.output)["pair"] == "m, acceptance of 'speculative'"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -160,9 +103,6 @@ def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
         ((*EXPLICIT, "--acceptance", 0.5, "--target-extra-ms", -1), "--target-extra-ms is -1"),
         (("--paper", "nope"), "unknown pair 'nope'"),
         (("--paper", "llava-ov-7b-7b", "--target-extra-ms", 1), "needs --target-ms"),
-        (("--paper", "llava-ov-7b-7b", "--arm", "x"), "--arm x needs a result JSON"),
-        (("missing.json",), "'missing.json' can't be read"),
-        (("missing.json", "--paper", "x"), "both 'missing.json' and --paper"),
         ((*EXPLICIT, "--acceptance", 0.5, "--max-draft-tokens", 0), "max_draft_tokens is 0"),
         ((*EXPLICIT, "--acceptance", 0.5, "--json", "/proc/nowhere/x.json"), "can't write"),
     ],

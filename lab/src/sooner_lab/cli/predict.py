@@ -27,9 +27,6 @@ def _number(metavar: str, text: str) -> Any:
 
 
 def predict(
-    result: Annotated[
-        Path | None, typer.Argument(metavar="[JSON]", help="A result of `sooner bench caption`.")
-    ] = None,
     paper: Annotated[
         str | None, typer.Option(metavar="NAME", help="A pair of the paper: llava-ov-7b-72b, ...")
     ] = None,
@@ -49,9 +46,6 @@ def predict(
     target_prefill_ms: Annotated[float | None, _number("MS", "Needed for e2e.")] = None,
     draft_prefill_ms: Annotated[float | None, _number("MS", "By default 0.")] = None,
     transfer_ms: Annotated[float | None, _number("MS", "One message between both sides.")] = None,
-    arm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Arm of the JSON whose draft to use.")
-    ] = None,
     max_draft_tokens: Annotated[
         int, typer.Option(metavar="N", help="Try up to so many a round.")
     ] = 32,
@@ -61,8 +55,8 @@ def predict(
 ) -> None:
     """Simulate plain, vanilla and parallel speculative decoding from step times and acceptance.
 
-    Figures come from options, from the paper (--paper), or from a benchmark's JSON; options
-    replace the figures of the other two. No model is loaded.
+    Figures come from options, or from the paper (--paper), where options replace its own. No model
+    is loaded.
     """
     from ..theory import predict as simulate
 
@@ -77,7 +71,7 @@ def predict(
         "draft_prefill_ms": draft_prefill_ms,
         "transfer_ms": transfer_ms,
     }
-    made = simulate(_pair(result, arm, paper, options), max_draft_tokens)
+    made = simulate(_pair(paper, options), max_draft_tokens)
     if json_file != "-":
         show(made)
     if json_file is not None:
@@ -86,45 +80,34 @@ def predict(
 
 def show(made: Prediction) -> None:
     """Print the table and the recommendation."""
-    from rich.console import Console
-    from rich.table import Table
+    from ..bench.render import ReportTable, cell
+    from .bench_parts import show_tables
 
     pair, best = made.pair, made.best
-    table = Table(title=f"{pair.name}: predicted, {pair.tokens} tokens")
-    for heading in ("method", "drafts", "placement", "decode", "tokens/s", "e2e", "e2e seconds"):
-        table.add_column(
-            heading,
-            justify="left" if heading in ("method", "placement") else "right",
-            overflow="fold",
-        )
-    for row in made.rows:
-        table.add_row(
-            f"[bold]{row.method}[/bold]" if row is best else row.method,
-            "–" if row.num_draft_tokens is None else str(row.num_draft_tokens),
-            row.placement,
-            f"{row.decode_speedup:.2f}×",
-            f"{row.tokens_per_second:.1f}",
-            "–" if row.e2e_speedup is None else f"{row.e2e_speedup:.2f}×",
-            "–" if row.e2e_seconds is None else f"{row.e2e_seconds:.1f}",
-        )
-    console = Console()
-    console.print(table)
+    heads = ["method", "drafts", "placement", "decode", "tokens/s", "e2e", "e2e seconds"]
+    rows = [
+        [
+            row.method, cell(row.num_draft_tokens, "{}"), row.placement,
+            f"{row.decode_speedup:.2f}×", f"{row.tokens_per_second:.1f}",
+            cell(row.e2e_speedup, "{:.2f}×"), cell(row.e2e_seconds, "{:.1f}"),
+        ]
+        for row in made.rows
+    ]  # fmt: skip
+    title = f"{pair.name}: predicted, {pair.tokens} tokens"
+    show_tables([ReportTable(title, heads, rows)], words=1)
     length = best.num_draft_tokens
     drafted = "" if length is None else f", {length} draft tokens a round"
-    console.print(
+    typer.echo(
         f"T_p / T_q = {pair.costs.ratio:.2f}, {pair.agreement.rate:.0%} of draft tokens pass. "
-        f"Recommended: {best.method}{drafted}, placement {best.placement}.",
-        highlight=False,
+        f"Recommended: {best.method}{drafted}, placement {best.placement}."
     )
 
 
-def _pair(
-    result: Path | None, arm: str | None, paper: str | None, options: dict[str, Any]
-) -> PredictedPair:
-    """The pair of one source, with what was given explicitly put in its place."""
-    if arm is not None and result is None:
-        raise SoonerError(f"--arm {arm} needs a result JSON; name one, or leave --arm out")
-    pair = _source(result, arm, paper) or _bare(options)
+def _pair(paper: str | None, options: dict[str, Any]) -> PredictedPair:
+    """A pair of the paper with what was given explicitly put in its place, or that alone."""
+    from ..theory import from_paper
+
+    pair = _bare(options) if paper is None else from_paper(paper)
     costs = {"target": _target(options), **_seconds(options, "draft", "transfer")}
     return replace(
         pair,
@@ -132,16 +115,6 @@ def _pair(
         **_known({"agreement": _agreement(options), "tokens": options["tokens"]}),
         **_known(_seconds(options, "target_prefill", "draft_prefill")),
     )
-
-
-def _source(result: Path | None, arm: str | None, paper: str | None) -> PredictedPair | None:
-    from ..theory import from_bench, from_paper
-
-    if result is not None and paper is not None:
-        raise SoonerError(f"both '{result}' and --paper {paper} were given; give one of them")
-    if result is not None:
-        return from_bench(_read(result), arm)
-    return from_paper(paper) if paper is not None else None
 
 
 def _bare(options: dict[str, Any]) -> PredictedPair:
@@ -156,10 +129,7 @@ def _bare(options: dict[str, Any]) -> PredictedPair:
     missing = [f"--{name}-ms" for name in ("target", "draft") if options[f"{name}_ms"] is None]
     missing += [] if agreement else ["--acceptance or --run-length"]
     if agreement is None or missing:
-        raise SoonerError(
-            f"missing {', '.join(missing)}; or name a pair of the paper with --paper, or the JSON "
-            "of a `sooner bench caption`"
-        )
+        raise SoonerError(f"missing {', '.join(missing)}; or name a pair of the paper with --paper")
     return PredictedPair(
         "given figures", StepCosts(_target(options), options["draft_ms"] / 1e3), agreement
     )
@@ -198,15 +168,6 @@ def _seconds(options: dict[str, Any], *names: str) -> dict[str, float | None]:
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except OSError as error:
-        raise SoonerError(f"'{path}' can't be read: {error.strerror}; give a JSON file") from error
-    except ValueError as error:
-        raise SoonerError(f"'{path}' is no JSON; make one with `sooner bench --json`") from error
 
 
 def _write(path: str, made: Prediction) -> None:

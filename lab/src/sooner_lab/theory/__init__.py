@@ -9,7 +9,7 @@ from .freerun import free_running
 from .lockstep import parallel, plain, vanilla
 from .pipeline import SimulatedRun
 from .predict import PredictedPair, Prediction, Row, predict
-from .sources import from_bench, from_paper
+from .sources import from_paper
 
 __all__ = [
     "Agreement",
@@ -20,7 +20,6 @@ __all__ = [
     "SimulatedRun",
     "StepCosts",
     "free_running",
-    "from_bench",
     "from_paper",
     "parallel",
     "plain",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -91,25 +91,3 @@ class Agreement:
     def from_token_runs(cls, tokens: Iterable[int]) -> Agreement:
         """Runs as `Stats.runs` counts them, the target's correction included."""
         return cls.from_runs(length - 1 for length in tokens)
-
-    @classmethod
-    def from_histogram(
-        cls, histogram: Mapping[int, int], num_draft_tokens: int, seed: int = 0
-    ) -> Agreement:
-        """From accepted draft tokens of a step -> steps, as `Stats.acceptance_histogram`.
-
-        A step that accepted all drafts says only that its run was longer, so the next step's
-        tokens are joined to it. The order of the steps is unknown and drawn.
-
-        Raises:
-            SoonerError: no step, or one with more accepted tokens than drafted ones.
-        """
-        check(gamma=num_draft_tokens)
-        steps = [size for size, times in sorted(histogram.items()) for _ in range(times)]
-        if not steps or max(steps) > num_draft_tokens or min(steps) < 0:
-            raise SoonerError(f"histogram {dict(histogram)} does not fit {num_draft_tokens} drafts")
-        random.Random(seed).shuffle(steps)
-        verdicts: list[bool] = []
-        for size in steps:
-            verdicts += [True] * size + ([] if size == num_draft_tokens else [False])
-        return cls(tuple(verdicts))

@@ -36,8 +36,8 @@ class PredictedPair:
         costs: step times.
         agreement: which draft tokens pass.
         tokens: length of an answer.
-        target_prefill, draft_prefill, rest: seconds before decoding; `rest` (reading the file,
-            vision) is common to all methods. `None` for the target's: unknown, and so is e2e.
+        target_prefill, draft_prefill: seconds before decoding; `None` for the target's: unknown,
+            and so is e2e.
 
     Raises:
         SoonerError: fewer than one token, or a negative time.
@@ -49,13 +49,12 @@ class PredictedPair:
     tokens: int = 512
     target_prefill: float | None = None
     draft_prefill: float = 0.0
-    rest: float = 0.0
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
             raise SoonerError(f"tokens is {self.tokens}; an answer has 1 or more")
         times = {"target prefill": self.target_prefill, "draft prefill": self.draft_prefill}
-        for name, value in {**times, "rest": self.rest}.items():
+        for name, value in times.items():
             if value is not None and not 0 <= value < math.inf:
                 raise SoonerError(f"{name} is {value} s; it must be finite and 0 or more")
 
@@ -184,4 +183,4 @@ def _e2e(pair: PredictedPair, method: str, decode: float) -> float | None:
         "plain": pair.target_prefill,
         "vanilla": pair.target_prefill + pair.draft_prefill,
     }.get(method, max(pair.target_prefill, pair.draft_prefill))
-    return pair.rest + both + decode
+    return both + decode
