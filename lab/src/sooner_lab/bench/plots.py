@@ -72,7 +72,6 @@ class Figure:
         needs: keys of which the result has to have one, or a function that says whether it has
             the data.
         size: of a panel, inches.
-        drawing: draws a figure whose panels are not declared; returns matplotlib's.
         also: stands behind the caption, such as a link.
         columns: panels side by side; by default all.
     """
@@ -83,14 +82,13 @@ class Figure:
     title: str = ""
     needs: str | Callable[[Data], object] = ""
     size: tuple[float, float] = (4.6, 3.8)
-    drawing: Callable[[Data], Any] | None = None
     also: str = ""
     columns: int = 0
 
     @property
     def is_drawn(self) -> bool:
         """Whether the picture is made of the result; else it is of an earlier revision."""
-        return bool(self.panels) or self.drawing is not None
+        return bool(self.panels)
 
     def has_data(self, result: Data) -> bool:
         """Whether the result has what the figure shows."""
@@ -102,8 +100,6 @@ class Figure:
 
     def draw(self, result: Data) -> Any:
         """Return the matplotlib figure."""
-        if self.drawing is not None:
-            return self.drawing(result)
         from matplotlib.figure import Figure as Canvas
 
         panels = [each for each in self.panels if rows_of(result, each.rows)]

@@ -201,13 +201,6 @@ class ParseModels:
         )
         return made, room_for(self.model, made, self.settings.max_new_tokens)
 
-    def untimed(self, sheet: Sheet) -> PageRun:
-        """Decode a page plainly, where nobody times it."""
-        inputs, limit = self.inputs(sheet)
-        request = DecodeRequest(inputs, [limit], [0])
-        (row,), _ = decode_alone(request, self.model, set(self.plain.eos))
-        return self._cut(row.tokens, row.truncated)
-
     def _cut(self, tokens: list[int], truncated: str | None) -> PageRun:
         """Return what is left of a text that nothing has stopped where it repeats itself."""
         watch = RunawayWatch(self.plain.settings.repetition)

@@ -12,7 +12,7 @@ from sooner.documents import Page
 from ...worlds.document import page as made
 from ...worlds.document import render, world
 
-STREAMS = ("arms", "document", "exactness")
+STREAMS = ("arms", "document")
 """Each part has pages of its own."""
 
 KINDS = ("two columns", "one column", "table", "list", "formula", "prose alone")

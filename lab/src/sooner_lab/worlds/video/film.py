@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import av
@@ -47,9 +46,3 @@ def read_video(path: Path | str) -> np.ndarray:
     """Every frame of a file: uint8 `[frames, height, width, 3]`, RGB."""
     with av.open(str(path)) as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-
-
-def through_file(clip: world.SceneClip, codec: str = "h264", suffix: str = ".mp4") -> np.ndarray:
-    """A clip as it comes back from an encoded file: `[frames, side, side, 3]`."""
-    with tempfile.TemporaryDirectory() as folder:
-        return read_video(write_video(clip, Path(folder) / f"clip{suffix}", codec=codec))
