@@ -1,4 +1,4 @@
-"""The parts of `sooner bench serve`: arrivals, traces, intervals, gate, goals, page, load."""
+"""The parts of `sooner bench serve`: orders, traces, intervals, gate, goals, page, load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from sooner_lab.bench.serve.load import (
     LoadProcess,
     LoadResult,
     mixed_order,
-    poisson_arrivals,
 )
 from sooner_lab.bench.serve.parity import Gate
 from sooner_lab.bench.serve.requests import Copies, ServeQuestion, questions
@@ -59,7 +58,7 @@ def closing(tokens: int) -> bytes:
 
 
 def answer(events: list[tuple[float, bytes]], status: int = 200) -> HttpAnswer:
-    return HttpAnswer(3, 1.0, 1.5, status, events, events[-1][0] if events else 1.5)
+    return HttpAnswer(3, 1.0, status, events, events[-1][0] if events else 1.5)
 
 
 def trace(first: float, last: float, tokens: int, **more: Any) -> AnswerTrace:
@@ -71,17 +70,7 @@ def trace(first: float, last: float, tokens: int, **more: Any) -> AnswerTrace:
     return AnswerTrace(**{**known, **more})
 
 
-# Arrivals and orders.
-
-
-def test_arrivals_belong_to_their_seed_and_have_their_rate() -> None:
-    arrivals = poisson_arrivals(20.0, 4000, SEED)
-    assert arrivals == poisson_arrivals(20.0, 4000, SEED)
-    assert arrivals != poisson_arrivals(20.0, 4000, SEED + 1)
-    gaps = np.diff([0.0, *arrivals])
-    assert gaps.min() > 0
-    assert gaps.mean() == pytest.approx(1 / 20, rel=0.05)
-    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)  # as exponential gaps have it
+# Orders.
 
 
 def test_orders_ask_all_equally_often_and_belong_to_their_seed() -> None:
@@ -103,7 +92,7 @@ def test_a_trace_has_the_times_of_its_tokens() -> None:
     trace = trace_of(answer(events))
     assert trace is not None
     assert (trace.text, trace.ids, trace.tokens) == ("a b c", (4, 5, 6), 5)
-    assert trace.first_token == 1.5  # from when it was due, not from when it was sent
+    assert trace.first_token == 1.5
     assert trace.per_token == pytest.approx(2.0 / 4)
     assert trace.seconds == pytest.approx(3.7)
     assert (trace.prompt, trace.cached, trace.accepted, trace.drafted) == (30, 10, 6, 10)
@@ -120,7 +109,7 @@ def test_a_trace_has_the_times_of_its_tokens() -> None:
 )
 def test_what_was_not_answered_well_is_lost(events: list[tuple[float, bytes]], status: int) -> None:
     assert trace_of(answer(events, status)) is None
-    load = LoadTraces.of(LoadResult([answer(events, status)], 2.0, 1))
+    load = LoadTraces.of(LoadResult([answer(events, status)], 2.0))
     assert load.lost == 1
     assert figures([load]) == {"requests": 0, "lost": 1}
 
@@ -219,10 +208,9 @@ def test_servers_of_arms_differ_in_method_and_rows_alone() -> None:
     assert settings.served == ("plain", "one-by-one", "speculative", "prompt-lookup")
 
 
-@pytest.mark.parametrize("options", [{"arms": ("plain", "eagle")}, {"parts": ("poisson",)}])
-def test_settings_that_lack_something_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(SoonerError):
-        ServeBenchSettings(**options)
+def test_an_arm_without_its_head_is_refused() -> None:
+    with pytest.raises(SoonerError, match="needs --head"):
+        ServeBenchSettings(arms=("plain", "eagle"))
 
 
 def test_rows_of_clips_and_text_make_a_batch() -> None:
@@ -280,16 +268,13 @@ class Slow:
             writer.write(b"0\r\n\r\n")
 
 
-def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
+def test_loads_are_closed_loops_and_note_when_bytes_came() -> None:
     server = Slow()
     requests = [HttpRequest(number, "/v1/x", b"{}") for number in range(6)]
     with LoadProcess(None) as asking:
         closed = asking.closed(server.port, requests, 3)
         assert server.maximum == 3
         refused = asking.closed(server.port, [HttpRequest(0, "/v1/x", b'{"refuse": 1}')], 1)
-        arrivals = [0.0, 0.01, 0.02, 0.03, 0.3, 0.31]
-        opened = asking.open(server.port, requests, arrivals)
-        assert server.maximum >= 4
     assert sorted(item.number for item in closed.answers) == list(range(6))
     load = LoadTraces.of(closed)
     assert load.lost == 0
@@ -299,9 +284,6 @@ def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
     assert max(item.per_token for item in load.traces if item.per_token) >= 0.01
     assert closed.seconds >= 0.16  # two rounds of three
     assert [item.status for item in refused.answers] == [429]
-    late = {item.number: item for item in opened.answers}
-    assert [late[number].due for number in range(6)] == arrivals
-    assert all(item.sent >= item.due for item in opened.answers)
 
 
 def test_a_question_without_a_clip_is_text() -> None:

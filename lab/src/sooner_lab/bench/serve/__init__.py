@@ -1,5 +1,5 @@
 """`sooner bench serve`: real servers under load from another process, arm beside arm.
 
-Poisson arrivals and closed loops over loopback; HF's own batching in this process; answers compared
+Closed loops over loopback; HF's own batching in this process; answers compared
 token by token. Nothing is imported here: the load generator's process needs no torch.
 """

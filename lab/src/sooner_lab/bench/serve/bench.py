@@ -10,24 +10,19 @@ import torch
 
 from ..run import Progress
 from .direct import Direct
-from .load import LoadProcess, LoadResult, mixed_order, poisson_arrivals
+from .load import LoadProcess, LoadResult, mixed_order
 from .parity import Gate
 from .requests import Copies, ServeQuestion
 from .servers import ServerProcess, Servers
 from .settings import (
-    DRAFTS,
     HF_CONTINUOUS,
     HF_STATIC,
-    LOAD,
-    PACE,
     PLAIN,
     SEQUENTIAL,
     ServeBenchSettings,
 )
 from .traces import Figures, LoadTraces, figures, over
 
-ARRIVING = (PLAIN, DRAFTS)
-"""Arms of the open loops."""
 TEXT_TIMES = 6
 """How often the text part asks each of its questions in a round."""
 
@@ -119,33 +114,6 @@ class ServeBench:
         ]
         rows.sort(key=lambda row: (places[row["arm"]], row["clients"]))
         return {"clients": rows}
-
-    def poisson_part(self) -> Figures:
-        """Run open loops at a share of each arm's saturation, with and without a pace of tokens."""
-        settings, rows = self.settings, []
-        for arm in ARRIVING:
-            if arm not in settings.batched or self.gates[arm].is_red:
-                continue
-            busy = figures(self.loads[arm, max(settings.clients)])
-            idle = figures(self.loads[arm, min(settings.clients)])["per_token_ms"]
-            rate = LOAD * busy["requests_per_second"]
-            order = self._order(-(-settings.arrivals // len(self.questions)))[: settings.arrivals]
-            arrivals = poisson_arrivals(rate, len(order), settings.seed)
-            for pace in (None, PACE * idle["p99"]):
-                self.progress(f"arrivals, {rate:.1f} a second, pace {pace} ms: {arm}")
-                with self.servers.awake(arm, pace) as server:
-                    if pace is not None:
-                        self.gates[arm].load(self._closed(server, len(order), self._order(1)))
-                    sent = self.copies.http(self.questions, order)
-                    load = LoadTraces.of(self.clients.open(server.port, sent, arrivals))
-                self.gates[arm].load(load)
-                row: Figures = {"arm": arm, "pace_ms": pace, "rate": rate}
-                row["parity"] = self.gates[arm].verdict
-                if not self.gates[arm].is_red:
-                    row |= figures([load]) | {"idle_per_token_ms": idle}
-                    row["tail"] = row["per_token_ms"]["p99"] / idle["p99"]
-                rows.append(row)
-        return {"poisson": rows}
 
     def text_part(self) -> Figures:
         """Ask for text alone, beside HF's fixed batches and its continuous batching."""

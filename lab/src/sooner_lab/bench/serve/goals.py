@@ -11,12 +11,10 @@ from .settings import (
     CONTINUOUS,
     DRAFTS,
     FEW,
-    LOAD,
     NEVER_SLOWER,
     OURS,
     PLAIN,
     SEQUENTIAL,
-    TAIL,
 )
 
 
@@ -39,8 +37,6 @@ def goals(result: Data) -> list[Data]:
             _over(rows, OURS),
         ),
         *worst(f"{PLAIN} over {SEQUENTIAL} at saturation, ×", CONTINUOUS, alone),
-        *_tail(result, is_paced=False),
-        *_tail(result, is_paced=True),
     ]
 
 
@@ -50,12 +46,3 @@ def _over(rows: Sequence[Data], arms: Sequence[str]) -> list[tuple[str, float]]:
         for row in rows
         if row["arm"] in arms
     ]
-
-
-def _tail(result: Data, is_paced: bool) -> list[Data]:
-    """Judge servers as they are, or those with a limit to the time of a token."""
-    rows = [row for row in result.get("poisson") or [] if row.get("tail")]
-    how = ", by `--time-per-token-ms`" if is_paced else ""
-    name = f"p99 of the time per token at {LOAD:.0%} load over that at one client, ×{how}"
-    points = [(row["arm"], row["tail"]) for row in rows if bool(row.get("pace_ms")) == is_paced]
-    return worst(name, TAIL, points, is_upper=True)

@@ -1,4 +1,4 @@
-"""Clients of a server in a process of their own: closed loops, and arrivals that wait for nobody.
+"""Clients of a server in a process of their own, in closed loops.
 
 One thread and one event loop: it notes when bytes come and nothing else, so that 32 streams don't
 make it late. What they say is read once the load has ended. Needs no torch.
@@ -44,8 +44,7 @@ class HttpAnswer:
 
     Attributes:
         number: of the request.
-        due: when it was to be sent; an open loop that is late counts from here.
-        sent: when it was.
+        due: when it was sent.
         status: 0 if the connection broke or `TIMEOUT` ended.
         events: each server-sent event with the time of its last byte; or the whole body.
         ended: when the last byte came.
@@ -53,7 +52,6 @@ class HttpAnswer:
 
     number: int
     due: float
-    sent: float
     status: int
     events: list[tuple[float, bytes]] = field(repr=False)
     ended: float
@@ -65,12 +63,10 @@ class LoadResult:
 
     Attributes:
         seconds: from the first request to the last byte.
-        clients: at once; `None` in an open loop.
     """
 
     answers: list[HttpAnswer]
     seconds: float
-    clients: int | None
 
 
 class LoadProcess:
@@ -91,19 +87,7 @@ class LoadProcess:
 
     def closed(self, port: int, requests: Sequence[HttpRequest], clients: int) -> LoadResult:
         """`clients` at once take the requests in their order, each the next once it is answered."""
-        return self._pool.submit(_run, port, list(requests), clients, None).result()
-
-    def open(
-        self, port: int, requests: Sequence[HttpRequest], arrivals: Sequence[float]
-    ) -> LoadResult:
-        """Each request is sent at its time, whatever became of the others."""
-        return self._pool.submit(_run, port, list(requests), None, list(arrivals)).result()
-
-
-def poisson_arrivals(rate: float, count: int, seed: int) -> list[float]:
-    """Seconds at which `count` requests come, `rate` a second on average (Poisson)."""
-    gaps = np.random.default_rng([seed, count]).exponential(1 / rate, count)
-    return [float(arrival) for arrival in np.cumsum(gaps)]
+        return self._pool.submit(_run, port, list(requests), clients).result()
 
 
 def mixed_order(distinct: int, times: int, seed: int) -> list[int]:
@@ -112,20 +96,16 @@ def mixed_order(distinct: int, times: int, seed: int) -> list[int]:
     return [int(number) for _ in range(times) for number in rng.permutation(distinct)]
 
 
-def _run(
-    port: int, requests: list[HttpRequest], clients: int | None, arrivals: list[float] | None
-) -> LoadResult:
+def _run(port: int, requests: list[HttpRequest], clients: int) -> LoadResult:
     gc.collect()
     gc.disable()  # a collection would be told as a slow token
     try:
-        return asyncio.run(_load(port, requests, clients, arrivals))
+        return asyncio.run(_load(port, requests, clients))
     finally:
         gc.enable()
 
 
-async def _load(
-    port: int, requests: list[HttpRequest], clients: int | None, arrivals: list[float] | None
-) -> LoadResult:
+async def _load(port: int, requests: list[HttpRequest], clients: int) -> LoadResult:
     import httpx
 
     answers: list[HttpAnswer] = []
@@ -136,29 +116,21 @@ async def _load(
     ) as http:
         start = time.perf_counter()
 
-        async def ask(request: HttpRequest, due: float) -> None:
-            await asyncio.sleep(max(due - (time.perf_counter() - start), 0.0))
-            answers.append(await _ask(http, request, start, due))
-
         async def client(queue: Iterator[HttpRequest]) -> None:
             for request in queue:
-                await ask(request, time.perf_counter() - start)
+                answers.append(await _ask(http, request, start))
 
-        if arrivals is None:
-            queue = iter(requests)
-            await asyncio.gather(*(client(queue) for _ in range(clients or 1)))
-        else:
-            pairs = zip(requests, arrivals, strict=True)
-            await asyncio.gather(*(ask(request, due) for request, due in pairs))
-        return LoadResult(answers, time.perf_counter() - start, clients)
+        queue = iter(requests)
+        await asyncio.gather(*(client(queue) for _ in range(clients)))
+        return LoadResult(answers, time.perf_counter() - start)
 
 
-async def _ask(http: Any, request: HttpRequest, start: float, due: float) -> HttpAnswer:
+async def _ask(http: Any, request: HttpRequest, start: float) -> HttpAnswer:
     """Send a request and note what comes, and when."""
     import httpx
 
     events: list[tuple[float, bytes]] = []
-    sent, status, pending = time.perf_counter() - start, 0, b""
+    due, status, pending = time.perf_counter() - start, 0, b""
     headers = {"Content-Type": "application/json"}
     try:
         async with (
@@ -175,4 +147,4 @@ async def _ask(http: Any, request: HttpRequest, start: float, due: float) -> Htt
     ended = time.perf_counter() - start
     if pending:
         events.append((ended, pending))
-    return HttpAnswer(request.number, due, sent, status, events, ended)
+    return HttpAnswer(request.number, due, status, events, ended)

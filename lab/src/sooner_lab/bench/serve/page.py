@@ -6,7 +6,7 @@ from ..cores import split_sentence
 from ..declared import Data
 from ..plots import Figure, Panel
 from ..render import Columns, Page, Table
-from .settings import LOAD, PACE, PLAIN
+from .settings import PLAIN
 
 ABOUT = (
     "Every arm is a `sooner serve` process of its own, stopped by a signal while another is "
@@ -108,20 +108,6 @@ PAGE = Page(
             _loops,
         ),
         Table(
-            "Arrivals", "poisson",
-            (
-                ("arm", "arm", "{}"), ("pace_ms", "pace, ms", "{:.1f}"),
-                ("rate", "arrivals/s", "{:.2f}"), ("requests", "requests", "{}"), *RATES,
-                ("idle_per_token_ms.p99", "p99 of one client", "{:.1f}"),
-                ("tail", "tail", "{:.2f}×"), ("lost", "lost", "{}"),
-            ),
-            f"Poisson arrivals at {LOAD:.0%} of the requests a second that the arm answers at the "
-            "most clients, sent whatever became of the others; *tail* is the p99 of the time per "
-            "token over that of one client. *pace* is `--time-per-token-ms`, "
-            f"{PACE:g} times that p99: prompts are held back for it, so first tokens come later. "
-            "The closed loops are without.",
-        ),
-        Table(
             "Text alone", "text",
             (
                 ("arm", "arm", "{}"), ("clients", "at once", "{}"), *RATES,
@@ -151,6 +137,6 @@ PAGE = Page(
         ),
     ),
     intro=_about,
-    retired={"fb9eb109": ("second", "direct")},
+    retired={"fb9eb109": ("second", "direct"), "819b639d": ("poisson",)},
     goals="Fixed before any result.",
 )  # fmt: skip

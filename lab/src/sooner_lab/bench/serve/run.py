@@ -35,8 +35,8 @@ def run(
         keep: handed the result as far as it is, after each part.
 
     Returns:
-        `parity` of each arm; `clients`, `poisson`, `text`, a row for each arm
-        and load; `mix`, `split`, `goals`, `provenance`.
+        `parity` of each arm; `clients`, `text`, a row for each arm and load; `mix`,
+        `split`, `goals`, `provenance`.
 
     Raises:
         SoonerError: a package is missing, or a server does not start.

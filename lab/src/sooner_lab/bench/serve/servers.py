@@ -116,30 +116,18 @@ class Servers:
         self._ending.close()
 
     @contextmanager
-    def awake(self, arm: str, pace: float | None = None) -> Iterator[ServerProcess]:
-        """Wake the server of an arm while it is measured.
-
-        Args:
-            arm: its name.
-            pace: milliseconds that a token may take; one more server is started for it.
-
-        Raises:
-            SoonerError: it does not start.
-        """
-        if pace is None:
-            server = self._entries[arm]
-            server.wake()
-        else:
-            server = self._start(arm, "--time-per-token-ms", f"{pace:.3f}")
+    def awake(self, arm: str) -> Iterator[ServerProcess]:
+        """Wake the server of an arm while it is measured."""
+        server = self._entries[arm]
+        server.wake()
         try:
-            server.wait()
             yield server
         finally:
-            server.sleep() if pace is None else server.end()
+            server.sleep()
 
-    def _start(self, arm: str, *options: str) -> ServerProcess:
+    def _start(self, arm: str) -> ServerProcess:
         with pinned(self.cores):
-            return ServerProcess(arm, [*arguments(self.settings, arm), *options])
+            return ServerProcess(arm, arguments(self.settings, arm))
 
 
 def arguments(settings: ServeBenchSettings, arm: str) -> list[str]:
@@ -151,6 +139,6 @@ def arguments(settings: ServeBenchSettings, arm: str) -> list[str]:
     if arm == "eagle":
         options += ["--head", str(settings.head)]
     rows = 1 if arm == SEQUENTIAL else settings.max_rows
-    queue = max(settings.max_rows, settings.arrivals, *settings.clients)
+    queue = max(settings.max_rows, *settings.clients)
     options += ["--method", PLAIN if arm == SEQUENTIAL else arm]
     return [*options, "--max-rows", str(rows), "--max-queue", str(queue)]

@@ -19,7 +19,7 @@ DRAFTS = "speculative"
 OURS = (DRAFTS, "prompt-lookup", "eagle")
 ARMS = (PLAIN, SEQUENTIAL, HF_STATIC, HF_CONTINUOUS, *OURS)
 """All arms; `eagle` needs a head. `plain` is what all others are held against."""
-PARTS = ("clients", "poisson", "text")
+PARTS = ("clients", "text")
 
 AT_FEW, FEW = 1.3, 4
 """`DRAFTS` over `PLAIN` at so few clients or fewer."""
@@ -27,10 +27,6 @@ NEVER_SLOWER = 0.97
 """Each of `OURS` over `PLAIN` at every number of clients."""
 CONTINUOUS = 3.0
 """`PLAIN` over `SEQUENTIAL` at the most clients."""
-LOAD, TAIL = 0.7, 2.0
-"""p99 of the time per token at this share of an arm's saturation, over that at one client."""
-PACE = 1.9
-"""Times the p99 of one client: `--time-per-token-ms` of the servers that are told to hold it."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +40,18 @@ class ServeBenchSettings(BenchSettings):
         draft: draft model of the same family.
         head: draft head of the arm eagle, which --arms has to list.
         arms: only these arms (plain is always in).
-        parts: only clients, poisson, text.
+        parts: only clients, text.
         clients: clients of the closed loops, each asking as soon as it is answered.
         max_rows: rows that the servers decode together.
         clips: different requests about clips; all are asked equally often.
         texts: different requests without a clip.
         rounds: rounds of the closed loops.
-        arrivals: requests of the open loop.
         static_rows: rows of HF's fixed batches, and requests at once of HF's continuous batching.
         clip_tokens: where an answer about a clip is cut.
         text_tokens: where another answer is cut.
 
     Raises:
-        SoonerError: parts or arms that lack what they build on.
+        SoonerError: an arm that lacks what it builds on.
     """
 
     model: str | None = option(None, metavar="ID_OR_PATH")
@@ -69,22 +64,17 @@ class ServeBenchSettings(BenchSettings):
     clips: int = option(6, 1)
     texts: int = option(3, 1)
     rounds: int = option(2, 1)
-    arrivals: int = option(60, 1)
     static_rows: int = option(8, 1)
     clip_tokens: int = option(128, 1)
     text_tokens: int = option(48, 1)
     threads: int = option(1, 1)
 
-    FULL: ClassVar[Mapping[str, Any]] = {"clips": 12, "texts": 6, "rounds": 6, "arrivals": 300}
+    FULL: ClassVar[Mapping[str, Any]] = {"clips": 12, "texts": 6, "rounds": 6}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if "eagle" in self.arms and self.head is None:
             raise SoonerError("the eagle arm needs --head, or leave it out of --arms")
-        if "poisson" in self.parts and "clients" not in self.parts:
-            raise SoonerError(
-                "the poisson part takes its rate from the clients part; add clients to --parts"
-            )
 
     @property
     def served(self) -> tuple[str, ...]:
