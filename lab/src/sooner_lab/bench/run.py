@@ -114,10 +114,7 @@ class ArmSamples:
 
 
 def measure(
-    arms: Sequence[Arm],
-    inputs: int,
-    repeats: int,
-    progress: Progress = lambda _: None,
+    arms: Sequence[Arm], inputs: int, repeats: int, progress: Progress = lambda _: None
 ) -> list[ArmSamples]:
     """Run every arm on every input `repeats` times after one warm-up that is thrown away.
 

@@ -3,10 +3,4 @@
 from .loading import DETAILED_PROMPT, Item, load
 from .schemas import SCHEMAS, Schema
 
-__all__ = [
-    "DETAILED_PROMPT",
-    "SCHEMAS",
-    "Item",
-    "Schema",
-    "load",
-]
+__all__ = ["DETAILED_PROMPT", "SCHEMAS", "Item", "Schema", "load"]

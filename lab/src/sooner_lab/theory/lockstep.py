@@ -20,10 +20,7 @@ def plain(costs: StepCosts, tokens: int) -> SimulatedRun:
 
 
 def vanilla(
-    costs: StepCosts,
-    agreement: Agreement,
-    num_draft_tokens: int,
-    tokens: int,
+    costs: StepCosts, agreement: Agreement, num_draft_tokens: int, tokens: int
 ) -> SimulatedRun:
     """Draft some tokens, send them, verify, send the verdict, and so on (figure 2 a).
 

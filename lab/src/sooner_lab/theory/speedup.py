@@ -29,11 +29,7 @@ def expected_accepted(rate: float, gamma: int) -> float:
     return rate * (1 - rate**gamma) / (1 - rate)
 
 
-def check(
-    c: float | None = None,
-    gamma: int | None = None,
-    rate: float | None = None,
-) -> None:
+def check(c: float | None = None, gamma: int | None = None, rate: float | None = None) -> None:
     """Reject symbols outside their range.
 
     Raises:

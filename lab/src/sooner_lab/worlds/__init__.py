@@ -9,9 +9,6 @@ from __future__ import annotations
 
 FUNCTIONS = {
     "robot": {"ask": f"{__name__}.robot.questions:ask"},
-    "video": {
-        "ask": f"{__name__}.video.questions:ask",
-        "clip": f"{__name__}.video.questions:clip",
-    },
+    "video": {"ask": f"{__name__}.video.questions:ask", "clip": f"{__name__}.video.questions:clip"},
 }
 """Entry point of the group `sooner.worlds`."""

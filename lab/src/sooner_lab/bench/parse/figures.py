@@ -15,11 +15,7 @@ from .arms import PageRun, ParseModels, is_drafted, mode_of
 from .settings import ParseBenchSettings
 from .sheets import KINDS, Sheet, sample_sheets
 
-SPEEDS = {
-    "decode_speedup": "decode",
-    "drafted_speedup": "drafted",
-    "e2e_speedup": "e2e",
-}
+SPEEDS = {"decode_speedup": "decode", "drafted_speedup": "drafted", "e2e_speedup": "e2e"}
 """Name of each speed-up, and the seconds of a page that it is the ratio of."""
 
 

@@ -20,14 +20,7 @@ from .arms import Decoders, PointArms
 from .expected import Theory
 from .page import fastest
 from .script import Process, Script
-from .settings import (
-    NEVER_SLOWER,
-    OF_THEORY,
-    PARALLEL_FROM,
-    PATTERNS,
-    THEORY_FROM,
-    ReplaySettings,
-)
+from .settings import NEVER_SLOWER, OF_THEORY, PARALLEL_FROM, PATTERNS, THEORY_FROM, ReplaySettings
 from .steps import ForwardTimes, forward_times, pooled
 
 AUTO = "speculative-auto"
@@ -43,9 +36,7 @@ MORE_ROWS = 3.0
 
 
 def run(
-    settings: ReplaySettings,
-    progress: Callable[[str], None] = print,
-    keep: Keep | None = None,
+    settings: ReplaySettings, progress: Callable[[str], None] = print, keep: Keep | None = None
 ) -> Data:
     """Measure every point.
 

@@ -179,8 +179,7 @@ def measure_generate(model: Any) -> WatchedRound:
         reads=(late.reads.total() - early.reads.total()) / rounds,
         uploads=(late.uploads.total() - early.uploads.total()) / rounds,
         lines=sorted(
-            ((times / rounds, "step", str(wait)) for (_, wait), times in seen.items()),
-            reverse=True,
+            ((times / rounds, "step", str(wait)) for (_, wait), times in seen.items()), reverse=True
         ),
     )
 

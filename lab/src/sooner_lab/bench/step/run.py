@@ -111,11 +111,7 @@ def bytes_of_steps(factory: StepFactory, settings: StepSettings) -> dict[str, An
             operations, _ = counted(step, settings.rows, entries, factory)
             results.append(operations.nbytes.total())
     plain, verify = results
-    return {
-        "plain_bytes": plain,
-        "verify_bytes": verify,
-        "verify_bytes_over_plain": verify / plain,
-    }
+    return {"plain_bytes": plain, "verify_bytes": verify, "verify_bytes_over_plain": verify / plain}
 
 
 def first_wait(step: Callable[[], None]) -> str | None:

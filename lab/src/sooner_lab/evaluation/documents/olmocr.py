@@ -18,9 +18,7 @@ NAME = "olmocr-bench"
 DATA, PDFS = "bench_data", "pdfs"
 BASELINE = "baseline"
 
-METRICS: Mapping[str, str] = {
-    "passed": "share of unit tests that pass (higher is better)",
-}
+METRICS: Mapping[str, str] = {"passed": "share of unit tests that pass (higher is better)"}
 
 
 def root(folder: Path) -> Path:

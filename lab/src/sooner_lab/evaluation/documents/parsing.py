@@ -55,8 +55,7 @@ def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
         job,
         documents=[Document(source, Path(place)) for place, source in places],
         output=replace(
-            job.output,
-            delivery=PredictionFiles(job.output.delivery.folder, kind=benchmark.kind),
+            job.output, delivery=PredictionFiles(job.output.delivery.folder, kind=benchmark.kind)
         ),
         counts=Counts(),
     )
