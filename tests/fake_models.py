@@ -262,14 +262,11 @@ class FakeCanvas(FakeAdapter):
     Args:
         table: distributions of the generated tokens.
         grid: layout; the ids of its codes and control tokens are symbols of the table.
-        codebook: what each code stands for, `[codes, features]`.
     """
 
-    def __init__(self, table: Table, grid: TokenGrid, codebook: Tensor | None = None) -> None:
+    def __init__(self, table: Table, grid: TokenGrid) -> None:
         super().__init__(table)
         self.grid = grid
-        if codebook is not None:
-            self.codebook = codebook
 
     def joint(self) -> dict[tuple[int, ...], float]:
         """The probability of everything that may be generated: `table` without forbidden ids."""
