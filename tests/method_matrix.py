@@ -101,7 +101,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "parallel": _parallel(),
     "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family), STATIC_TREE),
     "onsd": lambda family: sooner.OnSD(tiny.noisy(family), num_draft_tokens=3),
-    "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), STATIC_TREE, prune=0.5),
+    "parallel-paper": _parallel(schedule="paper"),
     "jacobi-1": lambda family: sooner.CoupledJacobi(1, "maximal"),
     "jacobi-4": lambda family: sooner.CoupledJacobi(4, "independent", init="random"),
     "jacobi-16": lambda family: sooner.CoupledJacobi(16, "gumbel", strength=0.5, init="left"),
@@ -120,7 +120,6 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "eagle3-auto": _eagle3(nodes="auto", top_k=16),
     "assistant": lambda family: sooner.Assistant(assistants.of(family), num_draft_tokens=4),
     "sd-tree-auto": lambda family: sooner.SDTree(tiny.noisy(family)),
-    "parallel-paper": _parallel(schedule="paper"),
 }
 
 
@@ -167,7 +166,7 @@ FACTORS: dict[str, Sequence[Any]] = {
     "attention": ("sdpa", "eager"),
 }
 
-RANKING = ("parallel", "parallel-paper", "specvlm")
+RANKING = ("parallel", "parallel-paper")
 """Methods that rank visual tokens by the target's prefill, which must not come in chunks."""
 
 

@@ -154,7 +154,7 @@ class Rank:
             drafter(patch)
             self.report["failed drafter"] = self.say(model, family, self.method(family, make))
         self.report["failed callback"] = self.say(model, family, None, on_tokens=callback)
-        method = self.method(family, sooner.SpecVLM)
+        method = self.method(family, lambda draft: sooner.Eagle(tiny.head(family)))
         self.report["failed request"] = self.say(model, family, method)
         self.report["after failures"] = self.say(model, family, self.method(family, make))
 

@@ -211,12 +211,6 @@ PAGES = (
         task="video-text-to-text",
     ),
     Repository(
-        "specvlm", "SpecVLM", "SpecVLM",
-        "A static tree of a draft model whose visual tokens are pruned by the target's attention.",
-        "model", ("branching", "siblings", "prune", "focus"),
-        task="video-text-to-text",
-    ),
-    Repository(
         "sd-tree", "Trees of a draft model", "SDTree",
         "A small model drafts a tree of fixed shape, and one forward verifies it.",
         "model", ("branching", "siblings"),

@@ -13,7 +13,7 @@ Exact, batched speculative decoding for multimodal models on Hugging Face transf
 |---|---|---|
 | `PromptLookup` | n-grams of the prompt and the output | answers that copy from their prompt |
 | `Speculative`, `Assistant`, `SDTree`, `OnSD` | a smaller model | any pair with one vocabulary |
-| `ParallelVLM`, `SpecVLM` | a smaller model that sees fewer pixels | video |
+| `ParallelVLM` | a smaller model that sees fewer pixels | video |
 | `HSD` | texts that are given, such as OCR or a prediction | documents, edits |
 | `Eagle`, `DFlash`, `DDTree` | a head that was trained for the model | chats, robot actions |
 | `CoupledJacobi` | the last iteration of the model itself | pictures, clips |
@@ -56,7 +56,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
         Relaxed,
         SDTree,
         Speculative,
-        SpecVLM,
         StandingDraft,
         Tolerance,
         load_drafter,
@@ -96,7 +95,6 @@ __all__ = [  # noqa: RUF022  (in groups)
     "PromptLookup",
     "Relaxed",
     "SDTree",
-    "SpecVLM",
     "Speculative",
     "Tolerance",
     # Trained heads and drafts in processes of their own.

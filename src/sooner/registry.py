@@ -98,8 +98,6 @@ METHODS = (
           "a static tree of a draft model"),
     Entry("speculative", "Speculative", "sooner.methods.speculative", "pixels",
           "a chain of a draft model"),
-    Entry("specvlm", "SpecVLM", "sooner.methods.specvlm", "pixels",
-          "a static tree of a draft model, visual tokens pruned"),
 )  # fmt: skip
 
 

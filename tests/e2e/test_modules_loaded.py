@@ -39,7 +39,7 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("method", ["speculative", "parallel", "specvlm"])
+@pytest.mark.parametrize("method", ["speculative", "parallel"])
 def test_an_explicit_caption_loads_what_it_runs(
     method: str, clip: Path, target_folder: Path, draft_folder: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from sooner.engine.memory.manager import EngineMemory
 SCHEDULES = 12
 """Schedules of all methods and families together; `make soak` runs 300."""
 
-JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "words-only", "eagle", "hsd", "specvlm")
+JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "words-only", "eagle", "hsd")
 TAILS = ((), (5,), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 5, 6, 7, 8), (5, 6, 7, 70, 71, 72, 73, 74, 75))
 
 

@@ -123,7 +123,6 @@ def test_what_only_looks_alike_is_not_shared(paged: bool) -> None:
 
 NOT_SHARED = {
     "eagle": "listens to the states of the whole prompt",
-    "specvlm": "listens to the whole prompt",
     "parallel": "listens to the whole prompt",
 }
 

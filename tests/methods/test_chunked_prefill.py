@@ -21,7 +21,6 @@ GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "eos_token_id": None, "do_sampl
 LISTENING = {
     "parallel": "ranking visual tokens",
     "parallel-paper": "ranking visual tokens",
-    "specvlm": "ranking visual tokens by attention",
 }
 
 

@@ -31,7 +31,6 @@ JOINING = (
     "words-only",
     "sd-tree",
     "onsd",
-    "specvlm",
     "eagle",
     "eagle-chain",
     "eagle-auto",

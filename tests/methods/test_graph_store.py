@@ -29,7 +29,7 @@ FAST = (
 )  # fmt: skip
 """Each kind of drafter; others that are recorded are variants, which no clock sizes either."""
 SLOW = (
-    "itself", "words-only", "onsd", "specvlm", "assistant", "eagle-wide", "eagle-chain",
+    "itself", "words-only", "onsd", "assistant", "eagle-wide", "eagle-chain",
 )  # fmt: skip
 NAMES = (*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
 

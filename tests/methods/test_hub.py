@@ -36,7 +36,7 @@ def call(model: Any, name: str, **arguments: Any) -> Any:
 
 def report(name: str, folder: Path) -> dict[str, Any]:
     """What the repository is given, small enough for a tiny model."""
-    if name in ("speculative", "sd-tree", "specvlm", "parallelvlm", "onsd"):
+    if name in ("speculative", "sd-tree", "parallelvlm", "onsd"):
         return {"assistant_model": tiny.noisy(FAMILY)}
     if name == "eagle":
         tiny.head(FAMILY).save_pretrained(folder)

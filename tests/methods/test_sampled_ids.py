@@ -29,7 +29,7 @@ FOLLOWED = {
     "top-k-tree": lambda family: sooner.SDTree(tiny.noisy(family), siblings="top"),
 }  # fmt: skip
 DRAWN = (
-    "noisy-4", "stranger", "sd-tree", "specvlm", "jacobi-4", "jacobi-16",
+    "noisy-4", "stranger", "sd-tree", "jacobi-4", "jacobi-16",
     "dflash", "assistant",
 )  # fmt: skip
 PROCESSORS: tuple[list[Any], ...] = (

@@ -122,7 +122,7 @@ def test_the_first_rank_decides_when_to_stop(report: list[dict[str, Any]]) -> No
     [
         ("drafter", "RuntimeError: the draft is broken"),
         ("callback", "RuntimeError: the caller has enough"),
-        ("request", "UnsupportedError: SpecVLM looks into the target"),
+        ("request", "UnsupportedError: Eagle looks into the target"),
     ],
 )
 def test_a_failure_of_the_first_rank_ends_the_run_on_all(

@@ -13,8 +13,8 @@ from methods.test_exactness import check
 from models.test_tree_forward import SMALL, parser_kinds
 from sooner.models import FAMILIES
 
-METHODS_HERE = ("plain", "prompt-lookup", "noisy-4", "words-only", "sd-tree", "specvlm",
-                "eagle", "hsd-wide", "hsd")  # fmt: skip
+METHODS_HERE = ("plain", "prompt-lookup", "noisy-4", "words-only", "sd-tree", "eagle",
+                "hsd-wide", "hsd")  # fmt: skip
 
 
 CASES = [

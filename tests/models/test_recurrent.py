@@ -51,7 +51,7 @@ def prefilled(species: Species, room: int = 40) -> tuple[ModelRunner, StateCache
 def test_methods_that_need_more_than_chains_are_refused_by_name(species: Species) -> None:
     model, draft = model_of(species), draft_of(species)
     inputs = species.inputs(model, "text", 1, 0)
-    for method in (sooner.SDTree(draft), sooner.ParallelVLM(draft), sooner.SpecVLM(draft)):
+    for method in (sooner.SDTree(draft), sooner.ParallelVLM(draft)):
         with pytest.raises(sooner.UnsupportedError, match="takes chains alone") as caught:
             sooner.generate(model, inputs, method, **greedy())
         assert type(method).__name__ in str(caught.value)

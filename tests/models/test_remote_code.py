@@ -21,6 +21,7 @@ from method_matrix import LONG
 from same_drafts import SameDrafts
 from sooner.cli.main import main
 from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import adapt
 from sooner.tasks.loading import Loaded, load, load_pair
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
 from tasks.parsing import draft_of, noise_page
@@ -125,8 +126,10 @@ def test_what_deepseek_ocr_can_not_do_is_refused(loaded: dict[str, Loaded]) -> N
     options = {"max_new_tokens": 4, "eos_token_id": None, "do_sample": False}
     with pytest.raises(UnsupportedError, match="as a whole; leave prefill_chunk_size unset"):
         sooner.generate(model, inputs, prefill_chunk_size=4, **options)
+    adapter = adapt(model)
+    prompt = adapter.embed_prompt(inputs)
     with pytest.raises(UnsupportedError, match="can't be pruned"):
-        sooner.generate(model, inputs, sooner.SpecVLM(model, prune=0.5), **options)
+        adapter.prune_prompt(prompt, [torch.arange(1)])
 
 
 # Trust

@@ -195,11 +195,6 @@ def test_methods_on_a_sparse_target_have_its_output_alone(method: str, family: s
     assert made.stats.mode == "approximate"
 
 
-def test_a_method_that_hears_the_target_s_attention_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"no dense attention .* leave the prefill context"):
-        decode("qwen2_5_vl", sparse("qwen2_5_vl"), METHODS["specvlm"]("qwen2_5_vl"))
-
-
 def test_a_model_whose_layers_have_configs_of_their_own_is_refused() -> None:
     """Its attention can't be replaced by one name in one config."""
     model = copy.deepcopy(tiny.model(FAMILIES[0]))

@@ -135,7 +135,7 @@ def runs_of(rounds: list[Round]) -> list[int]:
     return [*lengths, length] if length else lengths
 
 
-TREES = ("sd-tree", "specvlm", "eagle", "eagle-wide", "eagle-auto")
+TREES = ("sd-tree", "eagle", "eagle-wide", "eagle-auto")
 CHAINS = ("noisy-4", "itself", "prompt-lookup", "eagle-chain")
 
 

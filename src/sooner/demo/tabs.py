@@ -40,8 +40,6 @@ QUESTIONS = {
     "Explain something": "Explain in a few sentences what the `with` statement of Python is for.",
 }
 """What the chat's tab asks, by what it is: an answer that copies, and one that doesn't."""
-PRUNING = ("parallel", "specvlm")
-"""Methods whose draft may be shown a part of the pixels."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
             method=method if method in methods else None,
             head=None if method in ("auto", *methods) else heads.get(method, method),
             num_draft_tokens=int(tokens) or "auto",
-            prune=prune if method in PRUNING else None, frames=int(frames) or None,
+            prune=prune if method == "parallel" else None, frames=int(frames) or None,
             max_new_tokens=int(max_tokens), temperature=heat, seed=int(seed),
         )  # fmt: skip
         return lambda live: record_race(path, pair(), settings, live), ""
@@ -159,7 +157,7 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
                                 allow_custom_value=True, min_width=270),
             slider("Guesses a round", 0, 16, 0, 1, "0: as many as pay."),
             slider("Hidden from the guesser", 0, 0.95, 0.9, 0.05,
-                   f"Share of the video; only for {', '.join(PRUNING)}."),
+                   "Share of the video; only for parallel."),
             slider("Frames", 0, 64, 0, 1, "0: as many as the model likes."),
             slider("Longest answer", 8, 512, 256, 8, "In words and parts of words."),
             slider("Temperature", 0, 1.5, 0, 0.1, "0: always the likeliest word."),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
     from .speculative import OnSD, Speculative
-    from .specvlm import SpecVLM
     from .tolerance import Relaxed, Tolerance
     from .trained import load_drafter
 

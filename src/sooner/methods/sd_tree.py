@@ -395,11 +395,7 @@ class SDTree(DraftMethod):
             sizing = self.measured.setdefault(context.target.model, measured)
             sizing.begin(context.stats.note)
         is_drawn = self.siblings == "drawn"
-        drafter = self._drafter(adapter, inputs, context, shape, sizing, is_drawn)
-        return drafter, reject_siblings
-
-    def _drafter(self, *arguments: Any) -> Drafter:
-        return TreeDrafter(*arguments)
+        return TreeDrafter(adapter, inputs, context, shape, sizing, is_drawn), reject_siblings
 
 
 @pure

@@ -29,7 +29,6 @@ from .controller import RoundCost
 from .draft_length import Acceptance, AdaptiveDraftLength, DraftLength, plan_round
 
 if TYPE_CHECKING:
-    from .attention_tap import AttentionTap
     from .prompt_lookup import LookupDrafts
 
 
@@ -149,7 +148,6 @@ class ChainDrafter(Drafter):
     Attributes:
         memory: an engine's `DraftMemory` for the draft's prompt, where it counts pages; until that
             is embedded.
-        tap: hooks on the target's prefill, of drafters that need one, until that has ended.
         purpose: of the random numbers that drafts are drawn with; with the target's own, a draft
             tends to be what the target draws.
         looks_up: whether other rows have drafts that were looked up; only for a rule that asks for
@@ -175,7 +173,6 @@ class ChainDrafter(Drafter):
         self.draft_length = draft_length
         self.runner: ModelRunner | None = None
         self.memory: Any = None
-        self.tap: AttentionTap | None = None
         self.prompt_lengths: list[int] = []
         self.members: list[int] = []  # rows whose prompts the draft has read, ascending
         self.lookup: LookupDrafts | None = None  # of other rows, from when there is one
@@ -187,7 +184,6 @@ class ChainDrafter(Drafter):
         self.round = RoundCost()  # that verifies them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
-        self._remove_tap()
         active, limit = outcome.rows.active, self.context.stopping.limit
         width = int(self.context.inputs["input_ids"].shape[1])
         left = self.context.stopping.tokens_left(outcome.rows)
@@ -316,12 +312,7 @@ class ChainDrafter(Drafter):
         whole = values.new_zeros(len(self.began), *values.shape[1:])
         return whole.index_copy_(0, self._index, values)
 
-    def _remove_tap(self) -> None:
-        if self.tap is not None:
-            self.tap.remove()
-
     def close(self) -> None:
-        self._remove_tap()
         self.draft_length.close()
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()

@@ -34,8 +34,8 @@ class CaptionSettings:
             that sees and has a core or a device of its own, else `speculative`; without any
             `prompt-lookup`.
         num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
-        prune: share of the visual tokens that the draft of `parallel` or `specvlm` does
-            without; by default the papers' 0.9.
+        prune: share of the visual tokens that the draft of `parallel` does without; by default
+            the paper's 0.9.
         placement: where the draft of `parallel` runs: auto, process, spawn or thread.
         frames: frames of each video; by default what the model's processor samples.
         fps: frames a second of video, instead of `frames`.

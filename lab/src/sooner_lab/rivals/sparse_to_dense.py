@@ -15,12 +15,13 @@ from sooner.engine.loop import Rule
 from sooner.engine.rows import Rows
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
-from sooner.methods.attention_tap import AttentionTap
 from sooner.methods.base import Method
 from sooner.methods.context import Context
 from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
 from sooner.methods.pruning import keep_count
-from sooner.methods.speculative import ChainDrafter, reject
+from sooner.methods.speculative import reject
+
+from .attention_tap import AttentionTap, TapDrafter
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class SparseToDense(Method):
         return SparseDrafter(context, self, sizing), reject
 
 
-class SparseDrafter(ChainDrafter):
+class SparseDrafter(TapDrafter):
     """Drafts with the target's own weights on a short copy of its cache.
 
     Attributes:

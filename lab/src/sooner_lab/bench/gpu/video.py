@@ -8,6 +8,7 @@ from typing import Any
 import sooner
 from sooner.methods.sd_tree import STATIC_TREE
 
+from ...rivals.specvlm import SpecVLM
 from .bench import GpuBench
 from .models import VIDEO, script, set_script, video_prompt
 from .texts import interleaved, sooner_arm
@@ -41,9 +42,7 @@ def video(bench: GpuBench, out: dict[str, Any]) -> None:
         "parallel": lambda: sooner.ParallelVLM(
             draft, PRUNE, 0, placement=placement, draft_inputs=draft_inputs
         ),
-        "specvlm": lambda: sooner.SpecVLM(
-            draft, STATIC_TREE, draft_inputs=draft_inputs, prune=PRUNE
-        ),
+        "specvlm": lambda: SpecVLM(draft, STATIC_TREE, draft_inputs=draft_inputs, prune=PRUNE),
     }
     out |= {"model": settings.target, "draft": settings.draft, "rows": []}
     out["acceptance"] = settings.acceptance[0]

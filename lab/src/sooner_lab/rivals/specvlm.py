@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..checks import option
-from ..engine.interface import Drafter, Prompt
-from ..engine.rows import Rows
-from ..engine.tree import Tree
-from .attention_tap import AttentionTap
-from .pruning import keep_count, match, uniform, views
-from .sd_tree import SDTree, TreeDrafter
+from sooner.checks import option
+from sooner.engine.interface import Drafter, Prompt
+from sooner.engine.loop import Rule
+from sooner.engine.rows import Rows
+from sooner.engine.tree import Tree
+from sooner.methods.context import Context
+from sooner.methods.pruning import keep_count, match, uniform, views
+from sooner.methods.sd_tree import SDTree, TreeDrafter
+
+from .attention_tap import AttentionTap, TapDrafter
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,30 @@ class SpecVLM(SDTree):
     needs_whole_target: ClassVar[bool] = True
     needs_whole_prompt: ClassVar[bool] = True
 
-    def _drafter(self, *arguments: Any) -> Drafter:
-        return _PrunedDrafter(self, *arguments)
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        tree, rule = super().build(context)
+        assert isinstance(tree, TreeDrafter)
+        return PrunedDrafter(tree, self), rule
 
 
-class _PrunedDrafter(TreeDrafter):
-    """A tree drafter that listens to the target's prefill and prunes its own prompt."""
+class PrunedDrafter(TapDrafter, TreeDrafter):
+    """A tree drafter that records the target's attention and prunes its own prompt.
 
-    def __init__(self, method: SpecVLM, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    Args:
+        tree: drafts the same trees behind the whole prompt.
+        method: how much is pruned.
+
+    Attributes:
+        paid: attention to each token, summed over layers, `[rows, width]`; `None` before the
+            prefill.
+    """
+
+    def __init__(self, tree: TreeDrafter, method: SpecVLM) -> None:
+        super().__init__(
+            tree.adapter, tree.inputs, tree.context, tree.shape, tree.sizing, tree.draws
+        )
         self.method = method
-        self.paid: Tensor | None = None  # attention to each token, `[rows, width]`
+        self.paid: Tensor | None = None
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None and self.method.prune > 0:

@@ -1,4 +1,4 @@
-"""What the text of a prompt attends to, heard during the target's prefill.
+"""What the text of a prompt attends to, recorded during the target's prefill.
 
 Fused attention never shows its weights, and a whole matrix of them would not fit for long videos.
 The tap takes the queries and keys that the fused kernel is handed, rotated and normalised by the
@@ -7,18 +7,19 @@ model itself, and computes the few rows that are asked for: O(queries x tokens) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..engine.cache import SlotCache
-from ..engine.interface import cache_of
-from ..errors import UnsupportedError
-from ..models.hooks import AttentionCall, AttentionHooks
-from .context import Context, prompt_lengths, visual_tokens
+from sooner.engine.cache import SlotCache
+from sooner.engine.interface import Outcome, cache_of
+from sooner.errors import UnsupportedError
+from sooner.methods.context import Context, prompt_lengths, visual_tokens
+from sooner.methods.speculative import ChainDrafter
+from sooner.models.hooks import AttentionCall, AttentionHooks
 
 QUERIES = 64
 """Last words of a prompt whose attention is heard."""
@@ -116,3 +117,25 @@ class AttentionTap(AttentionHooks):
         slots = self.slots.to(keys.device)
         later = torch.arange(keys.shape[2], device=keys.device) > slots[..., None]
         return weights.masked_fill(later[:, None, None], -torch.inf).softmax(-1).flatten(1, 2)
+
+
+class TapDrafter(ChainDrafter):
+    """A drafter that records the target's attention until the prefill has ended.
+
+    Attributes:
+        tap: its hooks; `None` before the prefill.
+    """
+
+    tap: AttentionTap | None = None
+
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        self._remove_tap()
+        return super().begin(outcome)
+
+    def close(self) -> None:
+        self._remove_tap()
+        super().close()
+
+    def _remove_tap(self) -> None:
+        if self.tap is not None:
+            self.tap.remove()

@@ -1,0 +1,110 @@
+"""SpecVLM gives the ids of `generate` and the model's distribution; its draft reads less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from covering import pairwise
+from fakes import ERROR, chi_square
+from method_matrix import Case
+from methods.doors import generate
+from methods.test_baselines import VISUAL, joint
+from methods.test_exactness import check
+from methods.test_sampled_ids import alone, draw
+from models.test_tree_forward import SMALL, parser_kinds
+from sooner.methods.sd_tree import STATIC_TREE
+from sooner_lab.rivals.specvlm import SpecVLM, staged
+
+NAME = "specvlm"
+FACTORS = {**matrix.FACTORS, "method": (NAME,), "chunk": (None,)}
+PARSERS = [
+    Case(family, NAME, kinds[i % len(kinds)], 1 + i % 3, matrix.LONG,
+         ("session", "custom_generate")[i % 2], ends=i % 2 == 0)
+    for i, (family, kinds) in enumerate((family, parser_kinds(family)) for family in SMALL)
+]  # fmt: skip
+
+
+def specvlm(family: str) -> SpecVLM:
+    return SpecVLM(tiny.noisy(family), STATIC_TREE, prune=0.5)
+
+
+@pytest.mark.parametrize(
+    "case", [*(Case(**cell) for cell in pairwise(FACTORS, matrix.allowed)), *PARSERS], ids=str
+)
+def test_greedy_ids_equal_those_of_generate(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(matrix.METHODS, NAME, specvlm)
+    check(case)
+
+
+@pytest.mark.parametrize("paged", [False, True], ids=["slots", "pages"])
+@pytest.mark.parametrize("family", VISUAL)
+def test_rows_that_join_an_engine_get_those_ids_too(family: str, paged: bool) -> None:
+    engine = sooner.Engine(tiny.model(family), specvlm(family), pages=80, paged=paged)
+    requests = []
+    for kind, rows in (("video", 2), ("image", 1), ("uneven", 3)):
+        inputs = tiny.inputs(family, kind, rows)
+        request = engine.add_request(inputs, max_new_tokens=17, eos_token_id=None, do_sample=False)
+        requests.append((request, kind, rows, inputs["input_ids"].shape[1]))
+        for _ in range(4):
+            engine.step()
+    engine.run()
+    for request, kind, rows, width in requests:
+        assert request.error is None
+        assert request.tokens == matrix.reference(family, kind, rows, 17)[:, width:].tolist()
+
+
+def test_samples_have_the_enumerated_distribution() -> None:
+    family, options = "qwen2_5_vl", {"top_k": 2, "temperature": 1.2}
+    method = SpecVLM(tiny.noisy(family), ((3,), (2, 1, 1), (1, 1), (2,)), prune=0.5)
+    inputs = tiny.inputs(family, "image", 1)
+    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
+    samples = [
+        torch.tensor(
+            sooner.generate(
+                tiny.model(family), many, method, max_new_tokens=4, eos_token_id=None,
+                do_sample=True, seed=seed, **options,
+            ).tokens
+        )
+        for seed in range(6)
+    ]  # fmt: skip
+    assert chi_square(torch.cat(samples), joint(family, inputs, options, 4)) > ERROR
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
+def test_a_row_is_drawn_in_a_batch_as_if_alone(family: str) -> None:
+    inputs = tiny.inputs(family, "text", 3)
+    end = draw(family, specvlm(family), inputs)[1][4]  # known from a run that never ends
+    together = draw(family, specvlm(family), inputs, end)
+    assert len({len(row) for row in together}) > 1, "rows end apart"
+    for row in range(3):
+        output = draw(family, specvlm(family), alone(inputs, row), end, requests=[row])
+        assert output == [together[row]]
+
+
+@pytest.mark.parametrize("focus", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.9, 1.0])
+def test_staged_pruning_keeps_its_share(ratio: float, focus: float) -> None:
+    scores = torch.rand(40, generator=torch.Generator().manual_seed(1)) ** 4
+    indices = staged(scores, ratio, focus)
+    assert indices.tolist() == sorted(set(indices.tolist()))
+    assert len(indices) == max(1, round(40 * (1 - ratio)))
+    assert focus == 0 or int(scores.argmax()) in indices
+
+
+@pytest.mark.parametrize("family", VISUAL)
+def test_the_draft_s_cache_shrinks_with_its_prompt(family: str) -> None:
+    methods = [SpecVLM(tiny.noisy(family), STATIC_TREE, prune=prune) for prune in (0.0, 0.5, 0.9)]
+    sizes = [generate(family, method, "mixed", 1).stats.draft_cache_bytes for method in methods]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+@pytest.mark.parametrize("options", [{"prune": 1.2}, {"focus": -0.1}], ids=["prune", "focus"])
+def test_bad_options_are_named(options: dict[str, Any]) -> None:
+    with pytest.raises(sooner.SoonerError, match=next(iter(options))):
+        SpecVLM(None, **options)
