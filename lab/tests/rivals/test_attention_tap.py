@@ -45,7 +45,7 @@ def test_scores_are_what_eager_attention_shows(family: str, kind: str) -> None:
         tap = AttentionTap(context, [0, 2], lambda _n, s, seen=seen: seen.append(s), queries=5)
         adapter.decode(prompt.embeds, prompt.positions, attention_mask=None, **prompt.extras)
         tap.remove()
-        for scores in seen:  # each asking token spreads a weight of one
+        for scores in seen:  # each query token spreads a weight of one
             assert scores.sum(-1).allclose(tap.valid.sum(1).float()[:, None], atol=1e-4)
     for ours, eager in zip(recorded["sdpa"], recorded["eager"], strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)

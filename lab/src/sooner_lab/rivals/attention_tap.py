@@ -1,8 +1,8 @@
 """What the text of a prompt attends to, recorded during the target's prefill.
 
 Fused attention never shows its weights, and a whole matrix of them would not fit for long videos.
-The tap takes the queries and keys that the fused kernel is handed, rotated and normalised by the
-model itself, and computes the few rows that are asked for: O(queries x tokens) a layer.
+The tap takes the queries and keys that the fused kernel gets, rotated and normalised by the model
+itself, and computes the few rows of attention that are needed: O(queries x tokens) a layer.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from sooner.methods.speculative import ChainDrafter
 from sooner.models.hooks import AttentionCall, AttentionHooks
 
 QUERIES = 64
-"""Last words of a prompt whose attention is heard."""
+"""Most text tokens at the end of a prompt whose attention is recorded."""
 
 OnScores = Callable[[int, Tensor], None]
-"""Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
+"""Takes a layer and the attention that its queries pay to each token, `[rows, heads, width]`."""
 
 
 class AttentionTap(AttentionHooks):
     """Hooks on the attention of some of the target's layers, for one prefill.
 
-    The last text tokens behind the last visual one of each row are heard.
+    The queries are the last text tokens behind the last visual one of each row.
 
     Args:
         context: the run, whose statistics count the time that scores take.
-        layers: which of the target's layers to hear.
+        layers: the target's layers whose attention is recorded.
         on_scores: called after each of `layers`.
-        queries: most tokens of a row that ask.
+        queries: most query tokens of a row.
 
     Attributes:
         visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
-        slots: places of the asking tokens, `[rows, queries]`, padded.
+        slots: positions of the query tokens, `[rows, queries]`, padded.
         valid: which of them are real, `[rows, queries]` bool.
     """
 
@@ -54,7 +54,7 @@ class AttentionTap(AttentionHooks):
         device = visual.device
         ends = torch.tensor(prompt_lengths(context), device=device)
         behind_pixels = (visual * torch.arange(1, visual.shape[1] + 1, device=device)).amax(1)
-        # A prompt that ends with pixels asks with its last token.
+        # The query of a prompt that ends with pixels is its last token.
         first = torch.maximum(torch.minimum(behind_pixels, ends - 1), ends - queries)
         slots = first[:, None] + torch.arange(int((ends - first).max()), device=device)
         self.valid = slots < ends[:, None]
@@ -86,7 +86,7 @@ class AttentionTap(AttentionHooks):
             weights = self._rows(matrix).float()
         else:
             raise UnsupportedError(
-                f"{type(module).__name__} called no dense attention that can be heard; leave the "
+                f"{type(module).__name__} called no dense attention that can be read; leave the "
                 "prefill context, or load the model with attn_implementation='sdpa'"
             )
         valid = self.valid.to(weights.device)[:, None, :, None]
@@ -100,12 +100,12 @@ class AttentionTap(AttentionHooks):
             )
 
     def _rows(self, states: Tensor) -> Tensor:
-        """Returns states `[rows, heads, width, ...]` of the asking tokens alone."""
+        """Returns states `[rows, heads, width, ...]` of the query tokens alone."""
         rows = torch.arange(len(states), device=states.device)[:, None]
         return states[rows, :, self.slots.to(states.device)].transpose(1, 2)
 
     def _weights(self, queries: Tensor, keys: Tensor, scale: float) -> Tensor:
-        """Returns causal attention weights of the asking tokens, `[rows, heads, queries, width]`,
+        """Returns causal attention weights of the query tokens, `[rows, heads, queries, width]`,
         fp32.
 
         Args:
