@@ -74,6 +74,7 @@ class Figure:
         size: of a panel, inches.
         also: stands behind the caption, such as a link.
         columns: panels side by side; by default all.
+        drawing: draws a figure whose panels are not declared; returns matplotlib's.
     """
 
     name: str
@@ -84,11 +85,12 @@ class Figure:
     size: tuple[float, float] = (4.6, 3.8)
     also: str = ""
     columns: int = 0
+    drawing: Callable[[Data], Any] | None = None
 
     @property
     def is_drawn(self) -> bool:
         """Whether the picture is made of the result; else it is of an earlier revision."""
-        return bool(self.panels)
+        return bool(self.panels) or self.drawing is not None
 
     def has_data(self, result: Data) -> bool:
         """Whether the result has what the figure shows."""
@@ -100,6 +102,8 @@ class Figure:
 
     def draw(self, result: Data) -> Any:
         """Return the matplotlib figure."""
+        if self.drawing is not None:
+            return self.drawing(result)
         from matplotlib.figure import Figure as Canvas
 
         panels = [each for each in self.panels if rows_of(result, each.rows)]
