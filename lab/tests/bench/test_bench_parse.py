@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from difflib import SequenceMatcher
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 import sooner_lab.bench.parse.arms as bench_arms
 from sooner.cli.main import main
 from sooner.documents import Page, PageDraft, Region, Resolution, Style, read_pages, to_markdown
-from sooner.documents.drafters import OCR, TextLayer
+from sooner.documents.drafters import TextLayer
 from sooner.engine.stats.run import Stats
 from sooner.parity import Parity
 from sooner.tasks.parse import PageParser, ParseSettings
@@ -295,14 +293,3 @@ def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
     records = [{"aal": 20.0, "steps": 6}, {"aal": 2.0, "steps": 41}, {"aal": None, "steps": 9}]
     assert document.aal(records) == pytest.approx((20 * 5 + 2 * 40) / 45)
     assert document.aal([]) is None
-
-
-def test_ocr_drafts_scans_as_they_are_meant() -> None:
-    """Words in the order of the page: two columns, tables, bullets and formulas. 0.91 was seen, and
-    0.83 where lines of two columns became rows of tables."""
-    pytest.importorskip("rapidocr")
-    shares = []
-    for sheet in sample_sheets(6, "document", 20261121):
-        draft = to_markdown(OCR()(sheet.page).regions).split()
-        shares.append(SequenceMatcher(None, draft, sheet.truth.split(), autojunk=False).ratio())
-    assert fmean(shares) > 0.89

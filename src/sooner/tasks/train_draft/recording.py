@@ -29,13 +29,13 @@ from ...methods.target_layers import LayerStates, layer_states
 from ...methods.target_print import differences, fingerprint
 from ...models import Adapter, adapt
 from ...models.base import Packing
+from ...models.model_types import check_sees
 from ...models.openvla.config import OpenVLAConfig
 from ...models.openvla.processing import OpenVLAProcessor
 from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find, sha256
 from ..loading import ModelPair
-from ..model_types import check_sees
 from ..prompting import GENERAL_PROMPT, chat, written
 from ..settings import CaptionSettings
 from .settings import PromptSource, Recipe
