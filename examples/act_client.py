@@ -3,8 +3,8 @@
     sooner act serve                      # in one shell; or --model, --head, --method ...
     python examples/act_client.py         # in another
 
-The robot here is the `table` world of sooner-lab, which needs no simulator. On a real one, send the camera's
-picture and give the actions to the motors.
+The robot here is the `table` world of sooner-lab, which needs no simulator. On a real one, send the
+camera's picture and give the actions to the motors.
 """
 
 from __future__ import annotations
