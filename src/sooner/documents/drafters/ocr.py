@@ -118,8 +118,8 @@ MIN_SKEW, MAX_SKEW = 0.4, 12.0
 """Degrees of a slope that is straightened; a steeper one is not that of a page."""
 
 DOT_REACH, DOT_GAP, MIN_DOT, MAX_DOT, SOLID = 2.6, 0.4, 0.12, 0.6, 0.6
-"""Of a bullet, in heights of its line: how far to the left it may begin, what is free before it,
-its least and greatest side; and the least share of its box that is ink."""
+"""Limits of a bullet, in heights of its line: how far to the left it begins, what is free before
+it, its least and greatest side; and the least share of its box that is ink."""
 
 SURE = 0.92
 """Score, 0.926 at most, from which a page stands on its head: of one in a script that the model
