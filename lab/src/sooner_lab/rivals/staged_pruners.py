@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,6 +40,13 @@ def check_layers(name: str, layers: tuple[int, ...] | None) -> None:
         check_whole(f"{name}: layers", layer)
 
 
+def _stages(layers: tuple[int, ...] | None, count: int, usual: Iterable[int]) -> tuple[int, ...]:
+    """Returns the layers of a decoder of `count` that were chosen, or else the usual ones."""
+    if layers is not None:
+        return tuple(layers)
+    return tuple(sorted({max(1, layer) for layer in usual if max(1, layer) < count}))
+
+
 @dataclass(frozen=True)
 class PyramidDrop(Pruner):
     """PyramidDrop (Xing et al. 2024) drops a share of the visual tokens left after each stage.
@@ -63,10 +71,7 @@ class PyramidDrop(Pruner):
         check_layers(self.name, self.layers)
 
     def stages(self, layers: int) -> tuple[int, ...]:
-        if self.layers is not None:
-            return tuple(self.layers)
-        cuts = {max(1, layers * part // STAGES) for part in range(1, STAGES)}
-        return tuple(sorted(cut for cut in cuts if cut < layers))
+        return _stages(self.layers, layers, (layers * part // STAGES for part in range(1, STAGES)))
 
     def shares(self, layers: int) -> tuple[float, ...]:
         return tuple((1 - self.ratio) ** (number + 1) for number in range(len(self.stages(layers))))
@@ -113,10 +118,7 @@ class SparseVLM(Pruner):
         check_layers(self.name, self.layers)
 
     def stages(self, layers: int) -> tuple[int, ...]:
-        if self.layers is not None:
-            return tuple(self.layers)
-        scaled = {max(1, round(depth * layers / 32)) for depth in DEPTHS}
-        return tuple(sorted(layer for layer in scaled if layer < layers))
+        return _stages(self.layers, layers, (round(depth * layers / 32) for depth in DEPTHS))
 
     def shares(self, layers: int) -> tuple[float, ...]:
         count = len(self.stages(layers))
