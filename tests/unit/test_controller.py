@@ -359,11 +359,11 @@ def test_a_draft_is_not_prefilled_where_prefills_are_what_requests_wait_for(
         known.observe(5, 4)
     known.end(60)
     known.prefilled(100, 0.002)
-    decisions = []
+    length, decisions = AdaptiveDraftLength(LARGEST, experience=known), []
     for _ in range(EXPLORE_EVERY):
         for _ in range(2):
             known.requests.expect(4 if is_behind else 32, 28, 32)
-        decisions.append(known.pays(100, None, LARGEST))
+        decisions.append(length.takes_rows(100, None))
     assert sum(decisions) == (pytest.approx(1, abs=1) if is_behind else EXPLORE_EVERY)
 
 

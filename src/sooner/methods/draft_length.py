@@ -159,7 +159,6 @@ class Acceptance:
             left: what each of them will generate, if they are a closed batch.
         """
         now = self.requests
-        now.begin()
         if not (self.prefill and self.ended and now.times.drafts.count):
             return True
         length = min(self.output / self.ended, limit or math.inf)
@@ -469,6 +468,7 @@ class AdaptiveDraftLength(DraftLength):
         self._shares = np.ones(0)  # of each length's gain, what a closed batch keeps
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
+        self.requests.begin()
         known, closed = self.acceptance.experience, self._closed(left)
         return self.may_pay and known.pays(prompt, limit, self.largest, closed)
 

@@ -188,7 +188,7 @@ class ChainDrafter(Drafter):
         width = int(self.context.inputs["input_ids"].shape[1])
         left = self.context.stopping.tokens_left(outcome.rows)
         is_predicted = self.looks_up and bool(self.prediction)
-        has_prompt = not is_predicted and self.draft_length.takes_rows(width, limit, left)
+        has_prompt = self.draft_length.takes_rows(width, limit, left) and not is_predicted
         self.began = [self.draft_length] * len(active)
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
