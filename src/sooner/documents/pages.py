@@ -148,10 +148,12 @@ def _pages(
         return
     with closing(file):
         for number in page_range.select(file.count):
+            page: Page | BrokenPage
             try:
-                yield file.page(number, resolution)
+                page = file.page(number, resolution)
             except Exception as error:  # whatever a damaged page makes of those who read it
-                yield BrokenPage(path, number, _reason(error))
+                page = BrokenPage(path, number, _reason(error))
+            yield page
         if missing := page_range.missing(file.count):
             yield BrokenPage(path, 0, f"has {file.count} pages, not page {missing}")
         elif file.problem:
