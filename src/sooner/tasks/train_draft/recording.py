@@ -361,10 +361,12 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
         data = json.loads(line)
     except ValueError as error:
         raise SoonerError(f"{where} is no JSON: {error}") from error
-    if not isinstance(data, dict) or not data or {"video", "image"} <= data.keys():
+    if not isinstance(data, dict) or {"video", "image"} <= data.keys():
         raise SoonerError(f"{where} needs 'prompt', 'video' or 'image', and not both files")
     check_keys(f"key in {where}", data, KEYS)
     name = data.get("video", data.get("image"))
+    if name is None and not data.get("prompt"):
+        raise SoonerError(f"{where} has neither a file nor a 'prompt' with words; give one")
     path = None if name is None else home / str(name)
     if path is not None and not path.is_file():
         raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
