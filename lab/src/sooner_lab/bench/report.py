@@ -16,10 +16,7 @@ PAGES = (
 )
 """Benches: a module with its page, `PAGE`, or a package with such a module `page`."""
 
-STUDIES = {
-    **dict.fromkeys(("arm", "canvas", "documents", "marks"), "9362df8"),
-    **dict.fromkeys(("cluster", "scale"), "fb9eb109"),
-}
+STUDIES = dict.fromkeys(("arm", "canvas", "documents", "marks"), "9362df8")
 """Benches that left the tree, and the last commit that has their code; results and pages stay."""
 
 
