@@ -23,7 +23,7 @@ from sooner_lab.robots import metaworld
 
 SETTINGS = ActSettings(
     envs=("table",), tolerances=(3, 31), chosen=31, observations=2, repeats=1, episodes=2,
-    parts=("offline", "trees", "loops"),
+    parts=("offline", "loops"),
 )  # fmt: skip
 
 
@@ -60,19 +60,6 @@ def test_a_wide_tolerance_accepts_more(result: dict[str, Any]) -> None:
     assert wide["mean_acceptance_length"] > strict["mean_acceptance_length"]
 
 
-def test_a_ratio_has_the_same_tree_on_both_sides(result: dict[str, Any]) -> None:
-    rows = result["trees"]
-    assert [row["tree"] for row in rows] == [
-        "chain of 6", "16 nodes, depth 6, top 8", "50 nodes, depth 4, top 8",
-        "50 nodes, depth 5, top 8",
-    ]  # fmt: skip
-    for row in rows:
-        assert row["ratio"] == pytest.approx(row["relaxed"] / row["strict"])
-        assert row["ratio"] >= 1
-        assert row["parity"] == "identical"
-        assert 1 <= row["relaxed"] <= 1 + row["depth"]
-
-
 def test_positions_add_up(result: dict[str, Any]) -> None:
     """A round behind each position; position 0 begins every action."""
     for name in ("strict", "relaxed r=31"):
@@ -107,7 +94,7 @@ def test_page_and_figures(result: dict[str, Any], tmp_path: Path) -> None:
     text = report.markdown(result, "act.json")
     for title in ("Goals", "By task (table 1)", "(table 2)", "(table 3)", "Closed loops"):
         assert title in text
-    assert len(report.tables(result)) >= 7
+    assert len(report.tables(result)) >= 6
     files = report.write_figures(result, path)
     assert {file.name for file in files} >= {"act-tolerance.png", "act-latency.png"}
 

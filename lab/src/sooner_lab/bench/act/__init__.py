@@ -1,5 +1,5 @@
 """`sooner bench act`: a robot policy decoded plainly, strictly and with a tolerance.
 
-`run` is the whole; `offline` times the arms on recorded observations behind a parity gate, `trees`
-compares strict and relaxed on one tree, `loops` counts successes in closed loops.
+`run` is the whole; `offline` times the arms on recorded observations behind a parity gate, `loops`
+counts successes in closed loops.
 """

@@ -65,9 +65,9 @@ class ActContender:
 
 
 class Loader(Protocol):
-    """Makes policies that share one model and head, and differ in their tolerance and tree."""
+    """Makes policies that share one model and head, and differ in their tolerance."""
 
-    def __call__(self, allowance: Allowance | None, **options: Any) -> Policy: ...
+    def __call__(self, allowance: Allowance | None) -> Policy: ...
 
 
 def loader(settings: ActSettings) -> Loader:
@@ -84,10 +84,10 @@ def loader(settings: ActSettings) -> Loader:
         unnorm_key=settings.unnorm_key,
     )
 
-    def make(allowance: Allowance | None, **options: Any) -> Policy:
+    def make(allowance: Allowance | None) -> Policy:
         return Policy(
             first.model, first.processor, first.head, allowance=allowance, name=first.name,
-            unnorm_key=settings.unnorm_key, options={**first.options, **options},
+            unnorm_key=settings.unnorm_key, options=first.options,
         )  # fmt: skip
 
     return make
@@ -95,8 +95,8 @@ def loader(settings: ActSettings) -> Loader:
 
 def contenders(settings: ActSettings, make: Loader) -> list[ActContender]:
     """Every arm, plain first; a policy without a head has only those that need none."""
-    arms = [plain(make)]
-    exact = arms[0].policy
+    exact = make(None)
+    arms = [ActContender("plain", "plain", exact)]
     if "hf" in settings.arms:
         arms.append(ActContender("hf", None, exact))
     if exact.head is None:
@@ -105,20 +105,8 @@ def contenders(settings: ActSettings, make: Loader) -> list[ActContender]:
         ActContender(name, name, exact) for name in ("strict", "auto") if name in settings.arms
     ]
     if "relaxed" in settings.arms:
-        arms += [relaxed(bins, make) for bins in settings.tolerances]
+        arms += [
+            ActContender(f"relaxed r={bins}", "relaxed", make(Allowance(bins)), bins)
+            for bins in settings.tolerances
+        ]
     return arms
-
-
-def plain(make: Loader) -> ActContender:
-    """What all others are held against."""
-    return ActContender("plain", "plain", make(None))
-
-
-def relaxed(bins: int, make: Loader, name: str = "", **options: Any) -> ActContender:
-    """The relaxed arm of one tolerance; by default its drafts are chains as long as an action.
-
-    Args:
-        options: of its trees, as `Eagle` takes them.
-    """
-    policy = make(Allowance(bins), **options)
-    return ActContender(name or f"relaxed r={bins}", "relaxed", policy, bins)

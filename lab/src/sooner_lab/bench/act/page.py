@@ -118,24 +118,6 @@ PAGE = Page(
             "Position 0 is behind the first token, which comes from the prefill.",
         ),
         Table(
-            "The same tree, strict and relaxed",
-            "trees",
-            (
-                ("tree", "tree", "{}"), ("strict", "strict length", "{:.2f}"),
-                ("relaxed", "relaxed length", "{:.2f}"), ("ratio", "ratio", "{:.2f}"),
-                ("strict_run_length", "strict M", "{:.2f}"),
-                ("relaxed_run_length", "relaxed M", "{:.2f}"),
-                ("strict_speedup", "strict decode", "{:.2f}×"),
-                ("relaxed_speedup", "relaxed decode", "{:.2f}×"),
-                ("parity", "strict parity", "{}"),
-            ),
-            lambda result: f"Strict and relaxed (r = {result['settings']['chosen']}) drafts of the "
-            "same shape, so that a ratio is of acceptance alone. Spec-VLA's table 4 gives depth 5, "
-            "its section 5.1 depth 4; the goal is at depth 5. Strict trees of many siblings hold "
-            "the neighbours that a tolerance would let pass, so it adds little to them; to a chain "
-            "it adds most.",
-        ),
-        Table(
             "Closed loops (figure 4)",
             "loops",
             (
@@ -178,5 +160,7 @@ PAGE = Page(
         ),
         Figure("clients", "A server under clients", needs="clients"),
     ),
-    retired={"9362df8": ("distance", "cases", "clients", "weights")},
+    retired={
+        "9362df8": ("distance", "cases", "clients", "weights"), "bee124e2": ("trees",),
+    },
 )  # fmt: skip

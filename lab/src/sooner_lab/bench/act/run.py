@@ -19,7 +19,6 @@ from .loops import loops
 from .observations import Recorded, read, record
 from .offline import Offline
 from .settings import ActSettings
-from .trees import trees
 
 
 def run(
@@ -31,7 +30,7 @@ def run(
         keep: handed the result as far as it is, after each part, so that nothing is lost.
 
     Returns:
-        `arms`, a row each; `trees`, `loops`; `goals`, `provenance`.
+        `arms`, a row each; `loops`; `goals`, `provenance`.
 
     Raises:
         SoonerError: at once, if a part needs what is not installed; names the extra.
@@ -52,8 +51,6 @@ def run(
     result.origin(policy.adapter.device, policy.adapter.dtype, settings.seed)
     if "offline" in settings.parts:
         result.add(arms=Offline(arms, recorded).run(settings, progress))
-    if "trees" in settings.parts:
-        result.add(trees=trees(settings, make, recorded, progress))
     if "loops" in settings.parts and settings.data is None:
         result.add(loops=loops(settings, arms, progress, lambda rows: result.add(loops=rows)))
     return result.result

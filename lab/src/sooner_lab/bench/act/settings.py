@@ -14,7 +14,7 @@ from ..settings import BenchSettings
 
 ARMS = ("plain", "hf", "strict", "auto", "relaxed")
 """All arms; `relaxed` is one for each tolerance. `plain` is what all others are held against."""
-PARTS = ("offline", "trees", "loops")
+PARTS = ("offline", "loops")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ActSettings(BenchSettings):
         envs: environments, such as: reach, push, drawer-open, table.
         data: JSONL of image, instruction, action: your own observations, no simulator and no loops.
         arms: only these arms (plain is always in).
-        parts: only offline, trees, loops.
+        parts: only offline, loops.
         tolerances: bins of the relaxed arms.
         chosen: the tolerance of tables that show one.
         observations: recorded observations of each environment.
