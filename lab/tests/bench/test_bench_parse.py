@@ -13,16 +13,14 @@ import pytest
 
 import sooner_lab.bench.parse.arms as bench_arms
 from sooner.cli.main import main
-from sooner.documents import Page, PageDraft, Region, Resolution, Style, read_pages, to_markdown
-from sooner.documents.drafters import TextLayer
+from sooner.documents import Page, PageDraft, Region
 from sooner.engine.stats.run import Stats
 from sooner.parity import Parity
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner_lab.bench import report
-from sooner_lab.bench.parse import document, run, sheets
+from sooner_lab.bench.parse import run, sheets
 from sooner_lab.bench.parse.arms import PageRun, ParseModels, recorded
 from sooner_lab.bench.parse.figures import arm_row
-from sooner_lab.bench.parse.pdf import DPI, write_pdf
 from sooner_lab.bench.parse.settings import ParseBenchSettings
 from sooner_lab.bench.parse.sheets import kinds_of, sample_sheets
 from sooner_lab.bench.run import Arm, ArmSamples
@@ -31,9 +29,8 @@ from sooner_lab.worlds.document.page import DrawnPage
 from tasks import parsing
 
 SETTINGS = ParseBenchSettings(
-    prompt="w8 w9 w10", pages=2, document_pages=2,
+    prompt="w8 w9 w10", pages=2,
     max_new_tokens=12, arms=("plain", "hf", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed"),
-    parts=("arms", "document"),
 )  # fmt: skip
 
 
@@ -72,7 +69,6 @@ def tiny() -> Iterator[None]:
         patch.setattr(sheets, "world", SimpleNamespace(sample_page=small))
         patch.setattr(run, "check_ocr", lambda: None)
         patch.setattr(run, "make_ocr", lambda threads: Prophet())
-        patch.setattr(document, "KINDS", {"text layer": "text-layer"})
         yield
 
 
@@ -80,7 +76,6 @@ def tiny() -> Iterator[None]:
 def result(tiny: None) -> dict[str, Any]:
     written: list[dict[str, Any]] = []
     made = run.run(SETTINGS, lambda _: None, lambda so_far: written.append(dict(so_far)))
-    assert "document" not in written[0]  # what is measured is kept at once
     assert written[-1]["goals"] == made["goals"]
     return json.loads(json.dumps(made))  # as it is read again
 
@@ -98,20 +93,9 @@ def test_exact_arms_match_plain_decoding(result: dict[str, Any]) -> None:
     assert named(result["arms"], "hsd-relaxed")["mode"] == "relaxed"
 
 
-def test_a_document_goes_from_file_to_files_the_same_way(result: dict[str, Any]) -> None:
-    rows = result["document"]
-    assert [row["method"] for row in rows] == ["hsd-page", "hsd", "hsd-auto"]
-    for row in rows:
-        assert row["identical"] == row["counted"]
-        assert len(row["left_out"]) == row["pages"] - row["counted"]
-        assert row["drafter"] == "text-layer"
-
-
 def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> None:
     text = report.markdown(result, "parse.json")
-    for title in (
-        "## Goals", "## Arms", "table 1", "table 8", "end to end",
-    ):  # fmt: skip
+    for title in ("## Goals", "## Arms", "table 1", "table 8"):
         assert title in text
     tables = {table.title: table for table in report.tables(result)}
     assert all(len(row) == len(table.heads) for table in tables.values() for row in table.rows)
@@ -140,7 +124,7 @@ def test_recording_has_every_run_and_removes_its_hooks() -> None:
 
 def test_another_output_of_an_exact_arm_is_a_bug(tiny: None) -> None:
     models = ParseModels(SETTINGS)
-    (sheet,) = sample_sheets(1, "arms", 1)
+    (sheet,) = sample_sheets(1, 1)
     plain = models.reader("plain")(sheet, None)
     first, *rest = plain.tokens[0]
     other = PageRun([[(first + 1) % 40, *rest]], 1.0, 1.0, 1)
@@ -152,7 +136,6 @@ def test_another_output_of_an_exact_arm_is_a_bug(tiny: None) -> None:
     ("options", "what"),
     [
         (["--arms", "hsdd"], "unknown arm 'hsdd' (did you mean 'hsd'?)"),
-        (["--parts", "documents"], "unknown part 'documents' (did you mean 'document'?)"),
         (["--pages", "0"], "pages is 0"),
     ],
 )
@@ -172,17 +155,16 @@ def test_wrong_options_are_reported_at_once(
 def full_sheets() -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sheets, "world", world)  # not the small pages of `tiny`
-        return sample_sheets(3, "arms", 11)
+        return sample_sheets(3, 11)
 
 
-def test_more_pages_begin_with_the_same_pages_and_parts_differ(
+def test_more_pages_begin_with_the_same_pages(
     full_sheets: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sheets, "world", world)
-    fewer, others = sample_sheets(2, "arms", 11), sample_sheets(2, "document", 11)
+    fewer = sample_sheets(2, 11)
     assert [sheet.truth for sheet in fewer] == [sheet.truth for sheet in full_sheets[:2]]
     assert (fewer[1].page.picture == full_sheets[1].page.picture).all()
-    assert others[0].truth != fewer[0].truth
     clean = render.rgb(render.draw(fewer[0].made)).astype(int)
     assert np.abs(fewer[0].page.picture - clean).mean() < 40
 
@@ -194,26 +176,6 @@ def test_pages_are_classified_by_their_contents() -> None:
     columns = DrawnPage(20, 16, (blocks.paragraph(rng, left), blocks.table(rng, right)))
     assert kinds_of(prose) == ("one column", "prose alone")
     assert kinds_of(columns) == ("two columns", "table")
-
-
-@pytest.mark.parametrize("text_layer", [False, True])
-def test_a_page_comes_out_of_its_pdf_pixel_by_pixel(
-    tmp_path: Path, full_sheets: list[Any], text_layer: bool
-) -> None:
-    path = write_pdf(tmp_path / "scan.pdf", full_sheets, text_layer=text_layer)
-    pages = list(read_pages(path, None, Resolution(DPI)))
-    assert len(pages) == 3
-    for page, sheet in zip(pages, full_sheets, strict=True):
-        assert isinstance(page, Page)
-        assert (page.picture == sheet.page.picture).all()  # and the words can't be seen
-        if not text_layer:
-            assert page.text is None or not page.text.lines
-            continue
-        assert page.text is not None
-        assert not page.text.problem
-        text = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
-        there = set(sheet.truth.split())
-        assert len(there & set(text.split())) > 0.9 * len(there)
 
 
 # Figures.
@@ -287,9 +249,3 @@ def test_a_text_that_ends_early_is_no_faster_for_it() -> None:
     row = rows_of((plain_run(4.0), page_run(2.0, tokens=50)), mode="relaxed")[1]
     assert row["decode_speedup"] == pytest.approx(1)
     assert row["parity"] is None
-
-
-def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
-    records = [{"aal": 20.0, "steps": 6}, {"aal": 2.0, "steps": 41}, {"aal": None, "steps": 9}]
-    assert document.aal(records) == pytest.approx((20 * 5 + 2 * 40) / 45)
-    assert document.aal([]) is None

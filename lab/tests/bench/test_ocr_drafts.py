@@ -17,7 +17,7 @@ def test_ocr_drafts_scans_as_they_are_meant() -> None:
     0.83 where lines of two columns became rows of tables."""
     pytest.importorskip("rapidocr")
     shares = []
-    for sheet in sample_sheets(6, "document", 20261121):
+    for sheet in sample_sheets(6, 20261121):
         draft = to_markdown(OCR()(sheet.page).regions).split()
         shares.append(SequenceMatcher(None, draft, sheet.truth.split(), autojunk=False).ratio())
     assert fmean(shares) > 0.89

@@ -20,7 +20,7 @@ BENCHES = (
     Bench("papers", "papers.settings:PapersSettings", "papers.run:run", 8),
     Bench("parallel", "caption_settings:ParallelBenchSettings", "parallel.run:run", 1),
     Bench("act", "act.settings:ActSettings", "act.run:run"),
-    Bench("parse", "parse.settings:ParseBenchSettings", "parse.run:run", adds=True),
+    Bench("parse", "parse.settings:ParseBenchSettings", "parse.run:run"),
     Bench("prefill", "prefill.settings:PrefillSettings", "prefill.run:run", adds=True),
     Bench("serve", "serve.settings:ServeBenchSettings", "serve.run:run"),
     Bench("imagine", "imagine.settings:ImagineBenchSettings", "imagine.run:run", 1),

@@ -1,5 +1,4 @@
 """`sooner bench parse`: pages parsed plainly, by peers, and with an OCR pipeline as the drafter.
 
-`run` is the whole; `sheets` are the pages, `arms` the contenders, `figures` their rows; `document`
-times whole PDFs from file to files, `clients` many pages at once.
+`run` is the whole; `sheets` are the pages, `arms` the contenders, `figures` their rows.
 """

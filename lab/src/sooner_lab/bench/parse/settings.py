@@ -18,14 +18,11 @@ ARMS = (
 """`plain` is what all others are held against; `-page` verifies on the page alone (stage 2),
 without it regions come first (stage 1); `-relaxed` has the paper's tolerance."""
 
-PARTS = ("arms", "document")
-
 
 @dataclass(frozen=True)
 class ParseBenchSettings(BenchSettings):
-    """Time the arms on held-out pages and whole PDFs, real OCR being the drafter.
+    """Time the arms on held-out pages, real OCR being the drafter.
 
-    With --json the file grows part by part, so that an interrupted run keeps what it has measured.
     Exits with 1 when an exact arm differs from plain decoding by more than a tie.
 
     Attributes:
@@ -34,10 +31,8 @@ class ParseBenchSettings(BenchSettings):
         prompt: what the model is asked; by default its family's way.
         form: how it answers; by default its family's way.
         arms: only these arms (plain is always in).
-        parts: only arms, document.
         pages: held-out pages of the arms; ids are compared with plain decoding's on each.
         repeats: timed runs of each arm on each page.
-        document_pages: of the PDFs that are parsed from end to end.
         max_new_tokens: where a page is cut.
         threads: torch threads, and as many for OCR.
     """
@@ -47,11 +42,9 @@ class ParseBenchSettings(BenchSettings):
     prompt: str | None = None
     form: str | None = option(None, metavar="NAME")
     arms: tuple[str, ...] = names("arm", ARMS, "plain")
-    parts: tuple[str, ...] = names("part", PARTS)
     pages: int = option(2, 1)
     repeats: int = option(1, 1)
-    document_pages: int = option(3, 1)
     max_new_tokens: int = option(512, 1)
     threads: int = option(1, 1)
 
-    FULL: ClassVar[Mapping[str, Any]] = {"pages": 12, "document_pages": 20}
+    FULL: ClassVar[Mapping[str, Any]] = {"pages": 12}

@@ -12,9 +12,6 @@ from sooner.documents import Page
 from ...worlds.document import page as made
 from ...worlds.document import render, world
 
-STREAMS = ("arms", "document")
-"""Each part has pages of its own."""
-
 KINDS = ("two columns", "one column", "table", "list", "formula", "prose alone")
 """What pages are told apart by; one with a table and a list is of both kinds."""
 
@@ -24,7 +21,7 @@ class Sheet:
     """A page and what is on it.
 
     Attributes:
-        number: in its part, from 1.
+        number: from 1.
         page: as a parser gets it.
         made: as the world made it.
         kinds: of `KINDS`.
@@ -41,15 +38,15 @@ class Sheet:
         return self.made.markdown
 
 
-def sample_sheets(count: int, part: str, seed: int) -> list[Sheet]:
+def sample_sheets(count: int, seed: int) -> list[Sheet]:
     """`count` full pages, drawn as a scanner sees them; the first ones stay the same if there are
     more."""
-    rng = np.random.default_rng([seed, STREAMS.index(part)])
+    rng = np.random.default_rng([seed, 0])
     sheets = []
     for number in range(1, count + 1):
         drawn = world.sample_page(rng)
         picture = render.rgb(render.vary(render.draw(drawn), rng))
-        page = Page(Path(f"{part}-{number:03}.png"), number, picture, native=drawn.size)
+        page = Page(Path(f"{number:03}.png"), number, picture, native=drawn.size)
         sheets.append(Sheet(number, page, drawn, kinds_of(drawn)))
     return sheets
 
