@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sooner.engine.stats.run import EXACT, RELAXED
 from sooner.tasks.act.policy import Allowance, Policy
 
 from .settings import ActSettings
-
-
-@dataclass
-class Positions:
-    """Accepted draft tokens of the rounds that began behind so many tokens.
-
-    Position 0 is behind the first token, which the prefill says: the paper's count (table 3).
-    """
-
-    steps: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    accepted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    _emitted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-
-    def __call__(self, row: int, new: list[int], drafted: int) -> None:
-        """An `on_tokens` callback."""
-        if self._emitted[row]:
-            self.steps[self._emitted[row] - 1] += 1
-            self.accepted[self._emitted[row] - 1] += drafted
-        self._emitted[row] += len(new)
-
-    def start(self) -> Positions:
-        """Before every call of the policy."""
-        self._emitted.clear()
-        return self
-
-    def means(self) -> dict[int, float]:
-        return {place: self.accepted[place] / self.steps[place] for place in sorted(self.steps)}
 
 
 @dataclass(frozen=True)
@@ -59,9 +31,9 @@ class ActContender:
     def mode(self) -> str:
         return EXACT if not self.tolerance else RELAXED
 
-    def act(self, observations: list[Any], **options: Any) -> list[Any]:
+    def act(self, observations: list[Any]) -> list[Any]:
         """Actions for a batch of observations."""
-        return self.policy.act(observations, method=self.method, **options)
+        return self.policy.act(observations, method=self.method)
 
 
 class Loader(Protocol):

@@ -14,7 +14,7 @@ from sooner.tasks.act.observation import Observation
 
 from ..hf_arms import run as hf_run
 from ..run import Arm, ArmSamples, TimedRun, judge, measure, row
-from .arms import ActContender, Positions
+from .arms import ActContender
 from .observations import Recorded
 from .settings import ActSettings
 
@@ -33,7 +33,6 @@ class Offline:
     def __init__(self, contenders: list[ActContender], recorded: list[Recorded]) -> None:
         self.contenders, self.recorded = contenders, recorded
         self.policy = contenders[0].policy
-        self.positions = {arm.name: [Positions() for _ in recorded] for arm in contenders}
 
     def run(self, settings: ActSettings, progress: Progress) -> list[dict[str, Any]]:
         """A row of figures for each arm, over all observations and by environment."""
@@ -51,8 +50,7 @@ class Offline:
             return self._hf
 
         def run(index: int) -> TimedRun:
-            places = self.positions[contender.name][index].start()
-            action = contender.act([self.recorded[index].seen], on_tokens=places)[0]
+            action = contender.act([self.recorded[index].seen])[0]
             stats = action.stats
             output_ids = [action.ids.flatten().tolist()]
             return TimedRun(
@@ -85,26 +83,19 @@ class Offline:
 
     def _row(self, contender: ActContender, arm: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
         figures = row(arm, plain) | {"tolerance": contender.tolerance, "env": None}
-        figures |= self._latency(arm) | {"positions": self._places(contender.name, None)}
-        figures["error"] = self._error(arm)
-        figures["by_env"] = [self._of(contender, arm, plain, env) for env in self._envs()]
+        figures |= self._latency(arm) | {"error": self._error(arm)}
+        figures["by_env"] = [self._of(arm, plain, env) for env in self._envs()]
         return figures
 
     def _envs(self) -> list[str]:
         return list(dict.fromkeys(record.env for record in self.recorded))
 
-    def _of(
-        self, contender: ActContender, arm: ArmSamples, plain: ArmSamples, env: str
-    ) -> dict[str, Any]:
+    def _of(self, arm: ArmSamples, plain: ArmSamples, env: str) -> dict[str, Any]:
         """Returns figures over one environment's observations alone."""
         part, base = (self._only(each, env) for each in (arm, plain))
         figures = row(part, base)
-        names = ("decode_speedup", "e2e_speedup", "mean_acceptance_length", "acceptance_histogram")
-        return {
-            "env": env,
-            **{name: figures.get(name) for name in names},
-            "positions": self._places(contender.name, env),
-        }
+        names = ("decode_speedup", "e2e_speedup", "mean_acceptance_length")
+        return {"env": env, **{name: figures.get(name) for name in names}}
 
     def _only(self, arm: ArmSamples, env: str) -> ArmSamples:
         indices = [index for index, each in enumerate(self.recorded) if each.env == env]
@@ -113,16 +104,6 @@ class Offline:
             each for index in indices for each in arm.parity[index * runs : (index + 1) * runs]
         ]
         return ArmSamples(arm.arm, [arm.samples[index] for index in indices], parity)
-
-    def _places(self, name: str, env: str | None) -> dict[int, float]:
-        """Mean accepted draft tokens by the position that a round began at."""
-        total = Positions()
-        for places, each in zip(self.positions[name], self.recorded, strict=True):
-            if env is None or each.env == env:
-                for place, steps in places.steps.items():
-                    total.steps[place] += steps
-                    total.accepted[place] += places.accepted[place]
-        return total.means()
 
     def _latency(self, arm: ArmSamples) -> dict[str, Any]:
         """Actions a second and percentiles of a call, from the picture to the action."""

@@ -1,8 +1,7 @@
-"""The page of `sooner bench act`: Spec-VLA's tables 1 to 3 and figure 4 of our robot's world."""
+"""The page of `sooner bench act`: Spec-VLA's table 1 and figure 4 of our robot's world."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..declared import Data
@@ -48,38 +47,6 @@ def _tasks(result: Data) -> list[ReportTable]:
     return [ReportTable("By task (table 1)", heads, lines)]
 
 
-def _by_count(
-    title: str, key: str, cells: Callable[[dict[int, Any], int], list[str]], remark: str = ""
-) -> Callable[[Data], list[ReportTable]]:
-    """Make a table of an arm's figures by task and by count, tables 2 and 3."""
-
-    def tables(result: Data) -> list[ReportTable]:
-        rows = strict_and_chosen(result)
-        maximum = max((int(count) for row in rows for count in row[key]), default=-1)
-        lines = [
-            [
-                part["env"],
-                row["method"],
-                *cells({int(k): v for k, v in (part[key] or {}).items()}, maximum),
-            ]
-            for row in rows
-            for part in row["by_env"]
-        ]
-        heads = ["task", "arm", *map(str, range(maximum + 1))]
-        return [ReportTable(title, heads, lines, remark)] if lines else []
-
-    return tables
-
-
-def _shares(seen: dict[int, int], maximum: int) -> list[str]:
-    total = max(sum(seen.values()), 1)
-    return [f"{seen.get(count, 0) / total:.1%}" for count in range(maximum + 1)]
-
-
-def _means(seen: dict[int, float], maximum: int) -> list[str]:
-    return [cell(seen.get(place), "{:.2f}") for place in range(maximum + 1)]
-
-
 def _points(result: Data) -> list[Data]:
     """Acceptance length by tolerance and task."""
     arms = [
@@ -110,13 +77,6 @@ PAGE = Page(
             "observations were recorded, in shares of each number's range.",
         ),
         _tasks,
-        _by_count("Accepted draft tokens of a round (table 2)", "acceptance_histogram", _shares),
-        _by_count(
-            "Accepted by position (table 3)",
-            "positions",
-            _means,
-            "Position 0 is behind the first token, which comes from the prefill.",
-        ),
         Table(
             "Closed loops (figure 4)",
             "loops",
