@@ -67,7 +67,10 @@ def test_a_small_run_has_every_arm_and_a_page() -> None:
     pytest.importorskip("llguidance")
     settings = RealSettings(
         workloads=("copy-edit", "json"), rows=(1, 2), prompts=1, max_new_tokens=6, threads=1,
-        arms=("plain", "hf", "hf-prompt-lookup", "prompt-lookup", "prediction", "prompt-lookup-4"),
+        arms=(
+            "plain", "hf", "hf-prompt-lookup", "hf-early-exit", "prompt-lookup", "prediction",
+            "prompt-lookup-4",
+        ),
     )  # fmt: skip
     result = run(settings, progress=lambda text: None)
     exact = [each["parity"] for each in result["arms"]]
@@ -76,6 +79,7 @@ def test_a_small_run_has_every_arm_and_a_page() -> None:
     measured = {(each["workload"], each["rows"], each["method"]) for each in result["arms"]}
     assert ("copy-edit", 1, "prediction") in measured
     assert ("json", 2, "prompt-lookup") in measured
+    assert ("json", 1, "hf-early-exit") in measured
     assert ("json", 2, "hf-prompt-lookup") not in measured
     page = PAGE.markdown(result, "real.json")
     assert "One prompt at a time" in page

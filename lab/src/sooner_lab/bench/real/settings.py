@@ -14,15 +14,18 @@ from ..settings import BenchSettings
 WORKLOADS = ("chat", "summarise", "copy", "copy-edit", "ocr-cleaning", "json")
 FIXED = (2, 4, 8, 16)
 """Draft tokens of the arms whose length is fixed; the best of them on a workload is shown."""
-HF = ("hf", "hf-prompt-lookup", "hf-assisted")
+HF = ("hf", "hf-prompt-lookup", "hf-early-exit", "hf-assisted")
 DEFAULT = ("prompt-lookup", "speculative", "prediction")
 """Arms as they are built without options."""
 FIXED_ARMS = tuple(f"prompt-lookup-{count}" for count in FIXED)
 COMPILED = "plain-compiled"
 """Plain decoding whose forwards `torch.compile` has made; not in a run that does not name it."""
-ARMS = ("plain", *HF, *DEFAULT, *FIXED_ARMS)
-ONE_ROW = ("hf-prompt-lookup", "hf-assisted")
-"""Arms that transformers runs with one row alone."""
+OUTSIDE = ("llama-cpp-f32", "llama-cpp-f16")
+"""llama.cpp by dtype, where llama-cpp-python is installed; its kernels are its own, so its tokens
+are counted and not judged."""
+ARMS = ("plain", *HF, *DEFAULT, *FIXED_ARMS, *OUTSIDE)
+ONE_ROW = (*HF[1:], *OUTSIDE)
+"""Arms of one row alone, as transformers runs its own."""
 DRAFTED = ("hf-assisted", "speculative")
 """Arms that need `--draft`."""
 
