@@ -19,7 +19,6 @@ from sooner.errors import SoonerError
 from sooner_lab.needles import (
     NeedleSample,
     NeedleTask,
-    ResultGrid,
     reader,
     run,
     shape_needle,
@@ -64,7 +63,7 @@ def film_of(sample: NeedleSample) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_record_counts_what_the_processor_makes(
+def test_the_report_counts_what_the_processor_makes(
     processors: dict[str, Any], family: str, kind: str
 ) -> None:
     sample = task_of(processors, family, **KINDS[kind]).sample(16, 0.5, 3)
@@ -72,7 +71,7 @@ def test_the_record_counts_what_the_processor_makes(
     # A time stamp of Qwen3-VL has more digits late in a film.
     slack = 0.03 if family == "qwen3_vl" else 0
     width = inputs["input_ids"].shape[1]
-    assert abs(sample.record()["tokens"] - width) <= slack * width
+    assert abs(sample.report["tokens"] - width) <= slack * width
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -150,7 +149,7 @@ def test_haystack_scenes_have_another_shape_and_background_at_the_needle(at: int
 def test_a_seed_decides_everything(llava: Any) -> None:
     first, again = (NeedleTask(llava, **MIXED).sample(16, 0.5, 7) for _ in range(2))
     other = NeedleTask(llava, **MIXED).sample(16, 0.5, 8)
-    assert first.record() == again.record()
+    assert (first.report, first.needle.scene) == (again.report, again.needle.scene)
     assert (film_of(first) == film_of(again)).all()
     assert (film_of(first) != film_of(other)).any()
 
@@ -207,22 +206,18 @@ def test_words_and_captions_are_scored(llava: Any) -> None:
 
 
 def test_a_run_fills_the_grid(llava: Any) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[NeedleSample] = []
 
     def reply(sample: NeedleSample) -> str:
+        seen.append(sample)
         return sample.needle.answer if sample.report["depth"] < 0.9 else "?"
 
     axes: Any = ([4, 6], [0.0, 1.0], [0, 1])
-    grid = run(NeedleTask(llava), reply, *axes, on_sample=seen.append)
-    assert len({entry["id"] for entry in seen}) == 8
+    grid = run(NeedleTask(llava), reply, *axes)
+    assert len({(each.report["length"], each.report["depth"]) for each in seen}) == 4
     for seed in (0, 1):  # a seed's needle is the same at every length and depth
-        assert len({entry["needle"] for entry in seen if entry["seed"] == seed}) == 1
+        scenes = [each.needle.scene for each in seen if each.report["seed"] == seed]
+        assert scenes == [scenes[0]] * 4
     assert grid.accuracy.tolist() == [[1.0, 0.0], [1.0, 0.0]]
-    assert grid.mean == 0.5
-    again = ResultGrid.from_dict(json.loads(json.dumps(grid.as_dict())))
-    assert again.as_dict() == grid.as_dict()
-
-
-def test_grids_of_other_shapes_are_refused() -> None:
-    with pytest.raises(SoonerError, match="2 lengths and 1 depths"):
-        ResultGrid("a", "v-niah", "frames", (1, 2), (0.5,), np.zeros((1, 1)), np.ones((1, 1)))
+    plain = json.loads(json.dumps(grid.as_dict()))
+    assert (plain["right"], plain["asked"]) == ([[2, 0], [2, 0]], [[2, 2], [2, 2]])

@@ -38,11 +38,6 @@ class Needle:
     frames: np.ndarray
 
     @property
-    def id(self) -> str:
-        """Its name in records."""
-        return f"{self.scene.colour}-{self.scene.shape}"
-
-    @property
     def question(self) -> str:
         return ASKS[self.ask].format(shape=self.scene.shape)
 

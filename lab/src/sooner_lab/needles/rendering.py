@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.video_utils import VideoMetadata
 
+from sooner.tasks.frames import metadata
 from sooner.tasks.prompting import video_tokens, written
 from sooner.tasks.video import VideoInfo
 
@@ -77,33 +77,13 @@ def process(processor: Any, parts: Sequence[Part], fps: float) -> dict[str, Any]
     return dict(processor(text=[render(processor, parts)], return_tensors="pt", **pixels))
 
 
-def _metadata(videos: Sequence[np.ndarray], fps: float) -> list[VideoMetadata]:
-    total, begin, metadata = sum(map(len, videos)), 0, []
+def _metadata(videos: Sequence[np.ndarray], fps: float) -> list[Any]:
+    total, begin, described = sum(map(len, videos)), 0, []
     for video in videos:
-        metadata.append(
-            VideoMetadata(
-                total_num_frames=total,
-                fps=fps,
-                width=video.shape[2],
-                height=video.shape[1],
-                duration=total / fps,
-                video_backend="pyav",
-                frames_indices=list(range(begin, begin + len(video))),
-            )
-        )
+        info = VideoInfo(Path(), total, fps, total / fps, video.shape[2], video.shape[1])
+        described.append(metadata(info, list(range(begin, begin + len(video)))))
         begin += len(video)
-    return metadata
-
-
-def place(inputs: dict[str, Any], model: Any) -> dict[str, Any]:
-    """The inputs on the model's device, pixels in its dtype."""
-    device, dtype = model.get_input_embeddings().weight.device, model.dtype
-    placed = dict(inputs)
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            is_pixels = name.startswith("pixel_values")
-            placed[name] = value.to(device, dtype) if is_pixels else value.to(device)
-    return placed
+    return described
 
 
 class Counter:

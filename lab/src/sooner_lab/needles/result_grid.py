@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from sooner.errors import SoonerError
 from sooner.generation import Prefill, generate
 from sooner.methods import Method
 
@@ -39,19 +38,12 @@ class ResultGrid:
     unit: str
     lengths: tuple[int, ...]
     depths: tuple[float, ...]
-    right: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    asked: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    right: np.ndarray = field(init=False)
+    asked: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = (len(self.lengths), len(self.depths))
-        for axis in ("right", "asked"):
-            values = np.asarray(getattr(self, axis), dtype=int)
-            setattr(self, axis, values if values.size else np.zeros(shape, int))
-            if getattr(self, axis).shape != shape:
-                raise SoonerError(
-                    f"grid '{self.name}': {axis} is {list(values.shape)}, but there are "
-                    f"{shape[0]} lengths and {shape[1]} depths"
-                )
+        shape = len(self.lengths), len(self.depths)
+        self.right, self.asked = np.zeros(shape, int), np.zeros(shape, int)
 
     def add(self, length: int, depth: float, right: bool) -> None:
         """Count a sample."""
@@ -64,22 +56,10 @@ class ResultGrid:
         """Share of right answers, `[lengths, depths]`; NaN where nothing was asked."""
         return np.where(self.asked > 0, self.right / np.maximum(self.asked, 1), np.nan)
 
-    @property
-    def mean(self) -> float:
-        """Mean of the cells that were asked; NaN if none was."""
-        known = self.accuracy[self.asked > 0]
-        return float(known.mean()) if known.size else float("nan")
-
     def as_dict(self) -> dict[str, Any]:
         """As it goes into a result file."""
         data = {name: getattr(self, name) for name in FIELDS}
         return {**data, "right": self.right.tolist(), "asked": self.asked.tolist()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ResultGrid:
-        """Return the grid of `as_dict`."""
-        axes = {name: tuple(data[name]) for name in ("lengths", "depths")}
-        return cls(**{**data, **axes})
 
 
 def run(
@@ -90,7 +70,6 @@ def run(
     seeds: Sequence[int] = (0,),
     *,
     name: str = "dense",
-    on_sample: Callable[[dict[str, Any]], None] | None = None,
 ) -> ResultGrid:
     """Ask every length, depth and seed.
 
@@ -98,16 +77,11 @@ def run(
         task: a `NeedleTask`, or another that has `kind`, `unit` and `sample`.
         reply: answers a sample, such as `reader(model, processor)`.
         name: of the arm.
-        on_sample: told each new result: the record with `reply` and `right`.
     """
     grid = ResultGrid(name, task.kind, task.unit, tuple(lengths), tuple(depths))
     for length, depth, seed in product(lengths, depths, seeds):
         sample = task.sample(length, depth, seed)
-        answer = reply(sample)
-        right = sample.score(answer)
-        if on_sample is not None:
-            on_sample({**sample.record(), "reply": answer, "right": right})
-        grid.add(length, depth, right)
+        grid.add(length, depth, sample.score(reply(sample)))
     return grid
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from sooner.checks import check_number
 from sooner.errors import SoonerError
+from sooner.tasks.prompting import on_device
 
 from .layout import cut, needle_place
 from .needle import Needle, documents, fill, haystack, shape_needle, tells
-from .rendering import Counter, Part, place, process, render
+from .rendering import Counter, Part, process, render
 
 ARTICLES = ("a", "an", "the")
 
@@ -26,14 +27,12 @@ class NeedleSample:
     """A prompt with exactly one right answer.
 
     Attributes:
-        id: kind, length, depth and seed.
         needle: what is hidden.
         parts: frames and documents in order, without the question.
         fps: frames a second that the model is told.
-        report: further entries of the record: length, depth, seed, place, tokens.
+        report: length, depth, seed, first frame of the needle, tokens, share of text.
     """
 
-    id: str
     needle: Needle
     parts: tuple[Part, ...]
     fps: float
@@ -56,7 +55,7 @@ class NeedleSample:
             model: puts them on its device, pixels in its dtype.
         """
         inputs = process(processor, self.prompt_parts, self.fps)
-        return inputs if model is None else place(inputs, model)
+        return inputs if model is None else on_device(inputs, model)
 
     def score(self, reply: str) -> bool:
         """Whether a reply is right.
@@ -67,16 +66,6 @@ class NeedleSample:
         if self.needle.ask == "caption":
             return tells(reply, self.needle.scene)
         return normalise(reply) == normalise(self.needle.answer)
-
-    def record(self) -> dict[str, Any]:
-        """One line of a JSON-lines file; everything but pixels and documents."""
-        return {
-            "id": self.id,
-            "needle": self.needle.id,
-            "question": self.needle.question,
-            "answer": self.needle.answer,
-            **self.report,
-        }
 
 
 def normalise(text: str) -> str:
@@ -155,7 +144,6 @@ class NeedleTask:
         parts = _interleaved(film, frames // pieces, gaps)
         report = {"length": length, "depth": depth, "seed": seed, "frame": at}
         return NeedleSample(
-            id=f"{self.kind}/{length}-frames/{depth:g}/{seed}",
             needle=needle,
             parts=parts,
             fps=self.fps,
