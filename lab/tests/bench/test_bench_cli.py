@@ -44,14 +44,12 @@ def test_a_small_run_reports_every_arm(tmp_path: Path, capsys: pytest.CaptureFix
 def test_lossy_arms_run_at_the_same_retention(tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "12"]
-    lossy = ("fastv", "sparse-vlm", "pyramid-drop", "dycoke")
+    lossy = ("fastv", "sparse-vlm", "pyramid-drop")
     arguments = [*sizes, "--arms", ",".join(lossy), "--json", str(target)]
     assert run("bench", "caption", *arguments) == 0
     arms = {arm["method"]: arm for arm in json.loads(target.read_text())["arms"]}
     for name in lossy:
         assert arms[name]["retention"] == pytest.approx(0.1, abs=1e-6)
-        prefill = 0.25 if name == "dycoke" else 0.1
-        assert arms[name]["prefill_retention"] == pytest.approx(prefill, abs=1e-6)
     assert "retention" not in arms["plain"]
 
 

@@ -30,7 +30,7 @@ from .clips import Clips, find_clips
 from .fidelity import acceptance_ratio
 from .prediction import predicted_speedup
 from .render import Page, Table
-from .retention import PRUNERS, decode_retention, for_retention, retention
+from .retention import PRUNERS, for_retention, retention
 from .run import (
     Arm,
     ArmSamples,
@@ -136,7 +136,7 @@ class CaptionBench:
             layers = adapt(self.model).layers
             figures = {
                 "acceptance_ratio": self.acceptance_ratio(arm),
-                "retention": decode_retention(pruner, layers),
+                "retention": retention(pruner, layers),
                 "prefill_retention": retention(pruner, layers),
                 "pruner": str(pruner),
             }

@@ -72,7 +72,7 @@ BASELINES = tuple(
 )
 COMPILED = "plain-compiled"
 """Plain decoding whose forwards `torch.compile` has made, which takes a minute or so beforehand."""
-LOSSY = ("fastv", "sparse-vlm", "pyramid-drop", "dycoke")
+LOSSY = ("fastv", "sparse-vlm", "pyramid-drop")
 """Plain decoding of a target that a pruner prunes: approximate, so judged by acceptance instead of
 parity."""
 KNOWN = (*ARMS, COMPILED, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)

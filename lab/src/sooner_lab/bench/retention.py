@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sooner.errors import SoonerError
 from sooner.sparse.pruning import FastV, Pruner
 
-from ..rivals.dycoke import DyCoke
 from ..rivals.staged_pruners import PyramidDrop, SparseVLM
 
 PRUNERS: dict[str, type[Pruner]] = {
-    "fastv": FastV, "sparse-vlm": SparseVLM, "pyramid-drop": PyramidDrop, "dycoke": DyCoke,
+    "fastv": FastV, "sparse-vlm": SparseVLM, "pyramid-drop": PyramidDrop,
 }  # fmt: skip
 """What table 2 compares, by arm."""
 
@@ -34,30 +32,16 @@ def retention(pruner: Pruner, layers: int) -> float:
     return (borders[0] + total) / layers
 
 
-def decode_retention(pruner: Pruner, layers: int) -> float:
-    """Return the mean share of visual tokens that a generated token attends to."""
-    if not isinstance(pruner, DyCoke):
-        return retention(pruner, layers)
-    after = layers - 1 - pruner.watched(layers)
-    return retention(pruner, layers) * (1 - pruner.decode_ratio * after / layers)
-
-
 def for_retention(pruner: Any, share: float, layers: int) -> Any:
     """Return the pruner, made to keep the mean share `share` of the visual tokens.
 
     Where the layers in front of the first stage alone take more than three quarters of that, the
     stages are brought forward, all in the same proportion, until they take half: a shallow model
-    would have nothing left for the layers behind. DyCoke's first stage keeps a quarter at least;
-    what is more than `share` its second one lays aside while tokens are generated.
+    would have nothing left for the layers behind.
 
     Raises:
         SoonerError: it can't keep so few or so many.
     """
-    if isinstance(pruner, DyCoke):
-        if retention(replace(pruner, ratio=1.0), layers) > share:
-            pruner = replace(pruner, ratio=1.0)
-            return _solved(pruner, "decode_ratio", share, layers, decode_retention)
-        return _solved(replace(pruner, decode_ratio=0.0), "ratio", share, layers, retention)
     stages = pruner.stages(layers)
     if stages[0] > max(1, 0.75 * share * layers):
         first, forward, last = max(1, int(share * layers / 2)), list[int](), 0
@@ -67,18 +51,7 @@ def for_retention(pruner: Any, share: float, layers: int) -> Any:
         is_single = isinstance(pruner, FastV)
         moved = {"layer": forward[0]} if is_single else {"layers": tuple(forward)}
         pruner = replace(pruner, **moved)
-    return _solved(pruner, "ratio", share, layers, retention)
-
-
-def _solved(
-    pruner: Any, name: str, share: float, layers: int, figure: Callable[[Pruner, int], float]
-) -> Any:
-    """Return the pruner with the value of a field, 0 to 1, at which a figure is `share`.
-
-    Args:
-        name: of the field; the larger it is, the less is kept.
-    """
-    smallest = figure(replace(pruner, **{name: 1.0}), layers)
+    smallest = retention(replace(pruner, ratio=1.0), layers)
     if not smallest <= share <= 1:
         raise SoonerError(
             f"{pruner.name}: keeps between {smallest:.0%} and 100% of the visual tokens on average "
@@ -87,6 +60,6 @@ def _solved(
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        more = figure(replace(pruner, **{name: middle}), layers) > share
+        more = retention(replace(pruner, ratio=middle), layers) > share
         low, high = (middle, high) if more else (low, middle)
-    return replace(pruner, **{name: high})
+    return replace(pruner, ratio=high)
