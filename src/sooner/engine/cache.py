@@ -198,7 +198,6 @@ class SlotCache(Cache):
         prompt: what is being prefilled, for those that listen to the layers; `None` before and
             after. While it is, `lengths` count what the earlier chunks wrote, padding included.
         chunk: tokens of a row of `prompt` that one forward takes.
-        needs_masks: layers may drop tokens, or their attention is watched, while rows decode.
         one_allocation: layers of one shape lie in one tensor, `STACKED_LAYERS` in each, so that one
             copy moves the slots of all. Not for layers on several devices, or that drop tokens.
         block_slots: slots that the block under way is written to, `[rows, entries]`; the layers
@@ -219,7 +218,6 @@ class SlotCache(Cache):
         self.prompt: Prompt | None = None
         self.chunk = 0
         self.approximations: list[str] = []
-        self.needs_masks = False
         self.is_stacked = True
         self.block_slots: Tensor | None = None
         self.prefix = 0
@@ -465,9 +463,9 @@ class SlotCache(Cache):
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether every layer holds every token and will, so that one set of lengths is right for
-        all, and keys and values have one width, as block attention wants them."""
-        if self.needs_masks or any(layer.dropped for layer in self.slot_layers):
+        """Whether every layer holds every token, so that one set of lengths is right for all, and
+        keys and values have one width, as block attention wants them."""
+        if any(layer.dropped for layer in self.slot_layers):
             return False
         return all(
             len({store.shape[3] for store in layer.stores}) < 2 for layer in self.slot_layers

@@ -133,7 +133,7 @@ def may_move(runner: ModelRunner) -> bool:
     cache = runner.cache
     is_new = cache.pages is None and not any(layer.is_initialized for layer in cache.slot_layers)
     is_listened_to = runner.is_sparse or ForwardHooks.any_in(runner.adapter.decoder)
-    return is_new and not is_listened_to and not cache.needs_masks
+    return is_new and not is_listened_to
 
 
 def open_memory(runner: ModelRunner, key: Hashable, rows: int) -> StaticMemory | None:

@@ -222,7 +222,7 @@ class PagedCache(SlotCache):
 
     @property
     def takes_blocks(self) -> bool:
-        return not self.needs_masks
+        return True
 
     def reserve(self, block: int) -> None:
         super().reserve(block)
