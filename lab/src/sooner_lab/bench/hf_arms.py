@@ -43,15 +43,19 @@ class Ticker(BaseStreamer):
 
 
 def run(
-    model: Any, inputs: dict[str, Any], max_new_tokens: int, **options: Any
+    model: Any,
+    inputs: dict[str, Any],
+    max_new_tokens: int,
+    ticker: Ticker | None = None,
+    **options: Any,
 ) -> tuple[list[int], float, int]:
-    """Greedy HF `generate` of one row.
+    """Greedy HF `generate` of one row; `ticker` notes when its tokens arrive.
 
     Returns:
         New tokens up to the end, seconds between the first arrival and the last, and how many
         tokens arrived in that time.
     """
-    ticker = Ticker(inputs["input_ids"].device)
+    ticker = ticker or Ticker(inputs["input_ids"].device)
     output = model.generate(
         **inputs, max_new_tokens=max_new_tokens, do_sample=False, streamer=ticker, **options
     )

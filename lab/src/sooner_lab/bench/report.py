@@ -11,8 +11,8 @@ from .declared import Data
 from .render import Page, ReportTable, figures_folder
 
 PAGES = (
-    *("act", "caption", "drafters", "gpu", "heads", "imagine", "pages", "papers", "parallel"),
-    *("parse", "prefill", "real", "replay", "serve", "soak", "step"),
+    *("act", "caption", "drafters", "gpu", "heads", "imagine", "mmspec", "pages", "papers"),
+    *("parallel", "parse", "prefill", "real", "replay", "serve", "soak", "step"),
 )
 """Benches: a module with its page, `PAGE`, or a package with such a module `page`."""
 

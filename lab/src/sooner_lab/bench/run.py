@@ -44,6 +44,7 @@ class TimedRun:
         decode_tokens: tokens that `decode_seconds` produced.
         stats: the engine's own counts; `None` for other libraries' arms.
         first_token_seconds: from the prepared inputs to the first token, where it was noted.
+        rounds: the target's forwards behind the first, where other libraries tell them.
     """
 
     tokens: list[list[int]]
@@ -52,6 +53,7 @@ class TimedRun:
     decode_tokens: int
     stats: Stats | None = None
     first_token_seconds: float | None = None
+    rounds: int | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ BENCHES = (
     Bench("drafters", "caption_settings:DrafterBenchSettings", "drafters:run", 1),
     Bench("real", "real.settings:RealSettings", "real.run:run"),
     Bench("heads", "heads.settings:HeadsSettings", "heads.run:run"),
+    Bench("mmspec", "mmspec_settings:MMSpecSettings", "mmspec:run"),
     Bench("pages", "pages.settings:PagesSettings", "pages.run:run"),
     Bench("papers", "papers.settings:PapersSettings", "papers.run:run", 8),
     Bench("parallel", "caption_settings:ParallelBenchSettings", "parallel.run:run", 1),

@@ -204,10 +204,12 @@ class RealBench:
         begin = time.perf_counter()
         if self.rows == 1:
             options.pop("do_sample")
+            ticker = hf_arms.Ticker(self.model.device)
             tokens, decode_seconds, count = hf_arms.run(
-                self.model, inputs, options.pop("max_new_tokens"), **options
+                self.model, inputs, options.pop("max_new_tokens"), ticker, **options
             )
-            return TimedRun([tokens], decode_seconds, time.perf_counter() - begin, count)
+            seconds, rounds = time.perf_counter() - begin, len(ticker.arrivals) - 1
+            return TimedRun([tokens], decode_seconds, seconds, count, rounds=rounds)
         output = self.model.generate(**inputs, **options)
         seconds = time.perf_counter() - begin
         begin = time.perf_counter()  # a streamer takes one row, so the prefill is timed by itself
