@@ -42,14 +42,13 @@ def test_regions_lie_in_the_page_and_apart() -> None:
 
 def test_the_answer_has_the_words_of_the_regions() -> None:
     for made in pages():
-        tokens = [piece for piece, at in made.pieces if at is not None and piece not in ",."]
-        assert tokens == [word.text for word in made.words]
         assert made.markdown == "\n\n".join(region.text for region in made.regions)
-        for at, (piece, number) in enumerate(made.pieces):
-            if piece in (",", "."):
-                assert number is not None
-                assert made.words[number].mark == piece
-                assert made.pieces[at - 1] == (made.words[number].text, number)
+        for region in made.regions:
+            spoken = [
+                piece for piece in region.pieces if piece not in ("#", "\n", "|", "---", "$$")
+            ]
+            texts = [(word.text, word.mark) if word.mark else (word.text,) for word in region.words]
+            assert spoken == list(itertools.chain(*texts))
 
 
 def test_ink_is_where_the_regions_are() -> None:
@@ -109,6 +108,7 @@ def test_the_tokenizer_of_the_weights_returns_its_input() -> None:
     tokenizer = AutoTokenizer.from_pretrained(miniatures.find("document").target)
     for made in pages():
         ids = tokenizer(made.markdown, add_special_tokens=False).input_ids
-        pieces = [piece for piece, _ in made.pieces]
+        parts = [region.pieces for region in made.regions]
+        pieces = [*parts[0], *(piece for part in parts[1:] for piece in ("\n\n", *part))]
         assert tokenizer.convert_ids_to_tokens(ids) == pieces
         assert tokenizer.decode(ids) == made.markdown

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import glyphs, lexicon, prose
-from .page import CELL, UNIT, DrawnRegion, DrawnWord, Piece
+from .page import CELL, UNIT, DrawnRegion, DrawnWord
 
 SPACE = 5
 """Least pixels between two words."""
@@ -41,11 +41,9 @@ def _next_unit(word: DrawnWord) -> int:
     return unit if unit * UNIT // CELL > word.column else unit + 1
 
 
-def _spoken(words: Sequence[DrawnWord], before: int = 0) -> Iterator[Piece]:
-    for number, word in enumerate(words, before):
-        yield word.text, number
-        if word.mark:
-            yield word.mark, number
+def _spoken(words: Sequence[DrawnWord]) -> Iterator[str]:
+    for word in words:
+        yield from (word.text, word.mark) if word.mark else (word.text,)
 
 
 def header(rng: np.random.Generator, box: Box) -> DrawnRegion:
@@ -58,7 +56,7 @@ def header(rng: np.random.Generator, box: Box) -> DrawnRegion:
 def title(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A line in larger letters."""
     words = set_lines(prose.phrase(rng, 2, 5), (box[0], 1, *box[2:]), "title")
-    return DrawnRegion("title", words, (("#", None), *_spoken(words)))
+    return DrawnRegion("title", words, ("#", *_spoken(words)))
 
 
 def paragraph(rng: np.random.Generator, box: Box) -> DrawnRegion:
@@ -76,12 +74,12 @@ def items(rng: np.random.Generator, box: Box) -> DrawnRegion:
     top, rows, first, units = box
     count = int(rng.integers(min(2, rows), min(rows, 5) + 1))
     words: list[DrawnWord] = []
-    pieces: list[Piece] = []
+    pieces: list[str] = []
     for row in range(top, top + count):
         dot = DrawnWord(glyphs.BULLET, "", row, first, bullet=True)
         line = set_lines(prose.phrase(rng, 2, 5), (row, 1, first + 2, units - 2))
-        pieces += [("\n", None)] if pieces else []
-        pieces += [(glyphs.BULLET, len(words)), *_spoken(line, len(words) + 1)]
+        pieces += ["\n"] if pieces else []
+        pieces += [glyphs.BULLET, *_spoken(line)]
         words += [dot, *line]
     return DrawnRegion("list", tuple(words), tuple(pieces))
 
@@ -93,18 +91,18 @@ def table(rng: np.random.Generator, box: Box) -> DrawnRegion:
     wide = 8 if units >= 16 and rng.random() < 0.5 else 6  # units a column
     columns = int(rng.integers(2, max(min(units // wide, 4), 2) + 1))
     words: list[DrawnWord] = []
-    pieces: list[Piece] = []
+    pieces: list[str] = []
     for row in range(lines):
-        pieces += [("\n", None)] if pieces else []
+        pieces += ["\n"] if pieces else []
         for column in range(columns):
             kind = "N" if row == 0 or column == 0 else "#NAY"[rng.integers(4)]
             slot = (top + row, 1, first + 1 + column * wide, wide - 1)
             cell_words = set_lines([(_fitting(rng, kind, (wide - 1) * UNIT - 2), "")], slot)
-            pieces += [("|", None), *_spoken(cell_words, len(words))]
+            pieces += ["|", *_spoken(cell_words)]
             words += cell_words
-        pieces.append(("|", None))
+        pieces.append("|")
         if row == 0:
-            pieces += [("\n", None), *[("|", None), ("---", None)] * columns, ("|", None)]
+            pieces += ["\n", *["|", "---"] * columns, "|"]
     return DrawnRegion(
         "table", tuple(words), tuple(pieces), _rules(top, lines, first, columns, wide)
     )
@@ -140,7 +138,7 @@ def formula(rng: np.random.Generator, box: Box) -> DrawnRegion:
     signs = signs[: limit - (limit + 1) % 2]
     start = first + (units - 2 * len(signs)) // 4 * 2
     words = tuple(DrawnWord(sign, "", top, start + 2 * at) for at, sign in enumerate(signs))
-    return DrawnRegion("formula", words, (("$$", None), *_spoken(words), ("$$", None)))
+    return DrawnRegion("formula", words, ("$$", *_spoken(words), "$$"))
 
 
 def _term(rng: np.random.Generator) -> str:

@@ -51,10 +51,6 @@ class DrawnWord:
         return self.left // CELL
 
 
-Piece = tuple[str, int | None]
-"""A token of the answer and the word of its region that it stands for; None is structure."""
-
-
 @dataclass(frozen=True)
 class DrawnRegion:
     """One block of a page.
@@ -68,13 +64,13 @@ class DrawnRegion:
 
     label: str
     words: tuple[DrawnWord, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[str, ...]
     rules: tuple[tuple[int, int, int, int], ...] = ()
 
     @property
     def text(self) -> str:
         """The block as Markdown."""
-        return join([piece for piece, _ in self.pieces])
+        return join(self.pieces)
 
     @property
     def box(self) -> tuple[int, int, int, int]:
@@ -106,20 +102,8 @@ class DrawnPage:
         return [word for region in self.regions for word in region.words]
 
     @property
-    def pieces(self) -> list[Piece]:
-        """The whole answer; word numbers count through the page."""
-        result: list[Piece] = []
-        before = 0
-        for region in self.regions:
-            if result:
-                result.append(("\n\n", None))
-            result += [(piece, None if at is None else before + at) for piece, at in region.pieces]
-            before += len(region.words)
-        return result
-
-    @property
     def markdown(self) -> str:
-        return join([piece for piece, _ in self.pieces])
+        return "\n\n".join(region.text for region in self.regions)
 
 
 def join(pieces: Sequence[str]) -> str:
