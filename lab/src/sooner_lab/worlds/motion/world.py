@@ -48,15 +48,8 @@ class Mover:
 
     def at(self, frame: int) -> tuple[int, int]:
         """The centre (x, y) in `frame`, bounces included."""
-        x, _ = _bounce(self.start[0], self.velocity[0], frame, WIDTH)
-        y, _ = _bounce(self.start[1], self.velocity[1], frame, HEIGHT)
-        return x, y
-
-    def heading(self, frame: int) -> tuple[int, int]:
-        """The velocity (x, y) with which it leaves `frame`."""
-        _, right = _bounce(self.start[0], self.velocity[0], frame, WIDTH)
-        _, down = _bounce(self.start[1], self.velocity[1], frame, HEIGHT)
-        return right, down
+        x = _bounce(self.start[0], self.velocity[0], frame, WIDTH)
+        return x, _bounce(self.start[1], self.velocity[1], frame, HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -68,8 +61,8 @@ class MotionClip:
     movers: tuple[Mover, ...]
 
 
-def sample(rng: np.random.Generator, lattice: int = LATTICE) -> MotionClip:
-    """Draw a clip whose shapes start on a lattice of so many pixels; 1 is anywhere."""
+def sample(rng: np.random.Generator) -> MotionClip:
+    """Draw a clip whose shapes start on a lattice."""
     count = 1 + int(rng.random() < 0.5)
     colours = rng.choice(list(COLOURS), size=count, replace=False)
     movers = []
@@ -77,8 +70,8 @@ def sample(rng: np.random.Generator, lattice: int = LATTICE) -> MotionClip:
         # Of the nine velocities the fifth is standing still.
         way = int(rng.choice([0, 1, 2, 3, 5, 6, 7, 8]))
         start = (
-            RADIUS + lattice * int(rng.integers((WIDTH - 2 * RADIUS) // lattice + 1)),
-            RADIUS + lattice * int(rng.integers((HEIGHT - 2 * RADIUS) // lattice + 1)),
+            RADIUS + LATTICE * int(rng.integers((WIDTH - 2 * RADIUS) // LATTICE + 1)),
+            RADIUS + LATTICE * int(rng.integers((HEIGHT - 2 * RADIUS) // LATTICE + 1)),
         )
         kind = str(rng.choice(SHAPES))
         movers.append(Mover(kind, str(colour), start, (way % 3 - 1, way // 3 - 1)))
@@ -86,17 +79,12 @@ def sample(rng: np.random.Generator, lattice: int = LATTICE) -> MotionClip:
     return MotionClip(background, int(rng.integers(2**31)), tuple(movers))
 
 
-def clip(seed: int, index: int, lattice: int = LATTICE) -> MotionClip:
-    """The clip at `index` of the endless row of `seed`."""
-    return sample(np.random.default_rng((seed, index)), lattice)
-
-
 def film(
-    seed: int, index: int, frames: Sequence[int] | None = None, lattice: int = LATTICE
+    seed: int, index: int, frames: Sequence[int] | None = None
 ) -> tuple[MotionClip, np.ndarray]:
     """A clip and its frames, grain included: a pure function of its arguments."""
     rng = np.random.default_rng((seed, index))
-    drawn = sample(rng, lattice)
+    drawn = sample(rng)
     return drawn, render(drawn, rng, frames)
 
 
@@ -104,14 +92,12 @@ def render(
     clip: MotionClip,
     rng: np.random.Generator | None,
     frames: Sequence[int] | None = None,
-    grain: float = 1.0,
 ) -> np.ndarray:
     """Draw frames of a clip.
 
     Args:
         rng: of the grain; None draws none.
         frames: which frames, 0..`FRAMES`-1; None is all of them.
-        grain: factor on the sensor's noise; 1 is the world's own.
 
     Returns:
         uint8 array `[frames, HEIGHT, WIDTH, 3]`, RGB.
@@ -122,7 +108,7 @@ def render(
         cover = np.stack([_cover(mover, frame) for frame in indices])[..., None]
         pixels += cover * (np.array(COLOURS[mover.colour], np.float32) - pixels)
     if rng is not None:
-        pixels += grain * _noise(rng, len(indices))
+        pixels += _noise(rng, len(indices))
     return (np.clip(pixels, 0, 255) + 0.5).astype(np.uint8)
 
 
@@ -151,14 +137,12 @@ def _enlarge(knots: np.ndarray, cell: int) -> np.ndarray:
     return knots
 
 
-def _bounce(start: int, velocity: int, frame: int, side: int) -> tuple[int, int]:
-    """Position and velocity on one axis after `frame` frames between two walls."""
+def _bounce(start: int, velocity: int, frame: int, side: int) -> int:
+    """Position on one axis after `frame` frames between two walls."""
     room = side - 2 * RADIUS
     # Unfold the mirrors: on a line of period 2 * room the shape just keeps going.
     way = (start - RADIUS + velocity * frame) % (2 * room)
-    # A shape at a wall has turned already: the heading is where it goes next.
-    turned = way >= room if velocity > 0 else way > room or way == 0
-    return RADIUS + (2 * room - way if way > room else way), -velocity if turned else velocity
+    return RADIUS + (2 * room - way if way > room else way)
 
 
 def _cover(mover: Mover, frame: int) -> np.ndarray:
