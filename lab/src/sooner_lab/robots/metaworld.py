@@ -130,14 +130,6 @@ class MetaWorld:
             action = _expert(TASKS[self.name].environment).get_action(self._seen)
         return SCALE * np.clip(action, -1, 1)
 
-    def points(self) -> np.ndarray:
-        """Hand, object and goal in metres, `[3, 3]`."""
-        return np.stack([self._seen[:3], self._seen[4:7], self._env._target_pos])
-
-    def project(self) -> np.ndarray:
-        """Where they are in the picture's two halves, `[2, 3, (row, column)]` in pixels."""
-        return self._views.project(self.points())
-
     def close(self) -> None:
         self._views.close()
         self._env.close()

@@ -69,13 +69,6 @@ class SceneRenderer:
             self._large = self._renderer(*FILM)
         return self._render(self._large, FILM_VIEW)
 
-    def project(self, points: np.ndarray) -> np.ndarray:
-        """Where points `[points, 3]` lie in the two views, `[2, points, (row, column)]` in pixels
-        of each half."""
-        if self._small is None:
-            self._small = self._renderer(HALF, WIDTH)
-        return np.stack([self._project(view, points) for view in (FRONT, ABOVE)])
-
     def close(self) -> None:
         for renderer in (self._small, self._large):
             if renderer is not None:
@@ -104,16 +97,3 @@ class SceneRenderer:
     def _render(self, renderer: Any, view: CameraView) -> np.ndarray:
         renderer.update_scene(self.data, self._camera(view))
         return renderer.render().copy()
-
-    def _project(self, view: CameraView, points: np.ndarray) -> np.ndarray:
-        self._small.update_scene(self.data, self._camera(view))
-        left, right = self._small.scene.camera[:2]
-        eye = (np.array(left.pos) + np.array(right.pos)) / 2
-        ahead, up = np.array(left.forward), np.array(left.up)
-        aside = np.cross(ahead, up)
-        depth = (points - eye) @ ahead  # [points]
-        scale = left.frustum_near / left.frustum_top / depth
-        high, wide = (points - eye) @ up * scale, (points - eye) @ aside * scale
-        rows = HALF / 2 * (1 - high)
-        columns = WIDTH / 2 + HALF / 2 * wide
-        return np.stack([rows, columns], -1)
