@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sooner.tasks.frames import metadata
-from sooner.tasks.prompting import video_tokens, written
+from sooner.tasks.prompting import written
 from sooner.tasks.video import VideoInfo
 
 Part = np.ndarray | str
@@ -87,7 +87,7 @@ def _metadata(videos: Sequence[np.ndarray], fps: float) -> list[Any]:
 
 
 class Counter:
-    """Counts without processing pixels, but for two tiny videos at the beginning.
+    """Counts tokens; of videos, with blank ones that are processed once.
 
     Args:
         processor: the model's processor.
@@ -101,7 +101,6 @@ class Counter:
     def __init__(self, processor: Any, side: int, fps: float) -> None:
         self.processor, self.side, self.fps = processor, side, fps
         self._widths: dict[int, int] = {}
-        self._counts: dict[int, int | None] = {}
         self.group = int(getattr(processor.video_processor, "temporal_patch_size", None) or 1)
 
     def text(self, text: str) -> int:
@@ -113,26 +112,7 @@ class Counter:
         return self._width([text])
 
     def clip(self, frames: int) -> int:
-        """Tokens that one more video of `frames` frames adds to a prompt.
-
-        Time stamps are counted as those of the first seconds.
-        """
-        if frames <= 2 * self.group:
-            return self._measured(frames)
-        placeholders = self._placeholders(frames)
-        if placeholders is None:
-            return self._measured(frames)
-        small = [self.group, 2 * self.group]
-        low, high = (self._measured(count) - (self._placeholders(count) or 0) for count in small)
-        return placeholders + low + (high - low) * (frames // self.group - 1)
-
-    def _placeholders(self, frames: int) -> int | None:
-        if frames not in self._counts:
-            info = VideoInfo(Path(), frames, self.fps, frames / self.fps, self.side, self.side)
-            self._counts[frames] = video_tokens(self.processor, info, frames)
-        return self._counts[frames]
-
-    def _measured(self, frames: int) -> int:
+        """Tokens that one more video of `frames` frames, at the beginning, adds to a prompt."""
         if frames not in self._widths:
             blank = np.zeros((frames, self.side, self.side, 3), np.uint8)
             self._widths[frames] = self._width([blank, "."]) - self._width(["."])
