@@ -31,7 +31,7 @@ from .run import ArmSamples, Data, Keep, Progress, Recorder, quotient, row
 
 @dataclass(frozen=True)
 class Question:
-    """A question: its sample's name, topic and picture, and the sample's `turns` up to it."""
+    """A question: the name, topic and picture of a sample, and its `turns` up to this one."""
 
     sample: str
     topic: str
@@ -79,7 +79,8 @@ def run(settings: MMSpecSettings, progress: Progress = print, keep: Keep | None 
         pair = replace(pair, draft=replace(draft, model=padded))
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     methods = {"drafter": sooner.load_drafter(settings.drafter)} if settings.drafter else {}
-    recorder = Recorder("mmspec", settings, keep=keep, model=pair.target.name)
+    name = settings.model or f"miniature:{pair.miniature}"
+    recorder = Recorder("mmspec", settings, keep=keep, model=name)
     recorder.origin(pair.target.device, pair.target.model.dtype, settings.seed)
     rows, parts = list[Data](), list[list[ArmSamples]]()
     for topic, group in groupby(questions, lambda question: question.topic):
@@ -137,7 +138,7 @@ class MMSpecBench(RealBench):
 
 
 class LazyInputs:
-    """Inputs by index, of which the last are kept: all pixels together would fill a GPU."""
+    """Inputs by index, the last alone in memory: all pixels together would fill a GPU."""
 
     def __init__(self, make: Callable[[int], dict[str, Any]]) -> None:
         self._make = lru_cache(maxsize=1)(make)
