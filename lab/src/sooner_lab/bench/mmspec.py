@@ -199,9 +199,9 @@ COLUMNS: Columns = (
     ("parity", "parity", "{}"),
 )  # fmt: skip
 REMARK = (
-    "*MAT*: mean accepted tokens, those that a forward of the target gives behind the prefill, its "
-    "own included; *walltime*: tokens a second over plain decoding's, from the prepared prompt to "
-    "the last token; *decode*: the same behind the first token. Intervals are a bootstrap over "
-    "samples. Parity is against HF's own `generate`, whose answers stand before further questions."
+    "*MAT*: mean accepted tokens of a forward of the target behind the prefill, its bonus token "
+    "included; *walltime*: tokens a second over plain decoding's, with the prefill; *decode*: "
+    "without it. Intervals are a bootstrap over samples. Parity is against HF's `generate`, whose "
+    "answers stand before further questions of a sample."
 )
 PAGE = Page("MMSpec", (Table(lambda result: result["model"], "arms", COLUMNS, REMARK),))
