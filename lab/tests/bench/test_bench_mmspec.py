@@ -100,7 +100,7 @@ def test_arms_answer_the_same_questions_and_are_exact(tmp_path: Path) -> None:
     data, kept = split(tmp_path / "test", *RECORDS[1:]), list[int]()
     settings = MMSpecSettings(
         data=data, drafter=str(miniatures.find("video").target.parent / "eagle3"),
-        max_new_tokens=12, threads=1,
+        max_new_tokens=24, threads=1,
     )  # fmt: skip
     result = run(settings, lambda line: None, lambda result: kept.append(len(result["arms"])))
     rows = {(each["topic"], each["method"]): each for each in result["arms"]}

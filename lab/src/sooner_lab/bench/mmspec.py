@@ -191,12 +191,11 @@ def _span(key: str, each: Data) -> str | None:
 
 COLUMNS: Columns = (
     ("topic", "topic", "{}"), ("method", "arm", "{}"), ("samples", "samples", "{}"),
-    ("questions", "questions", "{}"), ("tokens", "tokens", "{}"),
+    ("questions", "questions", "{}"), ("tokens", "tokens", "{}"), ("parity", "parity", "{}"),
     ("mean_accepted_tokens.value", "MAT", "{:.2f}"),
     (partial(_span, "mean_accepted_tokens"), "95 %", "{}"),
     ("walltime.value", "walltime", "{:.2f}×"), (partial(_span, "walltime"), "95 %", "{}"),
     ("over_plain.value", "decode", "{:.2f}×"), (partial(_span, "over_plain"), "95 %", "{}"),
-    ("parity", "parity", "{}"),
 )  # fmt: skip
 REMARK = (
     "*MAT*: mean accepted tokens of a forward of the target behind the prefill, its bonus token "

@@ -106,7 +106,7 @@ class ArmSamples:
     @property
     def decode_speed(self) -> float:
         """Tokens a second."""
-        return self.decode_tokens / self.decode_seconds
+        return self.decode_tokens / max(self.decode_seconds, MIN_SECONDS)
 
     @property
     def stats(self) -> list[Stats]:
