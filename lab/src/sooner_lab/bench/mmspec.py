@@ -161,7 +161,7 @@ def rows_of(
     without. Each has a `value` and the `interval` of a bootstrap that draws whole samples.
     """
     names, owners = np.unique([each.sample for each in questions], return_inverse=True)
-    plain, rows, even = _totals(measured[0], owners), list[Data](), np.ones(len(names))
+    plain, rows, even = _totals(measured[0], owners), list[Data](), [1.0] * len(names)
     for arm in measured:
         total = _totals(arm, owners)
         figures = {"topic": topic, "samples": len(names), "questions": len(questions)}
