@@ -23,7 +23,7 @@ class MMSpecSettings(BenchSettings):
         data: folder of a split of MMSpec, with `mmspec.jsonl` and `images/`.
         model: target model; without it, the bundled miniature.
         draft: a smaller model of the same tokenizer, for `hf-assisted` and `speculative`.
-        drafter: folder of a drafter that was trained for the target; without it its arm is left out.
+        drafter: folder of a drafter that was trained for the target, as another arm.
         arms: only these arms (plain and hf are always in).
         samples: first ones of each topic; by default all.
         system: text of a system turn before the first question; by default there is none.
