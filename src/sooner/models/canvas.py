@@ -78,8 +78,8 @@ class Sampling:
 class Canvas(Adapter):
     """An adapter that draws: its vocabulary holds codes, its tokens stand on a grid.
 
-    Subclasses give `grid`, `pixels`, `codebook`, and `guided_inputs` where the family was trained
-    for classifier-free guidance.
+    Subclasses give `grid`, `pixels`, and `guided_inputs` where the family was trained for
+    classifier-free guidance.
     """
 
     published: Sampling = Sampling()
@@ -131,11 +131,6 @@ class Canvas(Adapter):
         opening = list(self.opening)
         have = next(n for n in range(len(opening), -1, -1) if n == 0 or prompt[-n:] == opening[:n])
         return prompt + opening[have:]
-
-    @property
-    def codebook(self) -> Tensor:
-        """Returns what each code stands for, `[codes, features]`, in the order of the ids."""
-        raise NotImplementedError
 
     def pixels(self, tokens: Tensor) -> Tensor:
         """Decode whole spans, `[rows, grid.length]`.

@@ -131,18 +131,6 @@ class ChameleonCanvas(_Reader, Canvas):
         numbers = self.model.model.vocabulary_mapping.bpe2img
         return torch.tensor([numbers[token] for token in range(low, high)])
 
-    @property
-    def codebook(self) -> Tensor:
-        """Returns what each code stands for, `[codes, features]`, in the order of the ids.
-
-        The decoder's, if it has one: several Lumina-mGPT checkpoints come without their VQ model.
-        """
-        book = getattr(self.pixel_decoder, "codebook", None)
-        if book is None:
-            book = self.model.model.vqmodel.quantize.embedding
-        weight = getattr(book, "weight", book).detach().float()  # an embedding, or its table
-        return weight[self._order.to(weight.device)]
-
     def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Without its condition a prompt is the begun picture alone.
 

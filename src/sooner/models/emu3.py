@@ -64,14 +64,6 @@ class Emu3Canvas(Canvas):
         )
         super().__init__(model, grid)
 
-    @property
-    def codebook(self) -> Tensor:
-        low, high = self.grid.codes
-        numbers = self.model.vocabulary_mapping.bpe2img
-        order = torch.tensor([numbers[token] for token in range(low, high)])
-        weight = self.model.model.vqmodel.quantize.embedding.weight
-        return weight.detach().float()[order.to(weight.device)]
-
     def opened(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the prompts as they are: only the tokenizer can write a size.
 

@@ -49,11 +49,6 @@ class JanusCanvas(Canvas):
     def vocab_size(self) -> int:
         return int(self.config.vq_config.num_embeddings)
 
-    @property
-    def codebook(self) -> Tensor:
-        weight = self.model.model.vqmodel.quantize.embedding.weight
-        return torch.nn.functional.normalize(weight.float(), dim=-1)  # as its decoder reads it
-
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         return self.model.prepare_embeddings_for_image_generation(tokens)
 

@@ -85,21 +85,6 @@ class CosmosCanvas(CosmosAR, Canvas):
     def _frame(self) -> int:
         return self.grid.height * self.grid.width
 
-    @property
-    def codebook(self) -> Tensor:
-        """The codebook of the tokenizer, which alone knows what its codes stand for.
-
-        Raises:
-            SoonerError: no tokenizer, or one without a codebook.
-        """
-        book = getattr(self.tokenizer, "codebook", None)
-        if book is None:
-            raise SoonerError(
-                f"{type(self.model).__name__} holds no codebook; pass a tokenizer= that has one"
-            )
-        weight = getattr(book, "weight", book)  # an embedding, or its table
-        return weight.detach().float()
-
     @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:
         """Decode whole clips; see `Canvas.pixels`.
