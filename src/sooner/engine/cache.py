@@ -33,10 +33,9 @@ MAX_TIMES = 8
 class SlotLayer(CacheLayerMixin):
     """Holds keys and values of one layer, `[rows, kv_heads, slots, head_dim]`, allocated once.
 
-    Nobody else indexes the stores: what reads or rearranges slots asks for it here, or the cache
-    for all layers. The first `update` writes the prompt (or its first chunk) and hands the states
-    straight back, so that prefill runs on the model's fast causal path. Later updates write each
-    row's block behind its own length.
+    What reads or rearranges slots of all layers asks the cache for it. The first `update` writes
+    the prompt (or its first chunk) and hands the states straight back, so that prefill runs on the
+    model's fast causal path. Later updates write each row's block behind its own length.
 
     Attributes:
         dropped: prompt tokens that this layer holds no slots for, because a sparse prefill took
@@ -112,49 +111,6 @@ class SlotLayer(CacheLayerMixin):
     def stores(self) -> tuple[Tensor, ...]:
         """Returns keys and values, or nothing before the first write."""
         return tuple(store for store in (self.keys, self.values) if store is not None)
-
-    @property
-    def kv_heads(self) -> int:
-        return int(self.stores[0].shape[1])
-
-    def gather(self, slots: Tensor) -> tuple[Tensor, ...]:
-        """Returns copies of keys and values, `[rows, kv_heads, count, dim]`, of the owner's slots.
-
-        Args:
-            slots: `[rows, kv_heads, count]`; the heads of a row may choose different ones.
-
-        Raises:
-            UnsupportedError: a prefill context left tokens out of this layer, whose slots these
-                numbers would miss.
-        """
-        if self.dropped:
-            raise UnsupportedError(
-                f"slots are gathered from a whole cache, but a prefill context left out "
-                f"{self.dropped} prompt tokens of a layer; leave the context"
-            )
-        return tuple(
-            store.gather(2, slots.to(store.device)[..., None].expand(-1, -1, -1, store.shape[3]))
-            for store in self.stores
-        )
-
-    def fill(self, keys: Tensor, values: Tensor) -> None:
-        """Write `[rows, kv_heads, count, dim]` to the first slots; allocates an empty layer."""
-        if not self.is_initialized:
-            self.lazy_initialization(keys, values)
-        for store, states in zip(self.stores, (keys, values), strict=True):
-            store[:, :, : states.shape[2]] = states
-
-    def copy(self, other: SlotLayer, source: Tensor, target: Tensor) -> None:
-        """Copy the slots `source` of another cache's layer to the slots `target` of this one.
-
-        Args:
-            other: a layer of as many rows and heads.
-            source, target: `[rows, count]`, each in its owner's numbers.
-        """
-        for read, write in zip(other.stores, self.stores, strict=True):
-            rows = torch.arange(source.shape[0], device=read.device)[:, None]
-            there = source.to(read.device) - other.dropped
-            write[rows, :, target.to(write.device) - self.dropped] = read[rows, :, there]
 
     def _write(self, store: Tensor, states: Tensor) -> None:
         block = states.shape[2]
@@ -405,21 +361,29 @@ class SlotCache(Cache):
             tensor.add_(count)
 
     def move(self, source: Tensor, target: Tensor) -> None:
-        """Copy the slots `source` to the slots `target` of their rows, both `[rows, count]`.
+        """Copy the slots `source` to the slots `target` of their rows, both `[rows, count]`."""
+        self.write_slots(target, self.read_slots(source))
 
-        One gather and one scatter for all layers that lie in one tensor. What lies behind the
-        capacity is the trash slot.
+    def read_slots(self, slots: Tensor) -> list[Tensor]:
+        """Returns copies of what lies in slots `[rows, count]`, for `write_slots`.
+
+        It is one gather for all layers that lie in one tensor. What lies behind the capacity is
+        the trash slot.
         """
-        source, target = (slots.clamp(max=self.capacity) for slots in (source, target))
-        for slots, dropped in self._slots(is_stacked=True):
-            part = slots[:, : source.shape[0]]
-            read, write = (
-                (index.to(part.device) - dropped)[None, :, None, :, None].expand(
-                    part.shape[0], -1, part.shape[2], -1, part.shape[4]
-                )
-                for index in (source, target)
-            )
-            part.scatter_(3, write, part.gather(3, read))
+        return [part.gather(3, index) for part, index in self._places(slots)]
+
+    def write_slots(self, slots: Tensor, states: list[Tensor]) -> None:
+        """Write what `read_slots` gave into slots `[rows, count]`."""
+        for (part, index), values in zip(self._places(slots), states, strict=True):
+            part.scatter_(3, index, values)
+
+    def _places(self, slots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields stores, `[stores, rows, kv_heads, slots, dim]`, and where slots lie in them."""
+        slots = slots.clamp(max=self.capacity)
+        for store, dropped in self._slots(is_stacked=True):
+            part = store[:, : slots.shape[0]]
+            index = (slots.to(part.device) - dropped)[None, :, None, :, None]
+            yield part, index.expand(part.shape[0], -1, part.shape[2], -1, part.shape[4])
 
     def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order; only rows that move are copied."""

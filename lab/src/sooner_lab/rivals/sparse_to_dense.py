@@ -15,6 +15,7 @@ from sooner.engine.loop import Rule
 from sooner.engine.rows import Rows
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
+from sooner.errors import UnsupportedError
 from sooner.methods.base import Method
 from sooner.methods.context import Context
 from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
@@ -87,8 +88,12 @@ class SparseDrafter(TapDrafter):
         counts, slots = self._slots(visual, active)
         runner = ModelRunner(self.adapter, max(counts) + room)
         self._launch_as_graphs(runner, len(counts))
-        for number, layer in enumerate(runner.cache.slot_layers):
-            layer.fill(*self.dense.cache.slot_layers[number].gather(slots[number]))
+        pairs = zip(self.dense.cache.slot_layers, runner.cache.slot_layers, strict=True)
+        for (dense, sparse), chosen in zip(pairs, slots, strict=True):
+            if dense.dropped:
+                raise UnsupportedError("a prefill context left out prompt tokens; leave it")
+            index = [chosen[..., None].expand(-1, -1, -1, each.shape[3]) for each in dense.stores]
+            sparse.update(*map(Tensor.gather, dense.stores, (2, 2), index))
         runner.resume(counts, self.dense.next_position)
         self.scores = []
         return runner, iter(())
@@ -104,7 +109,8 @@ class SparseDrafter(TapDrafter):
         slots = []
         for layer, scores in zip(self.dense.cache.slot_layers, self.scores, strict=True):
             mine = scores[torch.tensor(active, device=scores.device)]
-            grouped = mine.unflatten(1, (layer.kv_heads, -1)).sum(2)  # [rows, kv_heads, width]
+            heads = layer.stores[0].shape[1]
+            grouped = mine.unflatten(1, (heads, -1)).sum(2)  # [rows, kv_heads, width]
             slots.append(best_slots(grouped, visual.to(scores.device), lengths, counts))
         return counts, slots
 
@@ -122,8 +128,10 @@ class SparseDrafter(TapDrafter):
         target = begin[:, None] + line
         # What a shorter row copies too much lies behind its length, in both caches.
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
+        rows = torch.arange(len(counts))[:, None]
         for dense, sparse in pairs:
-            sparse.copy(dense, source, target)
+            for read, write in zip(dense.stores, sparse.stores, strict=True):
+                write[rows, :, target] = read[rows, :, source]
         self.runner.rewind((torch.tensor(prompts) + fed).tolist())
         return None
 

@@ -115,17 +115,6 @@ class PagedLayer(SlotLayer):
         whole = (tensor for tensor in (self.keys, self.values) if tensor is not None)
         return tuple(read_pages(tensor, self.owner.table.used) for tensor in whole)
 
-    def fill(self, keys: Tensor, values: Tensor) -> None:
-        raise self._refusal()
-
-    def copy(self, other: SlotLayer, source: Tensor, target: Tensor) -> None:
-        raise self._refusal()
-
-    def _refusal(self) -> UnsupportedError:
-        return UnsupportedError(
-            "a context rearranges slots, which lie in pages that rows may share; use paged=False"
-        )
-
 
 class PagedCache(SlotCache):
     """A `SlotCache` over pages; writes and path moves go through a page table.
@@ -228,15 +217,17 @@ class PagedCache(SlotCache):
         super().reserve(block)
         self.sync()
 
-    def move(self, source: Tensor, target: Tensor) -> None:
-        """Copy the slots `source` to the slots `target` of their rows, of all layers at once."""
+    def read_slots(self, slots: Tensor) -> list[Tensor]:
         stack = self.memory.stack
         assert stack is not None
-        read, write = (
-            self._find(index.clamp(max=self.capacity).to(stack.device))
-            for index in (source, target)
-        )
-        stack[:, write[0], :, write[1]] = stack[:, read[0], :, read[1]]
+        pages, offsets = self._find(slots.clamp(max=self.capacity).to(stack.device))
+        return [stack[:, pages, :, offsets]]
+
+    def write_slots(self, slots: Tensor, states: list[Tensor]) -> None:
+        stack = self.memory.stack
+        assert stack is not None
+        pages, offsets = self._find(slots.clamp(max=self.capacity).to(stack.device))
+        (stack[:, pages, :, offsets],) = states
 
     def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order; no slot is copied."""
