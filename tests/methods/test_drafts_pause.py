@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,13 @@ import torch
 import sooner
 import tiny
 from methods.test_engine import greedy
+from sooner.engine.interface import Drafter, Outcome
+from sooner.engine.loop import Rule
+from sooner.engine.tree import Tree
 from sooner.methods.context import Context
-from sooner.methods.draft_length import DraftLength, RoundRows
-from sooner.methods.speculative import _may_be_faster
+from sooner.methods.controller import RoundCost
+from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength, RoundRows
+from sooner.methods.speculative import ChainDrafter, _may_be_faster, reject
 from sooner.methods.tree_size import NOTHING, Size, TreeSize
 
 PAUSE = 24
@@ -158,3 +163,45 @@ def test_quantised_weights_are_left_to_the_clock() -> None:
     assert not _may_be_faster(large, small)
     assert not _may_be_faster(small, small)
     assert _may_be_faster(large, holding(torch.zeros(4, dtype=torch.uint8)))
+
+
+class Costed(AdaptiveDraftLength):
+    """A round takes a second, a draft forward a tenth of one, on whatever machine."""
+
+    def prefilled(self, prompt: int, seconds: float) -> None:
+        super().prefilled(prompt, 0.1)
+
+    def observe_cost(self, done: RoundCost, tokens: float) -> None:
+        super().observe_cost(replace(done, drafting=0.1 * done.forwards, seconds=1.0), tokens)
+
+
+class OtherText(ChainDrafter):
+    """Drafts what is right for the first half of a text, and never after."""
+
+    def propose(self, outcome: Outcome) -> Tree:
+        tree = super().propose(outcome)
+        if len(outcome.rows.output(0)) < 80:
+            return tree
+        return replace(tree, tokens=(tree.tokens + 1) % tiny.VOCAB)
+
+
+@dataclass(frozen=True)
+class ChangingText(sooner.Speculative):
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        adapter, inputs = self.draft_of(context)
+        return OtherText(adapter, inputs, context, Costed(4, context.stats.note)), reject
+
+
+def test_a_text_that_changes_halfway_is_an_alarm_once_and_decoded_plainly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 1)
+    with caplog.at_level(logging.WARNING, "sooner"):
+        made = sooner.generate(model, inputs, ChangingText(model), **greedy(160))
+    assert made.tokens == sooner.generate(model, inputs, **greedy(160)).tokens
+    stats = made.stats
+    assert stats.alarms == {"acceptance": 1}
+    (note,) = [text for text in stats.notes if "acceptance fell" in text]
+    assert [record.getMessage() for record in caplog.records] == [note]
+    assert stats.acceptance_histogram[4] >= 10
+    assert stats.num_draft_tokens < 80 + 60, "the second half has few drafts"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +120,7 @@ class StubEngine:
         clock: seconds by which deadlines pass.
 
     Attributes:
+        alarms: as of `Engine`.
         failures: `(where, error)`, raised once each: in "admit", in "step" half-way through a
             round, in "cancel", or for one request alone in its "prefill".
         waiting: requests without a row, in order.
@@ -148,6 +150,7 @@ class StubEngine:
         self.waiting: list[StubRow] = []
         self.admitted: list[StubRow] = []
         self.failures: list[tuple[str, Exception]] = []
+        self.alarms = Counter[str]()
         self.is_broken = self.is_closed = self.used_when_broken = False
         self.steps = 0
 

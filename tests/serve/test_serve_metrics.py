@@ -75,7 +75,8 @@ def samples(metrics: ServerMetrics) -> set[str]:
 def test_names_and_types_are_those_of_vllm() -> None:
     types = families(Server().metrics)
     assert {name: types.get(name) for name in VLLM} == VLLM
-    assert not {name for name in types if name not in VLLM and not name.endswith("_created")}
+    ours = {name for name in types if name not in VLLM and not name.endswith("_created")}
+    assert ours == {"alarms"}
 
 
 def test_tokens_and_times_are_counted() -> None:
@@ -96,6 +97,15 @@ def test_tokens_and_times_are_counted() -> None:
     assert server.value("request_generation_tokens_sum") == 9
     assert server.value("request_success_total", finished_reason="length") == 2
     assert server.value("request_success_total", finished_reason="abort") == 0
+
+
+def test_alarms_of_the_engine_are_counted_by_kind() -> None:
+    server = Server()
+    for count in (2, 2, 3):
+        server.engine.alarms["mismatch"] = count
+        text = server.metrics.text().decode()
+        assert f'sooner:alarms_total{{kind="mismatch",model_name="toy"}} {count}.0' in text
+        assert 'sooner:alarms_total{kind="acceptance",model_name="toy"} 0.0' in text
 
 
 def test_ends_of_every_kind_are_counted() -> None:

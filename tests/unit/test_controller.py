@@ -200,6 +200,53 @@ def test_a_draft_that_turns_bad_is_left_soon(late: int) -> None:
     assert sum(block > 1 for block in machine.blocks[225:]) <= 2
 
 
+class Alarms(list[str]):
+    """Keeps alarms, and no other notes."""
+
+    def __call__(self, text: str, alarm: str = "") -> None:
+        if alarm:
+            self.append(f"{alarm}: {text}")
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_acceptance_that_falls_until_drafts_pay_no_more_is_an_alarm_once(late: int) -> None:
+    alarms = Alarms()
+    machine = Machine(lambda row, at: 0.85 if at < 200 else 0.03, line(0.01), 0.2, late=late)
+    length = AdaptiveDraftLength(LARGEST, alarms)
+    machine.run(length, 200)
+    assert not alarms
+    machine.run(length, 1000)
+    (alarm,) = alarms
+    assert alarm.startswith("acceptance: num_draft_tokens auto: acceptance fell from 0.")
+    assert "and drafts pay no more" in alarm
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drafts_that_end_for_other_reasons_are_no_alarm(seed: int) -> None:
+    """Rows join until a round is too dear for drafts, or acceptance falls and they pay still."""
+    dear, alarms = Machine(0.8, line(0.2), 0.2, noise=0.05, seed=seed), Alarms()
+    length = AdaptiveDraftLength(LARGEST, alarms)
+    dear.run(length, 200)
+    dear.rows, dear.output = list(range(32)), dict.fromkeys(range(32), 0)
+    dear.run(length, 200)
+    assert dear.blocks[-20:].count(1) > 10
+    falling = Machine(lambda row, at: 0.9 if at < 200 else 0.6, line(0.01), 0.05, seed=seed)
+    falling.run(AdaptiveDraftLength(LARGEST, alarms), 600)
+    assert falling.blocks[-20:].count(1) < 10
+    assert not alarms
+
+
+def test_a_kind_of_prompts_that_drafts_fail_on_is_an_alarm_when_it_comes_first() -> None:
+    known, alarms = Acceptance(), Alarms()
+    counts = []
+    for kind, chance in (("text", 0.85), ("pictures", 0.0), ("text", 0.85), ("pictures", 0.0)):
+        length = AdaptiveDraftLength(LARGEST, alarms, known.of(kind))
+        Machine(chance, line(0.01), 0.2, seed=len(counts)).run(length, 400)
+        length.close()
+        counts.append(len(alarms))
+    assert counts == [0, 1, 1, 1]
+
+
 def test_a_row_that_joins_is_drafted_for_though_others_are_not_worth_it() -> None:
     """A pause ends with a row of a kind whose drafts are good, and returns when that has gone."""
     known = Acceptance()
@@ -375,11 +422,16 @@ def levels() -> list[Size]:
     return [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
 
 
-def tree_speed(rate: float, draft: float, sizing: TreeSize, tokens: int = 3000) -> float:
-    """Returns speed of a tree's levels, of which one node is right with probability `rate`."""
+def tree_speed(
+    rate: float, draft: float, sizing: TreeSize, tokens: int = 3000, later: float | None = None
+) -> float:
+    """Returns speed of a tree's levels, of which one node is right with probability `rate`, and of
+    the second half of the tokens with `later`."""
     sizes, chance = levels(), random.Random(1)
     generated, spent = 0, 0.0
     while generated < tokens:
+        if later is not None and generated > tokens / 2:
+            rate = later
         size = sizing.choose(room=tokens - generated, is_open=True)
         path: list[int] = []
         while len(path) < size.depth and chance.random() < rate:
@@ -401,3 +453,13 @@ def test_a_tree_has_as_many_levels_as_pay(rate: float, draft: float) -> None:
     best = max(tree_speed(rate, draft, TreeSize(size)) for size in levels())
     ours = tree_speed(rate, draft, MeasuredSize(levels()[-1], levels()))
     assert ours >= max(0.93 * best, 0.95)
+
+
+def test_heads_whose_acceptance_falls_are_an_alarm_once() -> None:
+    sizing, alarms = MeasuredSize(levels()[-1], levels()), Alarms()
+    sizing.begin(alarms)
+    tree_speed(0.8, 0.1, sizing)
+    assert not alarms
+    tree_speed(0.8, 0.1, sizing, later=0.02)
+    (alarm,) = alarms
+    assert alarm.startswith("acceptance: nodes auto: acceptance fell from 0.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -423,9 +424,10 @@ class Prefiller:
         memory: the engine's; without it every row gets the memory that it may ever need.
         max_rows: rows that decode together.
         chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
-        launch: `graphs` and `compile` of `sooner.generate`.
+        launch: `graphs`, `compile` and `verify_every` of `sooner.generate`.
 
     Attributes:
+        alarms: of the statistics of all requests.
         alone: why no request may join another, in words; `None` if they may.
     """
 
@@ -441,6 +443,7 @@ class Prefiller:
         self.model, self.memory = model, memory
         self.max_rows, self.chunk, self.launch = max_rows, chunk, launch
         self.alone: str | None = None
+        self.alarms = Counter[str]()
         if is_sharded(model):
             self.alone = "a target under tp_plan decodes only rows that are admitted together"
 
@@ -470,7 +473,7 @@ class Prefiller:
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
         request.rows = session.rows.batch
-        session.drafts = request.drafts
+        session.drafts, session.stats.alarms = request.drafts, self.alarms
         session.max_draft = request.options.num_draft_tokens
         if (top := request.options.logprobs) is not None:
             request.logprobs = request.logprobs or [[] for _ in range(request.rows)]

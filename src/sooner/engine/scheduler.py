@@ -130,7 +130,8 @@ class Engine:
         paged: rows share the pages of a common prefix, as they do on GPUs by default; otherwise
             their slots are contiguous, and a prefix is copied.
         prefix_caching: reuse what prompts have in common; needs `pages` or `memory`.
-        graphs, compile: how steps are launched; see `sooner.generate`.
+        graphs, compile, verify_every: how steps are launched, and which are decoded again to be
+            compared; see `sooner.generate`.
         pace: of the tokens of rows that decode, for which prompts are held back; by default they
             are prefilled as soon as there is room.
 
@@ -138,6 +139,7 @@ class Engine:
         waiting: requests that have not begun, in order.
         prefilling: the request whose prompt is under way, or that waits to join the batch.
         clock: seconds by which deadlines pass, of any origin; the pace's, if there is one.
+        alarms: how many there were of each kind; see `Stats.alarms`.
 
     Raises:
         SoonerError: a number below 1.
@@ -156,6 +158,7 @@ class Engine:
         prefix_caching: bool = True,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
+        verify_every: int | None = None,
         pace: TokenPace | None = None,
     ) -> None:
         check_whole("max_rows", max_rows)
@@ -180,8 +183,9 @@ class Engine:
             )  # fmt: skip
         self._prefiller = Prefiller(
             model, self.memory, max_rows=max_rows, chunk=prefill_chunk,
-            launch={"graphs": graphs, "compile": compile},
+            launch={"graphs": graphs, "compile": compile, "verify_every": verify_every},
         )  # fmt: skip
+        self.alarms = self._prefiller.alarms
         self._running = RunningBatch(self.memory)
         self._ended: list[Request] = []  # in the step under way
         self._is_stepping = False

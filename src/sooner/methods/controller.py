@@ -13,7 +13,6 @@ most `TRIAL_SHARE` of the time.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
@@ -23,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-logger = logging.getLogger("sooner")
+from ..engine.stats.run import Stats
 
 MIN_GAIN = 1.01
 """Gain that a draft has to promise."""
@@ -240,6 +239,7 @@ class Candidates(Generic[Size]):
         drafting: seconds that drafting takes, `[sizes]`.
         trial: which of them tells whether drafting pays.
         is_timed: drafting takes forwards, which have to be timed.
+        fall: acceptance of earlier rounds and the recent one, where that is clearly lower.
     """
 
     sizes: Sequence[Size]
@@ -248,6 +248,7 @@ class Candidates(Generic[Size]):
     drafting: np.ndarray | float = 0.0
     trial: int = 0
     is_timed: bool = False
+    fall: tuple[float, float] | None = None
 
 
 class Controller(Generic[Size]):
@@ -258,6 +259,9 @@ class Controller(Generic[Size]):
     is paid for, and is twice as long after each failure. Where candidates promise a gain that
     rounds do not show, the balance runs out, and rounds are plain as well.
 
+    Where drafts have paid, and pay no more since clearly fewer are accepted than before, the note
+    is an alarm, once a run.
+
     Rows that begin together are as long as each other until they draft, which makes every later
     round dearer (`RoundCost.is_ragged`). That counts as the drafts' loss, and a trial in a batch
     that is still even is put off until it is paid for.
@@ -266,18 +270,20 @@ class Controller(Generic[Size]):
         option: name of the method's option, for notes.
 
     Attributes:
-        note: called with each change of mind in one line; `times`: of rounds and draft forwards.
+        note: called with each change of mind in one line, and with the kind of an alarm behind it,
+            as `Stats.note`; `times`: of rounds and draft forwards.
         catch_up: seconds that a draft takes later for each plain round that it did not see.
     """
 
     def __init__(self, option: str) -> None:
         self.option = option
-        self.note: Callable[[str], None] = logger.info
+        self.note: Callable[..., None] = Stats().note
         self.times = StepTimes()
         self.balance, self.catch_up = 0.0, 0.0
         self._since = Counter[int]()  # rounds over so many rows since a plain one
         self._was_even = False  # the rows were as long as each other before they drafted
         self._is_paused, self._left, self._pause = False, 0, PAUSE
+        self._has_paid = self._has_alarmed = False  # drafts since the last alarm, and this run
         self._rows, self._block = 0, 0  # of the last choice
         self._wait = 0  # rounds until the time of a draft should be known
 
@@ -286,9 +292,10 @@ class Controller(Generic[Size]):
         """Whether the next rounds are plain, as long as the rows stay the same."""
         return self._is_paused and self._left > 0
 
-    def begin(self, note: Callable[[str], None]) -> None:
+    def begin(self, note: Callable[..., None]) -> None:
         """A run begins, for whose first draft nothing has to be caught up with."""
-        self.note, self.catch_up, self._was_even = note, 0.0, False
+        self.note, self.catch_up = note, 0.0
+        self._was_even = self._has_alarmed = False
         self._left = min(self._left, LONGEST_PAUSE)
 
     def reconsider(self) -> None:
@@ -342,6 +349,11 @@ class Controller(Generic[Size]):
             self._go_on(table.sizes[best], int(table.blocks[best]), gain)
             is_due = self._since[rows] >= max((gain - 1) / REFRESH, FEWEST)
             return None if is_due else self._take(table, best)
+        if table.fall is not None and self._has_paid and not self._has_alarmed:
+            usual, recent = table.fall
+            text = f"acceptance fell from {usual:.2f} to {recent:.2f}, and drafts pay no more"
+            self.note(f"{self.option} auto: {text}; decoding goes on plainly", "acceptance")
+            self._has_paid, self._has_alarmed = False, True
         if may_pause and not is_resting:
             drafting = float(np.broadcast_to(table.drafting, gains.shape)[table.trial])
             loss = drafting + float(steps[table.trial]) - plain + surcharge
@@ -390,7 +402,7 @@ class Controller(Generic[Size]):
     def _go_on(self, size: Size, block: int, gain: float) -> None:
         if self._block == 1:
             self._pause = PAUSE
-        self._is_paused, self._left = False, 0
+        self._is_paused, self._left, self._has_paid = False, 0, True
         if abs(block - self._block) > max(1, self._block // 2):
             self.note(f"{self.option} auto: {_text(size)}, expected {gain:.2f}x plain")
             self._block = block

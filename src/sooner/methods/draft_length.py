@@ -303,9 +303,27 @@ class ChainAcceptance:
         """
         rate, verified = self.experience.rate, self._accepted + self._refused
         weight = KNOWN_WEIGHT if self.experience.is_known else 0.0
-        if abs(self._accepted - verified * rate) > DOUBT * math.sqrt(verified * rate * (1 - rate)):
+        if abs(self._lead(rate)) > DOUBT:
             weight = 0.0
         return (self._accepted + weight * rate) / (verified + weight)
+
+    @property
+    def fall(self) -> tuple[float, float] | None:
+        """Returns the acceptance of earlier rounds and the recent one, where that is clearly lower.
+
+        A kind of prompts of which little was seen is compared with all kinds.
+        """
+        earlier = self.experience
+        if not earlier.is_known and earlier.whole is not None:
+            earlier = earlier.whole
+        if not earlier.is_known or self._lead(earlier.rate) >= -DOUBT:
+            return None
+        return earlier.rate, self._accepted / (self._accepted + self._refused)
+
+    def _lead(self, rate: float) -> float:
+        """Returns standard deviations by which recent acceptance lies above `rate`."""
+        verified = self._accepted + self._refused
+        return (self._accepted - verified * rate) / math.sqrt(verified * rate * (1 - rate))
 
     def chances(self, largest: int) -> np.ndarray:
         """Returns the chance at each depth `1 .. largest`."""
@@ -443,7 +461,7 @@ class AdaptiveDraftLength(DraftLength):
 
     Args:
         largest: upper limit of the draft length.
-        note: called with each change of mind in one line.
+        note: called with each change of mind, as `Controller.note`.
         experience: the acceptance and times of earlier runs, and where more of them go.
         may_pay: the draft model's step can be faster than the target's; otherwise no row is drafted
             for.
@@ -452,7 +470,7 @@ class AdaptiveDraftLength(DraftLength):
     def __init__(
         self,
         largest: int = 16,
-        note: Callable[[str], None] | None = None,
+        note: Callable[..., None] | None = None,
         experience: Acceptance | None = None,
         may_pay: bool = True,
     ) -> None:
@@ -501,7 +519,8 @@ class AdaptiveDraftLength(DraftLength):
         def candidates() -> Candidates[int]:
             tokens = self._tokens([self._rows[row] for row in rows], may, ready, closed)
             many = np.array(sizes)
-            return Candidates(sizes, 1 + many, tokens[1:], many * draft, trial - 1, members > 0)
+            fall, drafting = self.acceptance.fall, many * draft
+            return Candidates(sizes, 1 + many, tokens[1:], drafting, trial - 1, members > 0, fall)
 
         forget = partial(self.acceptance.forget, TRIAL_MEMORY)
         until = fmean(closed) if closed else 0.0

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..engine.interface import Outcome
 from .controller import Candidates, Controller, RoundCost
+from .draft_length import Acceptance, ChainAcceptance
 
 WHOLE_ROUNDS, WHOLE_EVERY = 6, 64
 """Rounds with the largest tree: the first ones, and now and then, since a small tree tells nothing
@@ -40,7 +41,7 @@ class TreeSize:
     def __init__(self, largest: Size) -> None:
         self.largest = largest
 
-    def begin(self, note: Callable[[str], None]) -> None:
+    def begin(self, note: Callable[..., None]) -> None:
         """A run begins, whose notes go to `note`."""
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
@@ -124,10 +125,11 @@ class MeasuredSize(TreeSize):
         self._accepted = np.zeros(len(sizes))  # tokens of a row and round
         self._is_known = np.zeros(len(sizes), dtype=bool)
         self.controller: Controller[Size] = Controller("nodes")
+        self._first = ChainAcceptance(Acceptance())  # of the best first token, whatever the size
         self.drafted_rounds, self._counted = 0, 0
         self._prefill = self._call = 0.0  # seconds, and tokens: averages
 
-    def begin(self, note: Callable[[str], None]) -> None:
+    def begin(self, note: Callable[..., None]) -> None:
         self.controller.begin(note)
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
@@ -146,7 +148,8 @@ class MeasuredSize(TreeSize):
             tokens, forwards = 1 + self._accepted[fits], self.forwards or self._depths[fits]
             drafting = forwards * level + reading * tokens
             sizes, blocks = [self.sizes[int(place)] for place in fits], 1 + self._nodes[fits]
-            return Candidates(sizes, blocks, tokens, drafting, len(fits) - 1, True)
+            trial, fall = len(fits) - 1, self._first.fall
+            return Candidates(sizes, blocks, tokens, drafting, trial, True, fall)
 
         # The end of a call, where little is left to win, decides for itself alone.
         is_long = room >= self.largest.depth
@@ -166,6 +169,7 @@ class MeasuredSize(TreeSize):
             return
         self.drafted_rounds += 1
         self._counted += 1
+        self._first.observe([1] * len(paths), [int(path[:1] == [0]) for path in paths])
         seen = (self._nodes <= size.nodes) & (self._depths <= size.depth)
         memory = np.where(self._is_known, min(MEMORY, 1 - 1 / self._counted), 0.0)
         mean = np.mean([self._accepted_of(path) for path in paths], 0)

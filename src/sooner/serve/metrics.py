@@ -6,12 +6,14 @@ that its boards and alerts need a new prefix only (vLLM, `docs/design/metrics.md
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ..engine.rows import Reason
+from ..engine.stats.run import ALARMS
 from .engine_thread import EngineThread, ServedRequest
 
 PREFIX = "sooner:"
@@ -49,6 +51,7 @@ COUNTERS = {
 }
 LABELLED = {
     "request_success": ("Requests by how they ended.", "finished_reason"),
+    "alarms": ("Drafts whose acceptance fell, and blocks that plain decoding refutes.", "kind"),
     "spec_decode_num_accepted_tokens_per_pos": (
         "Draft tokens accepted by place in the draft, from 0 on.", "position",
     ),
@@ -79,8 +82,8 @@ class ServerMetrics:
 
     def __init__(self, model: str, service: EngineThread) -> None:
         self.registry = CollectorRegistry()
-        self._model = model
-        load = service.load
+        self._model, self._service, load = model, service, service.load
+        self._alarms = Counts[str]()  # that are counted
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "num_requests_running": ("Requests that have a row.", lambda: load().running),
             "num_requests_waiting": ("Requests that wait for a row.", lambda: load().waiting),
@@ -102,6 +105,8 @@ class ServerMetrics:
         }
         for reason in FINISHED.values():
             self._labelled["request_success"].labels(model, reason)
+        for kind in ALARMS:
+            self._labelled["alarms"].labels(model, kind)
 
     def _add(self, kind: type[Any], name: str, text: str, **options: Any) -> Any:
         metric = kind(PREFIX + name, text, ["model_name"], registry=self.registry, **options)
@@ -146,4 +151,7 @@ class ServerMetrics:
 
     def text(self) -> bytes:
         """Returns Prometheus' text format."""
+        for kind, number in dict(getattr(self._service.engine, "alarms", {})).items():
+            self._count("alarms", kind, number - self._alarms[kind])
+            self._alarms[kind] = number
         return generate_latest(self.registry)

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sooner")
 
 EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
+ALARMS = ("acceptance", "mismatch", "worker")
+"""Kinds of `Stats.alarms`."""
 PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
 
 SUMS = (
     "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels", "rows",
     "draft_forwards", "draft_forward_seconds", "rank_seconds", "acceptance_histogram",
-    "rejection_histogram",
+    "rejection_histogram", "num_checked_blocks", "num_check_forwards",
 )  # fmt: skip
 """Counts of a run that are added to those of another."""
 
@@ -31,7 +33,8 @@ FIGURES = (
     "method", "mode", "tokens", "nfe", "num_spec_steps", "num_draft_tokens", "num_draft_levels",
     "num_accepted_draft_tokens", "acceptance_rate", "mean_acceptance_length",
     "acceptance_histogram", "accepted_run_length", "aal", "decode_seconds", "tokens_per_second",
-    "seconds", "cache_bytes", "graphs", "graph_bytes", "capture_seconds", "notes",
+    "seconds", "cache_bytes", "graphs", "graph_bytes", "capture_seconds", "notes", "alarms",
+    "num_checked_blocks", "num_check_forwards",
 )  # fmt: skip
 """Names of DESIGN's metrics, in the order of `Stats.as_dict`."""
 
@@ -115,6 +118,11 @@ class Stats:
         draft_is_hidden: draft forwards ran beside the target's, so they are not in the run's time.
         rank_seconds: time spent ranking visual tokens within the prefill.
         notes: decisions worth telling, such as why a draft length was chosen.
+        alarms: of those what somebody should look into, by kind: drafts whose `acceptance` fell
+            until they paid no more, a block that is a `mismatch` of its plain recomputation, and a
+            `worker` that drafts no more.
+        num_checked_blocks, num_check_forwards: blocks of rows that were recomputed plainly, and
+            target forwards that took, which `nfe` does not count.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
         graphs, graph_bytes, capture_seconds: graphs that the run captured, the memory that all take
             beside weights, keys and values, and the time that capturing took.
@@ -141,6 +149,9 @@ class Stats:
     rank_seconds: float = 0.0
     draft_is_hidden: bool = False
     notes: list[str] = field(default_factory=list)
+    alarms: Counter[str] = field(default_factory=Counter)
+    num_checked_blocks: int = 0
+    num_check_forwards: int = 0
     cache_bytes: int = 0
     draft_cache_bytes: int = 0
     graphs: int = 0
@@ -226,10 +237,16 @@ class Stats:
         """Returns the time from one moment to a later one."""
         return self.timeline.between(start, end)
 
-    def note(self, text: str) -> None:
-        """Keep and log a decision worth telling."""
+    def note(self, text: str, alarm: str = "") -> None:
+        """Keep and log a decision worth telling.
+
+        Args:
+            alarm: one of `ALARMS`, where somebody should look into it: it is a warning then.
+        """
         self.notes = [*self.notes[-MAX_NOTES + 1 :], text]
-        logger.info(text)
+        if alarm:
+            self.alarms[alarm] += 1
+        logger.log(logging.WARNING if alarm else logging.INFO, text)
 
     def record_step(
         self, row: int, drafted: int, accepted: int, committed: int, levels: int | None = None
@@ -337,6 +354,7 @@ class Stats:
         figures: dict[str, Any] = {name: getattr(self, name) for name in FIGURES}
         figures["acceptance_histogram"] = dict(sorted(self.acceptance_histogram.items()))
         figures["seconds"], figures["notes"] = dict(self.seconds), list(self.notes)
+        figures["alarms"] = dict(self.alarms)
         if self.deviation is not None:
             figures["deviation"] = self.deviation.as_dict()
         return figures

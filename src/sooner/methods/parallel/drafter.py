@@ -3,7 +3,6 @@ tokens at once as a schedule says."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,8 +25,6 @@ from ..draft_length import ChainAcceptance
 from .board import TokenIndices
 from .schedule import AutoSchedule, PaperSchedule
 from .worker import Worker
-
-logger = logging.getLogger("sooner")
 
 OnRanked = Callable[[TokenIndices], None]
 
@@ -276,5 +273,4 @@ class ParallelDrafter(Drafter):
         """Reports once that something is wrong with the worker."""
         if not self._has_warned:
             self._has_warned = True
-            self.stats.notes.append(text)
-            logger.warning(text)
+            self.stats.note(text, "worker")

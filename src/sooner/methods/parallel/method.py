@@ -154,10 +154,13 @@ class ParallelVLM(DraftMethod):
             keep = partial(rank, self.criterion, self.prune, minimum=self.min_visual)
             ranking = partial(PrefillRanking, context, depth, keep)
         acceptance = ChainAcceptance(self.experience or Acceptance())
-        schedule: AutoSchedule | PaperSchedule = AutoSchedule(acceptance, longest)
+        schedule: AutoSchedule | PaperSchedule
         if self.schedule == "paper":
             window = None if self.num_draft_tokens == "auto" else self.num_draft_tokens
             schedule = PaperSchedule(window, longest)
+        else:
+            schedule = AutoSchedule(acceptance, longest)
+            schedule.controller.begin(context.stats.note)
         worker, release = None, None
         try:
             if standing is not None:
@@ -165,8 +168,7 @@ class ParallelVLM(DraftMethod):
         except WorkerError as error:
             if standing is not None and standing.is_spawned:  # there may be no weights here
                 text = f"no draft worker ({error}); decoding goes on without it"
-                context.stats.notes.append(text)
-                logger.warning(text)
+                context.stats.note(text, "worker")
                 return Drafter(), follow_choices
             logger.info("this run drafts in a thread of its own: %s", error)
         worker = worker or Worker.in_thread(adapter, job)

@@ -55,7 +55,7 @@ class AutoSchedule:
             size = min(max(FIRST, typical), self.largest)
         tokens = self._speed * times.round(rows, 1) / CONTENTION
         self.controller.reconsider()  # plain rounds, too, tell what drafts are worth
-        plan = Candidates([size], np.array([1]), np.array([tokens]))
+        plan = Candidates([size], np.array([1]), np.array([tokens]), fall=self.acceptance.fall)
         best = self.controller.choose(rows, lambda: plan, may_pause=False)
         if times.plain_rounds:
             self._pays = not times.drafts.count or tokens > 1.0
