@@ -65,6 +65,7 @@ def generate(
     on_tokens: OnTokens | None = None,
     graphs: str | GraphRecorder = "auto",
     compile: bool | Mapping[str, Any] = False,
+    verify_every: int | None = None,
     **options: Unpack[GenerateOptions],
 ) -> Generation:
     """Generates with a method, and returns the tokens with statistics.
@@ -87,6 +88,11 @@ def generate(
             `stats.notes` says why not; `"off"` launches every operation.
         compile: let `torch.compile` make the forwards of target and draft for each shape that steps
             have, which takes a minute or so for each; `True`, or arguments of `torch.compile`.
+        verify_every: rounds after which a committed block is decoded again, token by token, and
+            compared. One that differs by more than rounding is a bug: `stats.alarms` counts it,
+            `stats.notes` says where, and decoding goes on without drafts. A check takes a target
+            forward for each token of the block, and two (`stats.num_check_forwards`): with 1000 at
+            most 1 % of the forwards for up to 8 tokens a round.
         options: anything that `model.generate` takes, such as `max_new_tokens`, or `stop_strings`
             with their `tokenizer`; and OpenAI's `presence_penalty` and `frequency_penalty`, which
             count what was generated. `GenerateOptions` has the list.
@@ -123,6 +129,7 @@ def generate(
                     prefill_chunk=call.prefill_chunk,
                     graphs=graphs,
                     compile=compile,
+                    verify_every=verify_every,
                 )
                 tokens = run(session)
         except (RuntimeError, MemoryError) as error:

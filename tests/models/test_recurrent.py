@@ -60,6 +60,14 @@ def test_methods_that_need_more_than_chains_are_refused_by_name(species: Species
 
 
 @each
+def test_blocks_can_not_be_decoded_again(species: Species) -> None:
+    model = model_of(species)
+    inputs = species.inputs(model, "text", 1, 0)
+    with pytest.raises(sooner.UnsupportedError, match="verify_every=9 takes blocks back"):
+        sooner.generate(model, inputs, sooner.PromptLookup(), verify_every=9, **greedy())
+
+
+@each
 def test_what_takes_tokens_out_of_a_prompt_is_refused(species: Species) -> None:
     model = model_of(species)
     inputs = species.inputs(model, "image", 1, 0)

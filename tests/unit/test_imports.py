@@ -30,7 +30,7 @@ MAY_USE: dict[str, set[str]] = {
     "miniatures": set(),
     "provenance": set(),
     "parity": set(),
-    "engine": {"engine.attention", "engine.stats"},
+    "engine": {"engine.attention", "engine.stats", "parity"},
     "engine.attention": set(),
     "engine.stats": set(),
     "engine.graphs": {"engine", "engine.attention", "engine.stats", "models"},

@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from ..errors import UnsupportedError
 from .acceptance import Rule as Rule  # of a run, as methods import it
 from .acceptance import VerifyResult
+from .block_check import BlockCheck
 from .grid import GridConstraint
 from .interface import CommittedBlock, Drafter, Outcome, Prompt
 from .noise import RowNoise
@@ -58,6 +59,7 @@ class Session:
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
         graphs: launches the steps (`graphs.StepGraphs`); `None` launches each operation.
+        check: recomputes blocks plainly now and then; `None` does not.
     """
 
     target: ModelRunner
@@ -76,6 +78,7 @@ class Session:
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
     graphs: Any = None
+    check: BlockCheck | None = None
 
 
 def run(session: Session) -> list[list[int]]:
@@ -184,6 +187,8 @@ class Decoding:
         launcher = self.session.graphs
         unsettled = 0 if launcher is None else launcher.unsettled
         with stats.phase("other"):
+            if self.session.check is not None and self.session.check.run(self):
+                outcome.budget = [self._budget(row) for row in range(len(outcome.budget))]
             with stats.phase("draft"):
                 self.tree = self.drafter.propose(outcome)
             handed = stats.work_mark()
@@ -290,6 +295,8 @@ class Decoding:
             self._commit_row(row, row_report, forward.logits, is_first)
             for row, row_report in enumerate(reports)
         ]
+        if self.session.check is not None and not is_first:
+            self.session.check.add_round(rows.active, reports, forward.logits, self.tree)
         outcome = Outcome(
             rows=rows,
             new=[report.new for report in reports],

@@ -13,6 +13,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..checks import check_choice, check_fields, check_model, check_prompts, field_names
 from ..engine.acceptance import follow_choices, follow_shared_noise
+from ..engine.block_check import BlockCheck
 from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
 from ..engine.interface import Drafter, Prompt
@@ -246,6 +247,7 @@ class Method:
         generated: int = 0,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
+        verify_every: int | None = None,
     ) -> Session:
         """Embed the prompts, repeat each `params.n` times, and set up one run of the loop.
 
@@ -261,7 +263,7 @@ class Method:
                 prompt and number draws the same, whatever else is in the batch.
             generated: the last ids of each prompt that the row said itself, before it was
                 interrupted: penalties and draws go on behind them.
-            graphs, compile: see `sooner.generate`.
+            graphs, compile, verify_every: see `sooner.generate`.
         """
         for name, loaded in (("model", model), ("draft", getattr(self, "draft", None))):
             check_model(name, loaded)
@@ -291,6 +293,7 @@ class Method:
         if grid is not None:
             constraint = GridConstraint(grid, target.vocab_size, target.device)
         launch = _graphs(runner, graphs, self.largest_block(), compile, stats)
+        check = None if verify_every is None else BlockCheck(verify_every, target, rows.prompts)
         context = Context(
             target,
             runner,
@@ -333,6 +336,7 @@ class Method:
             constraint=constraint,
             prefill_chunk=prefill_chunk,
             graphs=launch,
+            check=check,
         )
 
 
