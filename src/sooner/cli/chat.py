@@ -20,7 +20,7 @@ from .from_settings import Fields, from_settings
 DECODING_OPTIONS = Fields(
     only=(
         "method", "num_draft_tokens", "head", "max_new_tokens", "temperature", "top_p", "seed",
-        "compare",
+        "compare", "verify_every",
     ),
 )  # fmt: skip
 

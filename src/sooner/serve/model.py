@@ -291,6 +291,7 @@ def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int)
     return Engine(
         model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk,
         pages=pages, prefix_caching=settings.prefix_caching, compile=settings.compile,
+        verify_every=settings.verify_every,
         pace=None if limit is None else TokenPace(limit / 1e3),
     )  # fmt: skip
 

@@ -102,6 +102,9 @@ class ChatSettings(MediaSettings, ServerSettings):
         prefix_caching: reuse keys and values of what prompts have in common.
         compile: let `torch.compile` make the forwards of target and draft, which takes minutes
             before the first request, and makes steps of small models shorter.
+        verify_every: rounds after which a committed block is decoded again, plainly; one that
+            differs is logged, counted (sooner:alarms_total), and ends its request's drafts. 1000
+            takes at most 1 % of the forwards. By default none is.
         prefill_chunk: prompt tokens of one step; others decode in between.
         max_queue: requests that may wait for a row; more are told to come back.
         time_per_token_ms: that a stream may take, on average; prompts are held back for it, 4 s at
@@ -126,6 +129,7 @@ class ChatSettings(MediaSettings, ServerSettings):
     gpu_memory_utilization: float = option(0.85, 0, 1, above=True)
     prefix_caching: bool = True
     compile: bool = False
+    verify_every: int | None = option(None, 1)
     prefill_chunk: int = option(512, 1)
     max_queue: int = option(64, 0)
     time_per_token_ms: float | None = option(None, 0, above=True, metavar="MS")

@@ -45,6 +45,9 @@ class CaptionSettings:
         top_p: share of the probability that sampling draws from.
         seed: of the draws.
         compare: decode plainly too, and report speed-up and parity.
+        verify_every: rounds after which a committed block is decoded again, plainly; one that
+            differs is logged, and ends drafting. 1000 takes at most 1 % of the forwards. By default
+            none is.
         prefill: what makes the prompt cheaper, and the result *approximate*: a pattern file, `auto`
             for patterns that nobody searched, or `fastv` with the share of visual tokens that it
             drops behind a colon. By default the model's own prefill.
@@ -71,6 +74,7 @@ class CaptionSettings:
     top_p: float = option(1.0, 0, 1, above=True)
     seed: int = 0
     compare: bool = False
+    verify_every: int | None = option(None, 1)
     prefill: str | None = option(None, metavar="FILE|NAME[:SHARE]")
     prefill_chunk: int | None = option(None, 1)
     prefill_recall: bool = False
@@ -120,7 +124,9 @@ class CaptionSettings:
     def digest(self, *extras: Any) -> str:
         """Hashes these settings and `extras` (models, dtype), the same in all runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
-        return short_hash(dataclasses.asdict(self), patterns, *extras)
+        values = dataclasses.asdict(self)
+        del values["verify_every"]  # which decides nothing
+        return short_hash(values, patterns, *extras)
 
 
 @dataclass(frozen=True)

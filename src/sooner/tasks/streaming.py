@@ -100,6 +100,7 @@ def run(
         prefill=prefill,
         seed=None if settings.is_greedy else settings.seed,
         on_tokens=report,
+        verify_every=settings.verify_every,
         max_new_tokens=prompt.max_new_tokens,
         prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
         **settings.generation_options(),

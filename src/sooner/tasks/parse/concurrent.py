@@ -88,7 +88,10 @@ class ConcurrentParser:
         rows = pages_in_flight + (0 if settings.stages == "page" else CROPS)
         method = HSD([[]], **settings.verification())
         pages = engine_pages(model, method, rows, PROMPT + settings.max_new_tokens)
-        self.engine = Engine(model, method, max_rows=rows, pages=pages, prefix_caching=False)
+        self.engine = Engine(
+            model, method, max_rows=rows, pages=pages, prefix_caching=False,
+            verify_every=settings.verify_every,
+        )  # fmt: skip
         self._queue = EngineQueue(self.engine, set(self.parser.eos))
         self._numbers = itertools.count()
         # Tokenizers and processors are for one thread: all pages' own work is done in this one.

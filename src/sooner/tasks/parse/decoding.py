@@ -96,6 +96,7 @@ class DecodeRequest:
         repetition: of `RunawayWatch`, of each row; 0 never stops.
         drafts: of each row, as `HSD` takes them; `None` decodes plainly.
         verification: options of `HSD`.
+        verify_every: of `sooner.generate`, which decodes a request that is alone.
         prefill: a sparse one; the model's own by default.
         seconds: of decoding, after which rows are stopped; neither the prefill nor the wait for
             drafts counts.
@@ -107,6 +108,7 @@ class DecodeRequest:
     repetition: Sequence[int]
     drafts: list[Any] | None = field(default=None, repr=False)
     verification: Mapping[str, Any] = field(default_factory=dict)
+    verify_every: int | None = None
     prefill: Prefill | None = None
     seconds: float | None = None
     forwards: int | None = None
@@ -245,7 +247,7 @@ def decode_alone(
     listener = RowListener(request, eos)
     made = generate(
         model, request.inputs, method, prefill=request.prefill, on_tokens=listener.record,
-        **listener.sampling,
+        verify_every=request.verify_every, **listener.sampling,
     )  # fmt: skip
     return DecodeResult(listener.finished(), made.stats)
 

@@ -172,6 +172,7 @@ class PageParser:
             drafts=[drafts] if drafts else None,
             verification={**settings.verification(self.experience), "drafter": work.drafter},
             prefill=prefill,
+            verify_every=settings.verify_every,
             seconds=settings.timeout,
         )
 

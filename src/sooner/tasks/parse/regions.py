@@ -344,6 +344,7 @@ class RegionStage:
             repetition=repetition,
             drafts=[[crop.drafts] for crop in crops],
             verification=settings.verification(self.experience),
+            verify_every=settings.verify_every,
             seconds=settings.timeout,
             forwards=forwards,
         )

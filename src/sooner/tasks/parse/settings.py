@@ -53,6 +53,9 @@ class ParseSettings:
         timeout: seconds that decoding a page, and each batch of regions, may take, by default any;
             what takes longer is cut, and the page is PARTIAL. On the command line a page's drafter
             has as many, by default 120; then the page decodes plainly.
+        verify_every: rounds after which a committed block is decoded again, plainly; one that
+            differs is logged, and ends drafting. 1000 takes at most 1 % of the forwards. By default
+            none is.
         prefill: what makes the page's prompt cheaper and the result *approximate*: a pattern file,
             `auto`, or `fastv` with the share of visual tokens that it drops behind a colon. By
             default the model's own prefill.
@@ -75,6 +78,7 @@ class ParseSettings:
     depth: int = option(64, 1)
     repetition: int = option(256, 0)
     timeout: float | None = option(None, 0, above=True, metavar="S")
+    verify_every: int | None = option(None, 1)
     prefill: str | None = option(None, metavar="FILE|NAME[:SHARE]")
 
     def __post_init__(self) -> None:
@@ -116,7 +120,9 @@ class ParseSettings:
             drafter: from `drafter_hash`.
         """
         details = fingerprint(model), dtype, drafter, repr(resolution), RECORDS
-        return short_hash(dataclasses.asdict(self), *details)
+        values = dataclasses.asdict(self)
+        del values["verify_every"]  # which decides nothing
+        return short_hash(values, *details)
 
 
 def parser_name(model: str | None) -> str:
