@@ -242,6 +242,8 @@ KNOWN_WEIGHT = 20.0
 and scatter so much that drafting would end where it pays."""
 DOUBT = 2.5
 """Standard deviations by which recent rounds lie off earlier ones when the text has changed."""
+FALL, ODDS = 0.25, math.log(1000)
+"""Share of earlier acceptance, and log odds from which on the recent one counts as fallen to it."""
 DEPTH_WEIGHT = 6.0
 """Draft tokens' worth of the belief that acceptance is the same at every depth."""
 FIRST, TRIAL = 4, 2
@@ -267,6 +269,7 @@ class ChainAcceptance:
         self._accepted = WEIGHT * experience.rate
         self._refused = WEIGHT - self._accepted
         self._depths: list[list[float]] = []  # at each depth: accepted, verified
+        self._odds = 0.0  # their logarithm, that acceptance has fallen
 
     def observe(
         self,
@@ -279,10 +282,13 @@ class ChainAcceptance:
         if not any(drafted):
             return
         self.forget(MEMORY)
-        each = 1 / len(drafted)
+        each, rate, is_known = 1 / len(drafted), self._earlier.rate, self._earlier.is_known
         for row, (many, right) in enumerate(zip(drafted, accepted, strict=True)):
             self._accepted += each * right
             self._refused += each * (right < many)  # nothing is verified behind the first refusal
+            odds = right * math.log(FALL)
+            odds += (right < many) * math.log((1 - FALL * rate) / (1 - rate))
+            self._odds = max(self._odds + odds * is_known, 0.0)
             verified = min(many, right + 1)
             self._depths += [[0.0, 0.0] for _ in range(verified - len(self._depths))]
             for depth, counts in enumerate(self._depths[:verified]):
@@ -303,27 +309,22 @@ class ChainAcceptance:
         """
         rate, verified = self.experience.rate, self._accepted + self._refused
         weight = KNOWN_WEIGHT if self.experience.is_known else 0.0
-        if abs(self._lead(rate)) > DOUBT:
+        if abs(self._accepted - verified * rate) > DOUBT * math.sqrt(verified * rate * (1 - rate)):
             weight = 0.0
         return (self._accepted + weight * rate) / (verified + weight)
 
     @property
     def fall(self) -> tuple[float, float] | None:
-        """Returns the acceptance of earlier rounds and the recent one, where that is clearly lower.
+        """Returns the acceptance of earlier rounds and the recent one, where that is clearly lower
+        (Page's test, 1954)."""
+        recent = self._accepted / (self._accepted + self._refused)
+        return (self._earlier.rate, recent) if self._odds > ODDS else None
 
-        A kind of prompts of which little was seen is compared with all kinds.
-        """
-        earlier = self.experience
-        if not earlier.is_known and earlier.whole is not None:
-            earlier = earlier.whole
-        if not earlier.is_known or self._lead(earlier.rate) >= -DOUBT:
-            return None
-        return earlier.rate, self._accepted / (self._accepted + self._refused)
-
-    def _lead(self, rate: float) -> float:
-        """Returns standard deviations by which recent acceptance lies above `rate`."""
-        verified = self._accepted + self._refused
-        return (self._accepted - verified * rate) / math.sqrt(verified * rate * (1 - rate))
+    @property
+    def _earlier(self) -> Acceptance:
+        """Returns that of earlier rounds, of all kinds of prompts if little is known of this."""
+        known = self.experience
+        return known if known.is_known or known.whole is None else known.whole
 
     def chances(self, largest: int) -> np.ndarray:
         """Returns the chance at each depth `1 .. largest`."""
