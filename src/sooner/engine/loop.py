@@ -19,7 +19,6 @@ from torch.nn.functional import pad
 from ..errors import UnsupportedError
 from .acceptance import Rule as Rule  # of a run, as methods import it
 from .acceptance import VerifyResult
-from .block_check import BlockCheck
 from .grid import GridConstraint
 from .interface import CommittedBlock, Drafter, Outcome, Prompt
 from .noise import RowNoise
@@ -59,7 +58,7 @@ class Session:
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
         graphs: launches the steps (`graphs.StepGraphs`); `None` launches each operation.
-        check: recomputes blocks plainly now and then; `None` does not.
+        check: decodes blocks again now and then (`block_check.BlockCheck`); `None` does not.
     """
 
     target: ModelRunner
@@ -78,7 +77,7 @@ class Session:
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
     graphs: Any = None
-    check: BlockCheck | None = None
+    check: Any = None
 
 
 def run(session: Session) -> list[list[int]]:
