@@ -83,14 +83,14 @@ class BlockCheck:
         if not any(sizes):
             return False
         texts = [rows.output(row)[-1 - size :] for row, size in enumerate(sizes)]
-        behind, plain = _recompute(decoding, texts)
+        committed, plain = _recompute(decoding, texts)
         stats.num_checked_blocks += sum(size > 0 for size in sizes)
         stats.num_check_forwards += 1 + plain.shape[1]
         differs = False
         for row, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
             if block is None:
                 continue
-            scores = torch.cat([block, behind[row, None]])  # [size + 1, vocab]
+            scores = torch.cat([block, committed[row, None]])  # [size + 1, vocab]
             reference = torch.cat([plain[row, :size], plain[row, -1:]])
             if (text := _difference(decoding, row, texts[row], scores, reference)) is not None:
                 stats.note(f"a block is not plain decoding's, no more drafts: {text}", "mismatch")
@@ -120,12 +120,12 @@ def _recompute(decoding: Decoding, texts: list[list[int]]) -> tuple[Tensor, Tens
         roots = [text[place] for text, place in zip(texts, at, strict=True)]
         return target.forward_tree(torch.tensor(roots, device=device), tree).logits[:, 0]
 
-    behind = forward(steps - 1)
+    committed = forward(steps - 1)
     line = torch.tensor([places(step) for step in range(steps - 1)], device=device)
     slots = line.T + torch.tensor(starts, device=device)[:, None]  # [rows, steps - 1]
     written = cache.read_slots(slots)
     try:
-        return behind, torch.stack([forward(step) for step in range(steps)], 1)
+        return committed, torch.stack([forward(step) for step in range(steps)], 1)
     finally:
         cache.write_slots(slots, written)
         cache.set_lengths(lengths)
