@@ -171,13 +171,19 @@ class FakeBlockDrafter:
         vocab: the table's.
         block_size: entries of a block.
         seed: seeds the marginals.
-        kept: ids that it can say; `None` is all.
+        token_ids: ids that it can draft; `None` is all.
+        is_chain: a place also depends on the token before it.
     """
 
     device, dtype = torch.device("cpu"), torch.float32
 
     def __init__(
-        self, vocab: int, block_size: int, seed: int, token_ids: Sequence[int] | None = None
+        self,
+        vocab: int,
+        block_size: int,
+        seed: int,
+        token_ids: Sequence[int] | None = None,
+        is_chain: bool = False,
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.config = DFlashConfig(
@@ -185,6 +191,7 @@ class FakeBlockDrafter:
             num_key_value_heads=1, head_dim=2, block_size=block_size, mask_token_id=0, layers=(1,),
         )  # fmt: skip
         self.table = torch.randn(vocab, block_size, vocab, generator=generator)
+        self.chain = torch.randn(vocab, vocab, generator=generator) if is_chain else None
         self.token_ids = None if token_ids is None else torch.tensor(token_ids)
         if token_ids is not None:
             lost = [token for token in range(vocab) if token not in token_ids]
@@ -214,6 +221,12 @@ class FakeBlockDrafter:
 
     def logits(self, states: Tensor, adapter: Any) -> Tensor:
         return states
+
+    def corrected_logits(
+        self, token: Tensor, logits: Tensor, states: Tensor, memory: Any, adapter: Any
+    ) -> tuple[Tensor, Any]:
+        assert self.chain is not None
+        return logits + self.chain[token], None
 
 
 class FakeAssistant:

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
 
 import sooner
 import tiny
-from methods.trees import paths_of, texts_of
+from methods.dflash_reference import literal_logits, recorded_drafts
+from methods.trees import paths_of
 from sooner import DDTree, DFlash, DFlashModel
-from sooner.engine.tree import Tree
-from sooner.methods.dflash.method import BlockDrafter, BlockRunner
 from sooner.methods.dflash.model import DFlashConfig
 from sooner.methods.growth import MarginalTrees
 from sooner.methods.target_print import fingerprint
@@ -25,62 +23,6 @@ GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
 
 
 # --- marginals, against the published layout written anew
-
-
-def literal_logits(model: DFlashModel, target: Any, ids: Tensor) -> Tensor:
-    """Logits of a block behind `ids [length]`, everything computed anew: `[places, vocab]`.
-
-    Args:
-        ids: committed tokens; the last one is the anchor.
-    """
-    config, weights = model.config, model.state_dict()
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        return x * (x.pow(2).mean(-1, keepdim=True) + config.rms_norm_eps).rsqrt() * weights[name]
-
-    def heads(x: Tensor) -> Tensor:
-        return x.view(len(x), -1, config.head_dim)
-
-    size, past, dim = config.block_size, len(ids) - 1, config.head_dim
-    frequencies = 10_000.0 ** (-torch.arange(0, dim, 2) / dim)
-    angles = torch.arange(past + size)[:, None] * frequencies
-    cos, sin = torch.cat([angles, angles], 1).cos(), torch.cat([angles, angles], 1).sin()
-
-    def rotate(x: Tensor, first: int) -> Tensor:
-        turned = torch.cat([-x[..., dim // 2 :], x[..., : dim // 2]], -1)
-        places = slice(first, first + len(x))
-        return x * cos[places, None] + turned * sin[places, None]
-
-    hidden_states = target.model(ids[None, :-1], output_hidden_states=True).hidden_states
-    states = torch.cat([hidden_states[layer][0] for layer in config.layers], -1)
-    context = norm(linear(states, weights["fc.weight"]), "hidden_norm.weight")
-    block = torch.full((size,), config.mask_token_id)
-    block[0] = ids[-1]
-    x = target.get_input_embeddings()(block)
-    place = torch.arange(past + size)
-    for layer in range(config.num_hidden_layers):
-        at = f"layers.{layer}."
-        entering = norm(x, at + "input_layernorm.weight")
-        q, k, v = (weights[f"{at}self_attn.{name}_proj.weight"] for name in "qkv")
-        whole = torch.cat([context, entering])
-        queries = rotate(norm(heads(linear(entering, q)), at + "self_attn.q_norm.weight"), past)
-        keys = rotate(norm(heads(linear(whole, k)), at + "self_attn.k_norm.weight"), 0)
-        groups = config.num_attention_heads // config.num_key_value_heads
-        keys, values = (
-            part.repeat_interleave(groups, 1) for part in (keys, heads(linear(whole, v)))
-        )
-        scores = torch.einsum("qhd,khd->hqk", queries, keys) * dim**-0.5
-        query_place = place[past:, None]
-        if config.causal[layer]:
-            scores = scores.masked_fill(place > query_place, -torch.inf)
-        if (window := config.windows[layer]) is not None:
-            scores = scores.masked_fill(query_place - place >= window, -torch.inf)
-        attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values).flatten(1)
-        x = x + linear(attended, weights[at + "self_attn.o_proj.weight"])
-        y = norm(x, at + "post_attention_layernorm.weight")
-        gate, up, down = (weights[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
-        x = x + linear(silu(linear(y, gate)) * linear(y, up), down)
-    return target.lm_head(norm(x, "norm.weight"))[1:]
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -114,28 +56,12 @@ def test_marginals_are_those_of_the_published_layout(
 ) -> None:
     """In every round of ragged rows, the context kept in the cache against none."""
     model, target, inputs = drafter(layout), tiny.model("llama"), tiny.inputs("llama", "text", 2)
-    seen: list[tuple[list[Tensor], Tensor]] = []
-    propose, draft = BlockDrafter.propose, BlockRunner.draft
-    recorded: list[Tensor] = []
-
-    def record(self: BlockRunner, anchors: Tensor) -> Tensor:
-        recorded.append(draft(self, anchors))
-        return recorded[-1]
-
-    def spy(self: BlockDrafter, outcome: Any) -> Tree:
-        before = len(recorded)
-        tree = propose(self, outcome)
-        if len(recorded) > before:
-            seen.append((texts_of(inputs, outcome.rows), recorded[-1]))
-        return tree
-
-    monkeypatch.setattr(BlockRunner, "draft", record)
-    monkeypatch.setattr(BlockDrafter, "propose", spy)
+    seen = recorded_drafts(inputs, monkeypatch)
     made = sooner.generate(target, inputs, DDTree(model, nodes=90), max_new_tokens=14, **GREEDY)
     assert made.stats.num_accepted_draft_tokens > 0
     assert len(seen) > 4
     with torch.no_grad():
-        for texts, logits in seen:
+        for texts, logits, _ in seen:
             for row, ids in enumerate(texts):
                 expected = literal_logits(model, target, ids)
                 torch.testing.assert_close(logits[row], expected, rtol=1e-4, atol=1e-4)

@@ -91,6 +91,9 @@ METHODS = {
     "dflash-reduced": sooner.DFlash(
         FakeBlockDrafter(VOCAB, 4, seed=4, token_ids=(0, 2)), num_draft_tokens=3
     ),
+    "dflash-chain": sooner.DFlash(
+        FakeBlockDrafter(VOCAB, 5, seed=4, is_chain=True), num_draft_tokens=4
+    ),
     "ddtree": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4), nodes=9),
     "ddtree-reduced": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4, token_ids=(0, 2)), nodes=9),
     "assistant": sooner.Assistant(FakeAssistant(VOCAB, seed=7), num_draft_tokens=3),
@@ -159,7 +162,7 @@ PROCESSORS = {
 
 
 @pytest.mark.parametrize(
-    "method", ["plain", "window-4", "prompt-lookup", "eagle", "dflash", "ddtree"]
+    "method", ["plain", "window-4", "prompt-lookup", "eagle", "dflash", "dflash-chain", "ddtree"]
 )
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_processed_sequences_follow_the_processed_joint_distribution(

@@ -45,15 +45,11 @@ def folder(path: Path, config: dict[str, Any], *names: str) -> Path:
 @pytest.mark.parametrize(
     ("config", "names", "message"),
     [
-        ({"speculators_model_type": "dflash2"}, (), "is DFlash2, which is not run"),
-        ({"dflash_config": {"selector_rank": 256}}, (), "is DFlash2, "),
-        ({"architectures": ["DominoDraftModel"]}, (), "is Domino, "),
-        ({"architectures": ["DSparkDraftModel"]}, (), "is DSpark, "),
-        ({"dflash_config": {"projector_type": "dspark"}}, (), "is DSpark, "),
-        ({"speculators_model_type": "peagle"}, (), "is P-EAGLE, "),
+        ({"speculators_model_type": "peagle"}, (), "is P-EAGLE, which is not run; .* would take"),
         ({"model_type": "medusa"}, (), "is Medusa, "),
         ({}, ("medusa_head.0.0.linear.weight",), "is Medusa, "),
         ({"speculators_model_type": "hydra"}, (), "is Hydra, "),
+        ({"fork_token_id": 7}, ("language_model.mtp.fc.weight",), "is P-MTP, "),
         ({"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator"}, (),
          "is an MLP speculator, "),
         ({"model_type": "llama"}, ("model.norm.weight",), "no drafter that is known; known: "),
@@ -87,10 +83,13 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     import huggingface_hub
 
     write_eagle3(tmp_path)
+    write_eagle3(tmp_path / "inner")
     requests: list[str] = []
+    patterns: list[str] = []
 
     def fetch(name: str, **options: Any) -> str:
         requests.append(name)
+        patterns.append(options["allow_patterns"][0])
         if name == "org/none":
             raise OSError("404")
         return str(tmp_path)
@@ -98,9 +97,11 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     monkeypatch.setattr("sooner.methods.trained.hub_problem", lambda: None)
     assert isinstance(sooner.load_drafter("org/head"), sooner.Eagle)
+    assert isinstance(sooner.load_drafter("org/model/inner"), sooner.Eagle)
     with pytest.raises(sooner.SoonerError, match="'org/none' is no folder here"):
         sooner.load_drafter("org/none")
-    assert requests == ["org/head", "org/none"]
+    assert requests == ["org/head", "org/model", "org/none"]
+    assert patterns == ["*.json", "inner/*.json", "*.json"], "of a folder, nothing else is fetched"
 
 
 FAMILIES = ("llama", "qwen2_5_vl", "openvla", "hunyuan_vl")

@@ -383,3 +383,10 @@ def whole_vocabulary(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
     """Returns logits `[..., vocab]` of those of the tokens `ids`; others have minus infinity."""
     whole = logits.new_full((*logits.shape[:-1], vocab), -torch.inf)
     return whole.index_copy(-1, ids.to(logits.device), logits)
+
+
+def far_below(scores: Tensor, vocab: int) -> Tensor:
+    """Returns scores `[..., vocab]` 10,000 below the lowest of `scores [..., scored]`: such tokens
+    are never drawn, but if a processor forbids all others, something is left to draft."""
+    lowest = scores.amin(-1, keepdim=True) - 1e4
+    return lowest.expand(*lowest.shape[:-1], vocab).clone()

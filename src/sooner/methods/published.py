@@ -22,8 +22,9 @@ CONFIG = "config.json"
 CONFIG_KEY = "sooner"
 """Key of config.json under which sooner keeps what no published layout has a place for."""
 
-DERIVED = re.compile(r"rotary_emb\.inv_freq$|^verifier_(norm|lm_head)\.weight$")
-"""What some files hold though it follows from the config, or is the target's; it is not read."""
+DERIVED = re.compile(r"rotary_emb\.inv_freq$|^verifier_(norm|lm_head)\.weight$|^confidence_head\.")
+"""What some files hold though it follows from the config, is the target's, or (DSpark's) chooses a
+draft's length, which is measured here; it is not read."""
 
 MATCHING = "; give the config that its weights came with"
 
@@ -89,13 +90,9 @@ class Weights:
 
     @classmethod
     def read(
-        cls,
-        folder: Path,
-        kind: str,
-        renames: Renames = (),
-        prefix: str = "",
+        cls, folder: Path, kind: str, renames: Renames = (), prefix: str = "",
         skipped: Sequence[str] = (),
-    ) -> Weights:
+    ) -> Weights:  # fmt: skip
         """Returns the tensors whose names begin with `prefix`; no others are read.
 
         Args:
@@ -118,7 +115,7 @@ class Weights:
             with opened(path) as (_, tensor):
                 values = {source: tensor(source) for source in sources}
             for source, value in values.items():
-                name = re.sub(r"^(model|draft_model)\.", "", source.removeprefix(prefix))
+                name = re.sub(r"^(model|draft_model|logit_head)\.", "", source.removeprefix(prefix))
                 name = renamed(name, renames)
                 if not DERIVED.search(name):
                     made.tensors[name], made.sources[name] = value, source

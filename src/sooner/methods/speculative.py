@@ -3,7 +3,8 @@ own, and one target forward checks it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -364,29 +365,26 @@ class ChainDrafter(Drafter):
         return self._of_members(outcome.committed.entries.to(self.adapter.device))
 
     def _draft(self, outcome: Outcome, cached: Tensor | None) -> Tree:
-        assert self.runner is not None
-        stats = self.context.stats
+        runner, stats = self.runner, self.context.stats
+        assert runner is not None
         members = set(self.members)
         drafted = [many if row in members else 0 for row, many in enumerate(self.drafted)]
         nodes = max(drafted)
         start, began = stats.mark(), stats.work_mark()
-        chain: list[Tensor] = []
-        step_probs: list[Tensor] = []
         forward, missing = self._catch_up(outcome, cached)
-        for node in range(nodes):
-            if node:
-                token = self._of_members(chain[-1])
-                forward = self.runner.forward_chain(token, written=node - 1)
-            logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
-            logits = self._of_all(logits)
-            p, token = draw_next(logits, chain, outcome, self.context.processing, self.purpose)
-            chain.append(token)
-            step_probs.append(p)
+        written = itertools.count()
+
+        def step(token: Tensor | None) -> Tensor:
+            made = forward
+            if token is not None:
+                made = runner.forward_chain(self._of_members(token), written=next(written))
+            return self._of_all(match_vocabulary(made.logits, self.context.target.vocab_size))
+
+        tree = draw_chain(
+            step, drafted, outcome, self.context.processing, self.purpose,
+            has_probs=not self.looks_up,
+        )  # fmt: skip
         self.written = nodes - 1
-        device = outcome.hidden.device
-        needs_probs = self.context.processing.do_sample and not self.looks_up
-        probs = torch.cat(step_probs, 1).to(device) if needs_probs else None
-        tree = Tree.chain(torch.cat(chain, 1).to(device), drafted, probs)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         self.round = replace(self.round, forwards=nodes, missed=missed)
         stats.between(began, stats.work_mark()).then(self.round.add_drafting)
@@ -470,33 +468,39 @@ class ChainDrafter(Drafter):
         return packed[:, 0], packed[:, 1:]
 
 
-def draw_next(
-    logits: Tensor,
-    chain: list[Tensor],
-    outcome: Outcome,
-    processing: Processing,
-    purpose: Purpose = Purpose.DRAFT,
-) -> tuple[Tensor, Tensor]:
-    """Returns what the next token of each row's draft is drawn from, `[rows, 1, vocab]`
-    probabilities, or scores where nothing is drawn; and the token `[rows, 1]`.
+def draw_chain(
+    step: Callable[[Tensor | None], Tensor], sizes: Sequence[int], outcome: Outcome,
+    processing: Processing, purpose: Purpose = Purpose.DRAFT, draws: bool = True,
+    has_probs: bool = True,
+) -> Tree:  # fmt: skip
+    """Returns chains that are drafted token by token.
 
     Args:
-        logits: of the draft model, `[rows, 1, vocab]`.
-        chain: what was drafted before it in this round, each `[rows, 1]`.
+        step: returns the draft model's logits `[rows, 1, vocab]` behind the last token `[rows, 1]`;
+            `None` at first.
+        sizes: tokens of each row.
         purpose: of the random numbers.
+        draws: under sampling tokens are drawn, not the best ones; `has_probs`: and the chains say
+            from which distributions.
     """
-    drafted = partial(chain_paths, chain) if chain else None
-    scores = processing.scores(logits, drafted, outcome.rows.prefix)
-    if not processing.do_sample:
-        return scores, scores.argmax(-1)
-    p = processing.probabilities(scores)
-    return p, pick(p, outcome.noise.to(p.device).uniforms(purpose, len(chain)))
-
-
-def chain_paths(chain: list[Tensor]) -> Paths:
-    """Returns the path that ends with a chain, whose tokens are `[rows, 1]` each."""
-    tokens = torch.cat(chain, 1)
-    return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
+    chain: list[Tensor] = []
+    probs: list[Tensor] = []
+    draws &= processing.do_sample
+    for place in range(max(sizes)):
+        logits = step(chain[-1] if chain else None)
+        drafted: Callable[[], Paths] | None = None
+        if chain:
+            tokens = torch.cat(chain, 1)
+            drafted = partial(Paths, tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
+        scores = processing.scores(logits, drafted, outcome.rows.prefix)
+        if not draws:
+            chain.append(scores.argmax(-1))
+            continue
+        probs.append(processing.probabilities(scores))
+        chain.append(pick(probs[-1], outcome.noise.to(scores.device).uniforms(purpose, place)))
+    device = outcome.hidden.device
+    drawn = torch.cat(probs, 1).to(device) if draws and has_probs else None
+    return Tree.chain(torch.cat(chain, 1).to(device), sizes, drawn)
 
 
 def readable(tokens: Tensor, adapter: Adapter) -> Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from ...checks import option
@@ -20,7 +19,7 @@ from ...engine.tree import Tree
 from ...errors import UnsupportedError
 from ..context import Context
 from ..sized_draft import SizedDrafter
-from ..speculative import draw_next, match_vocabulary, reject
+from ..speculative import draw_chain, match_vocabulary, reject
 from ..trained import TrainedMethod
 from ..tree_size import MeasuredSize, Size, TreeSize
 from .model import SLIDING
@@ -95,7 +94,7 @@ class AssistantDrafter(SizedDrafter):
 
     def draft(self, outcome: Outcome) -> Tree:
         context, model = self.context, self.model
-        target, processing, committed = context.target, context.processing, outcome.committed
+        target, committed = context.target, outcome.committed
         token, hidden = committed.last(1).to(target.device), outcome.hidden  # [rows, 1]
         last = (committed.entries - 1).to(hidden.device)  # a chain's path is its entries
         states = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))
@@ -103,17 +102,14 @@ class AssistantDrafter(SizedDrafter):
         if positions.ndim > 1:  # all axes say the same of what is no pixel
             positions = positions[0]
         rotations = model.rotations(positions.to(model.device))
-        chain: list[Tensor] = []
-        step_probs: list[Tensor] = []
-        for _ in range(self.size.depth):
-            states, logits = model(target.embed_tokens(token), states, rotations, self._attend)
-            logits = match_vocabulary(logits.to(target.device), target.vocab_size)
-            p, token = draw_next(logits, chain, outcome, processing)
-            chain.append(token)
-            step_probs.append(p)
-            states = states.to(target.device)
-        probs = torch.cat(step_probs, 1) if processing.do_sample else None
-        return Tree.chain(torch.cat(chain, 1), self.levels, probs)
+
+        def step(drafted: Tensor | None) -> Tensor:
+            nonlocal states
+            embeds = target.embed_tokens(token if drafted is None else drafted)
+            states, logits = model(embeds, states.to(target.device), rotations, self._attend)
+            return match_vocabulary(logits.to(target.device), target.vocab_size)
+
+        return draw_chain(step, self.levels, outcome, context.processing)
 
     def _attend(self, kind: str, queries: Tensor) -> Tensor:
         """Returns what queries `[rows, heads, 1, dim]` find in the target's keys and values of a

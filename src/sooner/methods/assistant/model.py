@@ -16,7 +16,7 @@ from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from ...errors import SoonerError
-from ..draft_module import DraftConfig, DraftModule, Rotation, refuse, rotated
+from ..draft_module import DraftConfig, DraftModule, Rotation, far_below, refuse, rotated
 from ..published import CONFIG, Weights, needed, size_of
 
 TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
@@ -94,27 +94,19 @@ class AssistantConfig(DraftConfig):
             dims[kind] = size_of(layer, "head_dim", where, dims[kind])
         has_clusters = bool(raw.get("use_ordered_embeddings"))
         fields = {
-            **text,
-            "rope_parameters": None,
-            "head_dim": head_dim,
+            **text, "rope_parameters": None, "head_dim": head_dim,
             "vocab_size": size_of(text, "vocab_size", where),
-            "target_hidden_size": size_of(raw, "backbone_hidden_size", where),
-            "layer_types": types,
-            "head_dims": dims,
-            "ropes": {kind: ropes[kind] for kind in dims},
+            "target_hidden_size": size_of(raw, "backbone_hidden_size", where), "layer_types": types,
+            "head_dims": dims, "ropes": {kind: ropes[kind] for kind in dims},
             "num_centroids": raw.get("num_centroids", 2048) if has_clusters else None,
             "chosen_centroids": raw.get("centroid_intermediate_top_k"),
-        }
+        }  # fmt: skip
         return cls.read(fields, where)
 
 
 Attend = Callable[[str, Tensor], Tensor]
 """Told a kind of layer and queries `[rows, heads, 1, dim]`; gives what they found in the target's
 keys and values, as the queries."""
-
-NEVER = 1e4
-"""How far below the others scores of tokens lie that were not chosen: none is drawn, but if a
-processor forbids all that were, something is left to say."""
 
 
 class QueryLayer(nn.Module):
@@ -170,7 +162,7 @@ class Centroids(nn.Module):
         self.register_buffer("token_ordering", torch.arange(config.vocab_size))
 
     def forward(self, states: Tensor, head: Tensor) -> Tensor:
-        """Returns scores `[rows, 1, vocab]` of the tokens of the likeliest clusters; see `NEVER`.
+        """Returns scores `[rows, 1, vocab]` of the likeliest clusters' tokens; see `far_below`.
 
         Args:
             states: `[rows, 1, hidden]`.
@@ -180,9 +172,7 @@ class Centroids(nn.Module):
         clusters = self.token_ordering.view(self.centroids.out_features, -1)
         tokens = clusters[best].flatten(-2)  # [rows, 1, scored]
         scores = (head[tokens] @ states[..., None])[..., 0]
-        lowest = scores.amin(-1, keepdim=True) - NEVER
-        whole = lowest.expand(*lowest.shape[:-1], len(head)).clone()
-        return whole.scatter_(-1, tokens, scores)
+        return far_below(scores, len(head)).scatter_(-1, tokens, scores)
 
 
 class AssistantModel(DraftModule):

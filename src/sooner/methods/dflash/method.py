@@ -3,9 +3,9 @@ marginals."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -20,10 +20,11 @@ from ...engine.loop import Rule
 from ...engine.noise import Purpose
 from ...engine.sampling import pick
 from ...engine.tree import Tree
+from ...errors import UnsupportedError
 from ..context import Context
 from ..growth import MarginalTrees
 from ..sized_draft import DraftRunner, PromptStates, ReadingDrafter
-from ..speculative import chain_paths, match_vocabulary, reject
+from ..speculative import draw_chain, match_vocabulary, reject
 from ..target_layers import layer_states, read_layers
 from ..trained import TrainedMethod
 from ..tree_size import NODES, MeasuredSize, Size, TreeSize
@@ -54,20 +55,21 @@ class DFlash(BlockMethod):
     One forward of a small bidirectional drafter, which reads the target's states of several layers,
     fills a block of masked tokens; one forward of the target verifies the chain. Exact: under
     greedy decoding the target's choices are followed; under sampling each place is drawn from its
-    own marginal, and rejection sampling needs to know just what a token was drawn from.
+    own marginal, and rejection sampling needs to know just what a token was drawn from. With a
+    chain head (DFlash 2, DSpark, Domino; `chain`) places are drawn in order, each from its
+    distribution behind those before it.
 
     Args:
-        drafter: a `DFlashModel`, or its folder or name, in z-lab's, transformers' or speculators'
-            layout. It stays as it is: a target on another device or in another dtype is drafted for
-            by a copy.
+        drafter: a `DFlashModel`, or its folder or name, in z-lab's, SpecForge's, transformers' or
+            speculators' layout. It stays as it is: a target on another device or in another dtype
+            is drafted for by a copy.
         num_draft_tokens: of a round, at most those of a block, or `"auto"` for the number that
             measurably pays, which may be none.
 
     Raises:
         SoonerError: an option out of range, or a folder without a drafter; in a run, a target that
             it was not trained for.
-        UnsupportedError: a drafter whose tokens depend on predecessors inside a block (DFlash2,
-            Domino, DSpark); a run with guidance.
+        UnsupportedError: a run with guidance.
     """
 
     num_draft_tokens: int | Literal["auto"] = option("auto", 1)
@@ -100,13 +102,20 @@ class DDTree(BlockMethod):
         max_nodes: upper limit for `"auto"`.
 
     Raises:
-        SoonerError, UnsupportedError: as of `DFlash`.
+        SoonerError: as of `DFlash`.
+        UnsupportedError: a drafter with a chain head; a run with guidance.
     """
 
     nodes: int | Literal["auto"] = option("auto", 1)
     max_nodes: int = option(48, 1)
     name: ClassVar[str] = "ddtree"
     size: ClassVar[str] = "nodes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drafter.chain is not None:
+            head = type(self.drafter.chain).__name__
+            raise UnsupportedError(f"DDTree: a drafter with {head} has no marginals; use DFlash")
 
     def largest(self) -> Size:
         nodes = self.max_nodes if self.nodes == "auto" else int(self.nodes)
@@ -171,15 +180,16 @@ class BlockRunner(DraftRunner):
         cache.block_slots = None
         return ()
 
-    def draft(self, anchors: Tensor) -> Tensor:
-        """Returns logits of each place of a block, `[rows, places, vocab]`, in one forward.
+    def draft(self, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns logits of each place of a block, `[rows, places, vocab]`, and the states that
+        they are made of, `[rows, places, hidden]`, in one forward.
 
         Args:
             anchors: the last committed token of each row, `[rows]`.
         """
         size = self.model.config.block_size
-        (logits,) = self.launch("draft", self._draft, anchors, entries=size)
-        return logits
+        logits, states = self.launch("draft", self._draft, anchors, entries=size)
+        return logits, states
 
     def _draft(self, anchors: Tensor) -> tuple[Tensor, ...]:
         model, config, cache = self.model, self.model.config, self.cache
@@ -200,8 +210,8 @@ class BlockRunner(DraftRunner):
         rotation = self.at(lengths[:, None] + self._line)
         states = model.denoise(model.embed(tokens, self.adapter), rotation, attend)
         cache.block_slots = None
-        first = 0 if config.from_anchor else 1
-        return (model.logits(states[:, first:], self.adapter),)
+        states = states[:, 0 if config.from_anchor else 1 :]
+        return model.logits(states, self.adapter), states
 
 
 class BlockDrafter(ReadingDrafter[BlockRunner]):
@@ -213,8 +223,8 @@ class BlockDrafter(ReadingDrafter[BlockRunner]):
     marginal, which depends on no other place of the block, and the rule gets that marginal.
     *Trees* hold the most probable prefixes, not draws.
 
-    Where processors read the text, places are processed one behind the other, each with the tokens
-    that were drafted before it, and drafts are chains.
+    Where processors read the text, or the drafter has a chain head, places are processed one behind
+    the other, each with the tokens that were drafted before it, and drafts are chains.
 
     Args:
         model: the drafter.
@@ -259,46 +269,44 @@ class BlockDrafter(ReadingDrafter[BlockRunner]):
     def draft(self, outcome: Outcome) -> Tree:
         runner, fed = self.ready_runner(), self.backlog.take()
         runner.feed(fed.states, fed.sizes, fed.counts)
-        logits = runner.draft(outcome.committed.last(1)[:, 0].to(self.model.device))
-        return self._tree(logits[:, : self.size.depth], outcome)
+        anchors = outcome.committed.last(1).to(self.model.device)  # [rows, 1]
+        logits, states = runner.draft(anchors[:, 0])
+        depth, target = self.size.depth, self.context.target
+        logits = match_vocabulary(logits[:, :depth].to(target.device), target.vocab_size)
+        if self.model.chain is not None or self.context.processing.costs is not None:
+            return self._in_order(logits, states, anchors, outcome)
+        return self._tree(logits, outcome)
 
     def _tree(self, logits: Tensor, outcome: Outcome) -> Tree:
-        """The draft from the logits of the places that it may use, `[rows, places, vocab]`."""
+        """The draft from the marginals of the places that it may use, `[rows, places, vocab]`."""
         processing = self.context.processing
-        target = self.context.target
-        logits = match_vocabulary(logits.to(target.device), target.vocab_size)
-        reads_text = processing.costs is not None
-        if reads_text:
-            scores, tokens = self._in_turn(logits, outcome)
-        else:
-            scores = processing.scores(logits)
-            tokens = self._chosen(scores, outcome)
-        is_open = processing.changes_scores or self.model.token_ids is not None
-        if self.draws or reads_text or self.size.nodes == 1:
-            probs = None
-            if processing.do_sample and self.draws:
-                probs = processing.probabilities(scores)
-            return Tree.chain(tokens, self.levels, probs)
+        scores, draws = processing.scores(logits), self.draws and processing.do_sample
+        if self.draws or self.size.nodes == 1:
+            if not draws:
+                return Tree.chain(scores.argmax(-1), self.levels)
+            p = processing.probabilities(scores)
+            places = torch.arange(p.shape[1], device=p.device)
+            tokens = pick(p, outcome.noise.to(p.device).uniforms(Purpose.DRAFT, places))
+            return Tree.chain(tokens, self.levels, p)
         count = min(self.size.nodes, scores.shape[-1])
         values, ids = scores.log_softmax(-1).topk(count)  # [rows, places, count]
+        is_open = processing.changes_scores or self.model.token_ids is not None
         return self.trees.best(values, ids, self.size.nodes, self.levels, is_open)
 
-    def _in_turn(self, logits: Tensor, outcome: Outcome) -> tuple[Tensor, Tensor]:
-        """Scores and tokens of each place, processed behind those that were drafted before it."""
-        processing, rows = self.context.processing, outcome.rows
-        scores: list[Tensor] = []
-        chain: list[Tensor] = []
-        for place in range(logits.shape[1]):
-            drafted = partial(chain_paths, chain) if chain else None
-            here = logits[:, place : place + 1]
-            scores.append(processing.scores(here, drafted, rows.prefix))
-            chain.append(self._chosen(scores[-1], outcome, place))
-        return torch.cat(scores, 1), torch.cat(chain, 1)
+    def _in_order(self, logits: Tensor, states: Tensor, anchors: Tensor, outcome: Outcome) -> Tree:
+        """The chain whose places are drafted behind those before them, the first behind
+        `anchors [rows, 1]`."""
+        model, memory, places = self.model, None, itertools.count()
 
-    def _chosen(self, scores: Tensor, outcome: Outcome, place: int = 0) -> Tensor:
-        """A token of each place from `place` on, `[rows, places]`."""
-        if not (self.draws and self.context.processing.do_sample):
-            return scores.argmax(-1)
-        p = self.context.processing.probabilities(scores)
-        ahead = torch.arange(place, place + p.shape[1], device=p.device)
-        return pick(p, outcome.noise.to(p.device).uniforms(Purpose.DRAFT, ahead))
+        def step(token: Tensor | None) -> Tensor:
+            nonlocal memory
+            here = slice(place := next(places), place + 1)
+            if model.chain is None:
+                return logits[:, here]
+            token = anchors if token is None else token
+            corrected, memory = model.corrected_logits(
+                token, logits[:, here], states[:, here], memory, self.context.target
+            )
+            return corrected
+
+        return draw_chain(step, self.levels, outcome, self.context.processing, draws=self.draws)

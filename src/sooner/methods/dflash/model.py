@@ -4,7 +4,7 @@ its sizes, read from the configs that people publish."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +29,8 @@ from ..draft_module import (
     saved_fields,
     whole_vocabulary,
 )
-from ..published import CONFIG, CONFIG_KEY, Weights, needed, size_of
+from ..published import CONFIG, CONFIG_KEY, MATCHING, Weights, needed, size_of
+from .chain import BlockConv, around, chain_head, chain_options
 
 ARCHITECTURE = "DFlashDraftModel"
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -39,11 +40,24 @@ QWEN3 = ("num_hidden_layers", "attention_bias", "hidden_act", "layer_types", "sl
 
 SCALES = ("input_embedding_scale", "output_multiplier", "final_logit_softcapping")
 
-SPECULATORS = (
-    "block_size", "mask_token_id", "draft_vocab_size", "target_hidden_size", "sample_from_anchor",
-    "sliding_window_non_causal",
-)  # fmt: skip
-"""Keys of speculators' layout beside those of the layers."""
+SPECULATORS_USUAL: Mapping[str, Mapping[str, Any]] = {
+    "dspark": {"sample_from_anchor": True, "markov_rank": 256},
+    "dflash2": {
+        "sliding_window_non_causal": True, "selector_rank": 256, "selector_top_k": 16,
+        "conv_kernel_size": 2, "conv_group_size": 16,
+    },
+}  # fmt: skip
+"""Defaults of speculators' kinds, which a file may leave out."""
+
+KINDS = ("dflash", "dspark", "domino")
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """Returns what a config.json calls its drafter, in small letters."""
+    spec, within = config.get("speculative_config"), config.get("dflash_config") or {}
+    names = [config.get(name) for name in ("speculators_model_type", "model_type")]
+    names += [*(config.get("architectures") or ()), within.get("projector_type")]
+    return str([*names, spec.get("method") if isinstance(spec, Mapping) else None]).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +71,7 @@ class DFlashConfig(DraftConfig):
         layers: states of the target that are read, numbered as `target_layers` does.
         is_causal: whether block entries see only those before them; `None`: on sliding layers.
         from_anchor: the anchor's own entry drafts, too, and each entry the token *behind* it.
+        chain: what makes the tokens of a block depend on each other; see `chain_options`.
         input_embedding_scale, output_multiplier, final_logit_softcapping: of embeddings and logits.
 
     Raises:
@@ -74,6 +89,7 @@ class DFlashConfig(DraftConfig):
     sliding_window: int | None = None
     is_causal: bool | None = None
     from_anchor: bool = False
+    chain: dict[str, Any] = field(default_factory=dict)
     input_embedding_scale: float = 1.0
     output_multiplier: float = 1.0
     final_logit_softcapping: float | None = None
@@ -85,6 +101,8 @@ class DFlashConfig(DraftConfig):
                 "DFlash: its config asks for M-RoPE; DFlash drafters number the tokens of a row, "
                 "also those of M-RoPE targets, so train it without mrope_section"
             )
+        if self.chain:
+            check_whole("DFlash: vocab_size", self.vocab_size, hint=MATCHING)
         kinds = self.layer_types or (FULL,) * self.num_hidden_layers
         object.__setattr__(self, "layer_types", kinds)
         count, known = self.num_hidden_layers, {FULL, SLIDING}
@@ -123,6 +141,8 @@ class DFlashConfig(DraftConfig):
           i means `hidden_states[i + 1]`.
         - transformers' assistants (`muse_glimmer_assistant`): the same keys at the top level;
           sliding layers see their whole block.
+        - SpecForge's DSpark and Domino: z-lab's with a `projector_type`; DeepSpec's DSpark has the
+          same keys at the top level.
         - speculators': `transformer_layer_config` within, `aux_hidden_state_layer_ids` k means
           `hidden_states[k]`; or flat, with a `speculative_config`.
 
@@ -134,7 +154,8 @@ class DFlashConfig(DraftConfig):
         shift, usual_size = 1, 16
         if "speculators_model_type" in raw:
             layer, shift, usual_size = needed(raw, "transformer_layer_config", where), 0, 8
-            options = {name: raw.get(name) for name in (*SPECULATORS, CONFIG_KEY)}
+            usual = SPECULATORS_USUAL.get(str(raw["speculators_model_type"]), {})
+            options = {**usual, **raw}
             ids = needed(raw, "aux_hidden_state_layer_ids", where)
         elif isinstance(spec, Mapping):
             size = size_of(spec, "speculative_tokens", where)
@@ -145,7 +166,10 @@ class DFlashConfig(DraftConfig):
             within = raw.get("dflash_config") or {}
             options = {**raw, **within}
             ids = needed(options, "target_layer_ids", where)
-        is_causal = options.get("is_causal")
+        is_causal, from_anchor = options.get("is_causal"), options.get("sample_from_anchor")
+        if from_anchor is None:  # DSpark drafts so, and Domino where its labels are shifted
+            from_anchor = "dspark" in kind_of(raw) or "markov_rank" in options
+            from_anchor |= "domino" in kind_of(raw) and bool(options.get("shift_label"))
         if is_causal is None and (
             options.get("sliding_window_non_causal")
             or str(raw.get("model_type", "")).endswith("_assistant")
@@ -158,7 +182,8 @@ class DFlashConfig(DraftConfig):
             "block_size": options.get("block_size") or usual_size,
             "layers": [int(number) + shift for number in ids],
             "is_causal": is_causal,
-            "from_anchor": options.get("sample_from_anchor"),
+            "from_anchor": from_anchor,
+            "chain": chain_options({**layer, **options}, where),
         }
         return cls.read(fields, where)
 
@@ -168,8 +193,12 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 of a block; gives what its queries found, as the queries."""
 
 
-RENAMES = (("encoder.fc.", "fc."), ("encoder.output_norm_enc.", "hidden_norm."))
-"""What transformers' assistants call them."""
+RENAMES = (
+    ("encoder.fc.", "fc."), ("encoder.output_norm_enc.", "hidden_norm."),
+    ("candidate_selector.", "chain."), ("markov_head.", "chain."),
+    ("prefix_gru.", "chain.prefix_gru."), ("embed_proj.", "chain.embed_proj."),
+)  # fmt: skip
+"""What transformers' assistants call them, and where the parts of a chain head lie."""
 
 FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -212,20 +241,15 @@ class DFlashModel(DraftModule):
         self.layers = nn.ModuleList(Qwen3DecoderLayer(qwen3, layer) for layer in range(count))
         self.norm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary = Qwen3RotaryEmbedding(qwen3)
+        self.chain = chain_head(config)
+        if "conv_kernel_size" in config.chain:
+            for layer in self.layers:
+                layer.attention_conv, layer.mlp_conv = BlockConv(config), BlockConv(config)
 
     @staticmethod
     def matches(config: Mapping[str, Any], names: set[str]) -> bool:
-        spec = config.get("speculative_config")
-        kinds = [
-            *(config.get("architectures") or ()),
-            config.get("speculators_model_type"),
-            config.get("model_type"),
-            spec.get("method") if isinstance(spec, Mapping) else None,
-        ]
-        return "dflash" in str(kinds).lower() or config.keys() >= {
-            "mask_token_id",
-            "target_layer_ids",
-        }
+        keys = {"mask_token_id", "target_layer_ids"}
+        return any(kind in kind_of(config) for kind in KINDS) or config.keys() >= keys
 
     @classmethod
     def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
@@ -242,12 +266,8 @@ class DFlashModel(DraftModule):
         Raises:
             UnsupportedError: a drafter that this layout can't tell.
         """
-        config, (layers, scales, is_reduced) = self.config, self._parts()
-        refuse("DFlash", {
-            "a vocabulary or an anchor of speculators' kind, for which z-lab's layout has no "
-            "place; keep the files that it was read from":
-                is_reduced or config.from_anchor or 0 in config.layers,
-        })  # fmt: skip
+        config = self.config
+        layers, scales = self._parts("z-lab", config.from_anchor or 0 in config.layers)
         within = {
             "mask_token_id": config.mask_token_id,
             "target_layer_ids": [layer - 1 for layer in config.layers],
@@ -260,13 +280,10 @@ class DFlashModel(DraftModule):
         return {**content, **saved}, self.state_dict()
 
     def speculators(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        config, (layers, scales, is_reduced) = self.config, self._parts()
+        config = self.config
         is_usual = config.causal == tuple(kind == SLIDING for kind in config.layer_types)
-        refuse("DFlash", {
-            "scales, causal full layers or a reduced vocabulary, which are not written in "
-            "speculators' layout; keep the files that it was read from":
-                scales or is_reduced or (not is_usual and any(config.causal)),
-        })  # fmt: skip
+        layers, scales = self._parts("speculators", not is_usual and any(config.causal))
+        refuse("DFlash", {f"{', '.join(scales)}, which speculators' layout lacks": scales})
         content = config.speculators(
             "dflash", config.drafts, layers, architectures=["DFlashSpeculator"],
             block_size=config.block_size, mask_token_id=config.mask_token_id,
@@ -275,15 +292,24 @@ class DFlashModel(DraftModule):
         )  # fmt: skip
         return content, self.state_dict()
 
-    def _parts(self) -> tuple[dict[str, Any], dict[str, Any], bool]:
-        """Returns the config of the layers, unusual scales, and whether it drafts fewer tokens."""
+    def _parts(self, layout: str, is_odd: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the config of the layers, and unusual scales.
+
+        Raises:
+            UnsupportedError: a drafter that a layout can't tell, or (`is_odd`) its block.
+        """
         config, names = self.config, (*QWEN3, *SCALES)
+        is_reduced = config.draft_vocab_size not in (None, config.vocab_size)
+        refuse("DFlash", {
+            "a reduced vocabulary, a chain head, or a block that is drafted or masked in a way "
+            f"that is not written in {layout}'s layout; keep the files that it was read from":
+                is_odd or is_reduced or config.chain,
+        })  # fmt: skip
         fields = {name: getattr(config, name) for name in names}
         scales = {n: fields.pop(n) for n in SCALES if fields[n] != getattr(DFlashConfig, n)}
         layers = {name: fields[name] for name in QWEN3}
-        is_reduced = config.draft_vocab_size not in (None, config.vocab_size)
         use = SLIDING in config.layer_types
-        return config.decoder("qwen3", **layers, use_sliding_window=use), scales, is_reduced
+        return config.decoder("qwen3", **layers, use_sliding_window=use), scales
 
     def context(self, states: Tensor) -> Tensor:
         """Returns entries of the context, `[rows, entries, hidden]`.
@@ -315,13 +341,14 @@ class DFlashModel(DraftModule):
         states = embeds.to(self.device, self.dtype) * self.config.input_embedding_scale
         for number, module in enumerate(self.layers):
             layer: Any = module
-            entering = layer.input_layernorm(states)
+            entering, leave = around(layer, "attention_conv", layer.input_layernorm(states))
             attention = layer.self_attn
             queries = attention.q_norm(self._split(attention.q_proj(entering)))
             keys, values = self.keys_values(number, entering, rotation)
             output = attend(number, rotated(queries, rotation), keys, values)
-            states = states + attention.o_proj(output.transpose(1, 2).flatten(2))
-            states = states + layer.mlp(layer.post_attention_layernorm(states))
+            states = states + leave(attention.o_proj(output.transpose(1, 2).flatten(2)))
+            entering, leave = around(layer, "mlp_conv", layer.post_attention_layernorm(states))
+            states = states + leave(layer.mlp(entering))
         return self.norm(states)
 
     def embed(self, tokens: Tensor, adapter: Any) -> Tensor:
@@ -350,6 +377,23 @@ class DFlashModel(DraftModule):
         if self.token_ids is None:
             return logits
         return whole_vocabulary(logits, self.token_ids, adapter.vocab_size)
+
+    def corrected_logits(
+        self, token: Tensor, logits: Tensor, states: Tensor, memory: Any, adapter: Any
+    ) -> tuple[Tensor, Any]:
+        """Returns a place's logits as the chain head corrects them, by the target's ids, `[rows, 1,
+        vocab]`, and what it has to remember; see `MarkovHead.forward`.
+
+        Args:
+            token: before the place, `[rows, 1]`; the anchor at first.
+        """
+        chain, ids, embeds = self.chain, self.token_ids, self.embed(token, adapter)
+        assert chain is not None
+        if ids is None:
+            corrected: tuple[Tensor, Any] = chain(logits, states, token, embeds, memory)
+            return corrected
+        reduced, memory = chain(logits[..., ids], states, token, embeds, memory)
+        return whole_vocabulary(reduced, ids, logits.shape[-1]), memory
 
     def target_sizes(self, adapter: Any) -> dict[str, tuple[Any, Any]]:
         vocab = adapter.vocab_size
