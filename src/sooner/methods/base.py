@@ -181,22 +181,13 @@ class Method:
         raise NotImplementedError
 
     def __call__(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        logits_processor: LogitsProcessorList | None = None,
+        self, model: Any, input_ids: Tensor, logits_processor: LogitsProcessorList | None = None,
         stopping_criteria: StoppingCriteriaList | None = None,
-        generation_config: GenerationConfig | None = None,
-        streamer: Any = None,
-        synced_gpus: bool = False,
-        *,
-        generator: torch.Generator | None = None,
-        on_tokens: OnTokens | None = None,
-        graphs: str | GraphRecorder = "auto",
-        compile: bool | Mapping[str, Any] = False,
-        tokenizer: Any = None,
-        **model_kwargs: Any,
-    ) -> Tensor | SoonerOutput:
+        generation_config: GenerationConfig | None = None, streamer: Any = None,
+        synced_gpus: bool = False, *, generator: torch.Generator | None = None,
+        on_tokens: OnTokens | None = None, graphs: str | GraphRecorder = "auto",
+        compile: bool | Mapping[str, Any] = False, tokenizer: Any = None, **model_kwargs: Any,
+    ) -> Tensor | SoonerOutput:  # fmt: skip
         """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
 
         Args:
@@ -234,21 +225,13 @@ class Method:
         return sequences
 
     def session(
-        self,
-        model: Any,
-        inputs: Mapping[str, Any],
-        params: SamplingParams,
-        *,
-        generator: torch.Generator | None = None,
-        on_tokens: OnTokens | None = None,
-        guidance: float = 1.0,
-        prefill_chunk: int | None = None,
-        requests: Sequence[int] | None = None,
-        generated: int = 0,
-        graphs: str | GraphRecorder = "auto",
-        compile: bool | Mapping[str, Any] = False,
+        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, *,
+        generator: torch.Generator | None = None, on_tokens: OnTokens | None = None,
+        guidance: float = 1.0, prefill_chunk: int | None = None,
+        requests: Sequence[int] | None = None, generated: int = 0,
+        graphs: str | GraphRecorder = "auto", compile: bool | Mapping[str, Any] = False,
         verify_every: int | None = None,
-    ) -> Session:
+    ) -> Session:  # fmt: skip
         """Embed the prompts, repeat each `params.n` times, and set up one run of the loop.
 
         Args:
@@ -295,21 +278,10 @@ class Method:
         launch = _graphs(runner, graphs, self.largest_block(), compile, stats)
         check = None if verify_every is None else BlockCheck(verify_every, target, rows.prompts)
         context = Context(
-            target,
-            runner,
-            inputs,
-            rows,
-            processing,
-            stopping,
-            stats,
-            noise,
-            copies=params.n,
-            guidance=guidance,
-            constraint=constraint,
-            prefill_chunk=prefill_chunk,
-            graphs=launch,
+            target, runner, inputs, rows, processing, stopping, stats, noise, copies=params.n,
+            guidance=guidance, constraint=constraint, prefill_chunk=prefill_chunk, graphs=launch,
             output_ids=output_ids,
-        )
+        )  # fmt: skip
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
         way = _sharded(self, target.model) if is_sharded(target.model) else self
@@ -323,21 +295,10 @@ class Method:
             raise
         runner.cache.capacity = prompt.width + stopping.limit + way.largest_block()
         return Session(
-            target=runner,
-            prompt=prompt,
-            rows=rows,
-            drafter=drafter,
-            rule=rule,
-            processing=processing,
-            stopping=stopping,
-            stats=stats,
-            noise=noise,
-            on_tokens=on_tokens,
-            constraint=constraint,
-            prefill_chunk=prefill_chunk,
-            graphs=launch,
-            check=check,
-        )
+            target=runner, prompt=prompt, rows=rows, drafter=drafter, rule=rule,
+            processing=processing, stopping=stopping, stats=stats, noise=noise, on_tokens=on_tokens,
+            constraint=constraint, prefill_chunk=prefill_chunk, graphs=launch,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -368,12 +329,9 @@ class DraftMethod(Method):
 
 
 def _graphs(
-    target: ModelRunner,
-    graphs: str | GraphRecorder,
-    entries: int,
-    compile: bool | Mapping[str, Any],
-    stats: Stats,
-) -> StepGraphs | None:
+    target: ModelRunner, graphs: str | GraphRecorder, entries: int,
+    compile: bool | Mapping[str, Any], stats: Stats,
+) -> StepGraphs | None:  # fmt: skip
     if isinstance(graphs, str):
         check_choice("graphs", graphs, ("auto", "off"))
         if compile is False and (graphs == "off" or target.adapter.device.type != "cuda"):

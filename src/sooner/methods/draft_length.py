@@ -527,13 +527,9 @@ class AdaptiveDraftLength(DraftLength):
         until = fmean(closed) if closed else 0.0
         # What a text matches changes from round to round, and no draft has to be tried to see it.
         size = self.controller.choose(
-            count,
-            candidates,
-            forget=forget,
-            may_pause=any(may),
-            is_ragged=batch.is_ragged,
+            count, candidates, forget=forget, may_pause=any(may), is_ragged=batch.is_ragged,
             left=until,
-        )
+        )  # fmt: skip
         return [size or 0] * count
 
     def _tokens(

@@ -96,14 +96,9 @@ def closings(visual: Tensor, frames: Tensor) -> Tensor:
 
 
 def rank(
-    criterion: Criterion,
-    ratio: float,
-    first: Tensor,
-    last: Tensor,
-    visual: Tensor,
-    frames: Tensor | None = None,
-    minimum: int = 0,
-) -> Tensor:
+    criterion: Criterion, ratio: float, first: Tensor, last: Tensor, visual: Tensor,
+    frames: Tensor | None = None, minimum: int = 0,
+) -> Tensor:  # fmt: skip
     """Returns indices, among the visual tokens, of those kept by a criterion, ascending.
 
     What closes a video (`closings`) is kept before all that it competes with: a draft that was

@@ -36,9 +36,8 @@ def known_kinds() -> tuple[type[DraftModule], ...]:
 
 
 REFUSED: Mapping[str, str] = {
-    "dflash2": "DFlash2", "selector_rank": "DFlash2", "conv_kernel_size": "DFlash2",
-    "domino": "Domino", "dspark": "DSpark", "peagle": "P-EAGLE", "medusa": "Medusa",
-    "hydra": "Hydra", "mlp_speculator": "an MLP speculator", "mlpspeculator": "an MLP speculator",
+    "peagle": "P-EAGLE", "medusa": "Medusa", "hydra": "Hydra", "language_model.mtp.": "P-MTP",
+    "mlp_speculator": "an MLP speculator", "mlpspeculator": "an MLP speculator",
 }  # fmt: skip
 """Words in configs and names of tensors that tell kinds which are not run."""
 
@@ -91,7 +90,7 @@ def find_folder(path_or_name: Path | str) -> Path:
     """The folder of a drafter, fetched from the model hub where it is none here.
 
     What `sooner train draft -o FOLDER` wrote may be named by that folder, in which the drafter is
-    `head`.
+    `head`. `ORG/NAME/FOLDER` is a folder of a repository, as in `tencent/HunyuanOCR/dflash`.
 
     Raises:
         SoonerError: no such folder, and no such repository.
@@ -99,16 +98,18 @@ def find_folder(path_or_name: Path | str) -> Path:
     folder = Path(path_or_name)
     if not (folder / CONFIG).is_file() and (folder / HEAD / CONFIG).is_file():
         return folder / HEAD
-    name = str(path_or_name)
-    if folder.exists() or name.count("/") != 1 or name.startswith((".", "/", "~")):
+    name, parts = str(path_or_name), str(path_or_name).split("/")
+    if folder.exists() or len(parts) not in (2, 3) or name.startswith((".", "/", "~")):
         return folder
     from huggingface_hub import snapshot_download, try_to_load_from_cache
 
-    is_here = isinstance(try_to_load_from_cache(name, CONFIG), str)  # fetched before
-    if not is_here and (reason := hub_problem()) is not None:
+    repository, inside = "/".join(parts[:2]), "".join(f"{part}/" for part in parts[2:])
+    is_here = isinstance(try_to_load_from_cache(repository, inside + CONFIG), str)
+    if not is_here and (reason := hub_problem()) is not None:  # nor fetched before
         raise SoonerError(f"drafter '{name}' is no folder here, and {reason}")
+    patterns = [f"{inside}*.{ending}" for ending in ("json", "safetensors", "bin")]
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.bin"]))
+        return Path(snapshot_download(repository, allow_patterns=patterns)) / inside
     except Exception as error:  # a dozen kinds, of HTTP, of names, of files
         raise SoonerError(
             f"drafter '{name}' is no folder here, and the hub gave no repository for it "
@@ -132,6 +133,7 @@ def _recognised(path_or_name: Path | str) -> tuple[Path, dict[str, Any], type[Dr
     values += [*(config.get("architectures") or []), config.get("projector_type")]
     text = " ".join(map(str, [*values, options.get("projector_type"), *config, *options, *names]))
     if refused := next((kind for word, kind in REFUSED.items() if word in text.lower()), None):
+        known += "; docs/drafters.md says what others would take"
         raise UnsupportedError(f"'{folder}' is {refused}, which is not run; known: {known}")
     for kind in kinds:
         if kind.matches(config, names):

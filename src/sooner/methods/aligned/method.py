@@ -355,14 +355,9 @@ class AlignedDrafter(Drafter):
     """
 
     def __init__(
-        self,
-        context: Context,
-        rows: list[Alignment] | Callable[[], list[Alignment]],
-        sizing: NodeCount,
-        depth: int,
-        width: int,
-        is_relaxed: bool = False,
-    ) -> None:
+        self, context: Context, rows: list[Alignment] | Callable[[], list[Alignment]],
+        sizing: NodeCount, depth: int, width: int, is_relaxed: bool = False,
+    ) -> None:  # fmt: skip
         self.is_relaxed = is_relaxed
         self.context = context
         self.rows = [] if callable(rows) else rows

@@ -118,13 +118,9 @@ class HeadRunner(DraftRunner):
     """
 
     def __init__(
-        self,
-        head: Any,
-        adapter: Any,
-        capacity: int,
-        largest: int = MAX_ENTRIES,
+        self, head: Any, adapter: Any, capacity: int, largest: int = MAX_ENTRIES,
         legal: tuple[int, ...] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._words = max(WORDS, math.ceil(largest / 32))
         super().__init__(head, adapter, 1, capacity, (self._words, legal))
         self.head = head
@@ -293,13 +289,9 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
     """
 
     def __init__(
-        self,
-        head: Any,
-        context: Context,
-        sizing: TreeSize,
-        top_k: int,
+        self, head: Any, context: Context, sizing: TreeSize, top_k: int,
         legal: Sequence[int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(context, sizing)
         self.head = head
         vocab = head.vocab_size or context.target.vocab_size  # that can be drafted at all

@@ -114,13 +114,9 @@ class ParallelVLM(DraftMethod):
         if settings.prune is not None:
             options["min_visual"] = 0  # asked for, so taken at its word
         return cls(
-            settings.draft,
-            prune=prune,
-            draft_inputs=settings.draft_inputs,
-            standing=settings.standing,
-            experience=settings.experience(prune),
-            **options,
-        )
+            settings.draft, prune=prune, draft_inputs=settings.draft_inputs,
+            standing=settings.standing, experience=settings.experience(prune), **options,
+        )  # fmt: skip
 
     @property
     def needs_whole_prompt(self) -> bool:
