@@ -234,7 +234,8 @@ PAGES = (
     Repository(
         "dflash", "DFlash: blocks of drafts in one forward", "DFlash",
         "A small block-diffusion model that was trained on the target's states drafts a whole "
-        "block at once; published DFlash drafters are read as they are.",
+        "block at once; published DFlash, DFlash 2, DSpark and Domino drafters are read as they "
+        "are.",
         "head", ("num_draft_tokens",),
     ),
     Repository(
