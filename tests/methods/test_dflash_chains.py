@@ -18,6 +18,7 @@ import tiny
 from methods.dflash_reference import literal_logits, literal_states, recorded_drafts
 from sooner import DFlashModel
 from sooner.methods.dflash.model import DFlashConfig
+from sooner.methods.trained import load_for
 
 GREEDY: dict[str, Any] = {"max_new_tokens": 14, "do_sample": False, "eos_token_id": None}
 VOCAB, HIDDEN, INNER, RANK, WIDTH, EMB = 96, 48, 40, 6, 10, 7
@@ -258,7 +259,7 @@ def test_drawn_chains_are_judged_by_what_they_were_drawn_from(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The probabilities that the rule gets are those of the corrected places."""
-    model = sooner.load_drafter(written(tmp_path, CONFIGS[name], published(name))).drafter
+    model = load_for("dflash", written(tmp_path, CONFIGS[name], published(name)))
     inputs, scores = tiny.inputs("llama", "text", 2), list[Tensor]()
     seen, correct = recorded_drafts(inputs, monkeypatch), DFlashModel.corrected_logits
 
@@ -285,7 +286,7 @@ def test_no_tree_is_made_of_places_that_depend_on_each_other(tmp_path: Path) -> 
     folder = written(tmp_path, CONFIGS["domino"], published("domino"))
     with pytest.raises(sooner.UnsupportedError, match="DominoHead has no marginals; use DFlash"):
         sooner.DDTree(folder)
-    model = sooner.load_drafter(folder).drafter
+    model = load_for("dflash", folder)
     for layout in ("sglang", "speculators"):
         with pytest.raises(sooner.UnsupportedError, match=r"a chain head, .* layout; keep"):
             model.save_pretrained(tmp_path / "copy", layout)
@@ -309,7 +310,7 @@ def test_heads_that_can_not_be_are_refused_by_name(tmp_path: Path) -> None:
         f"logit_head.{key}" if key.startswith(("prefix_gru", "embed_proj")) else key: value
         for key, value in published("domino").items()
     }  # as the first Domino checkpoints have them
-    assert sooner.load_drafter(written(tmp_path, CONFIGS["domino"], nested)).drafter.chain
+    assert load_for("dflash", written(tmp_path, CONFIGS["domino"], nested)).chain is not None
 
 
 def test_hunyuan_ocrs_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,6 +324,7 @@ def test_hunyuan_ocrs_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     }  # fmt: skip
     tensors = published("dflash")
     method = sooner.load_drafter(written(tmp_path / "dflash", released, tensors))
+    assert isinstance(method, sooner.DFlash)
     assert method.largest().nodes == 15
     method = sooner.DFlash(method.drafter, num_draft_tokens=15)
     pixels = {key: inputs[key] for key in inputs if "pixel" in key or "grid" in key}
