@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, GenerationConfig, JanusImageProcessor, J
 
 import tiny_canvas
 from sooner import miniatures
-from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
+from sooner_miniatures.motion_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
 
 def painter(folder: Path, scale: float = 0.1) -> Path:

@@ -14,11 +14,11 @@ from sooner import miniatures
 from sooner.cli.main import main
 from sooner.methods import Autoregressive
 from sooner.models import canvas
-from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 from sooner_lab.bench.imagine import arms, subjects
 from sooner_lab.bench.imagine.run import goals
 from sooner_lab.bench.imagine.settings import ARMS
 from sooner_lab.bench.imagine.subjects import Subject
+from sooner_miniatures.motion_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
 
 def picture_subject() -> Subject:

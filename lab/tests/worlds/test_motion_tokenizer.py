@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 from sooner_lab.worlds.motion import world
+from sooner_miniatures.motion_tokenizer import MotionTokenizer, MotionTokenizerConfig
 from worlds.clips import to_pixels
 
 

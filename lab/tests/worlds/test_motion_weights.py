@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sooner import miniatures
-from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 from sooner_lab.worlds.motion import world
+from sooner_miniatures.motion_tokenizer import MotionTokenizer
 from worlds.clips import to_pixels
 
 MOTION = miniatures.find("motion")
