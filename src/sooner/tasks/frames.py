@@ -42,12 +42,15 @@ class Sampler:
         Raises:
             SoonerError: the processor can't sample this video; in its own words.
         """
+        usual = getattr(self.processor, "num_frames", None)
+        rate = getattr(self.processor, "fps", None)
         count, fps = self.frames, self.fps if self.frames is None else None
         if count is None and fps is None:
-            count = getattr(self.processor, "num_frames", None)
-            fps = getattr(self.processor, "fps", None) if count is None else None
+            count, fps = usual, rate
             if fps is None:
                 count = count or DEFAULT_FRAMES
+        elif usual is not None and rate is not None:  # a rate, and at most so many frames
+            count, fps = (usual, fps) if count is None else (count, count * info.fps / info.frames)
         group = getattr(self.processor, "temporal_patch_size", None) or 1
         if info.frames == 1:
             return [0] * group  # what such families do with a last frame that has no partner
@@ -56,7 +59,8 @@ class Sampler:
                 f"frames is {count}, but this model looks at {group} frames at a time; use "
                 f"--frames {group}"
             )
-        if count is not None and count >= info.frames:
+        limit = count if fps is None else self.frames
+        if limit is not None and limit >= info.frames:
             return list(range(info.frames))
         processor = copy.copy(self.processor)
         processor.num_frames, processor.fps = count, fps

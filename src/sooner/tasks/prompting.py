@@ -99,7 +99,8 @@ def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prom
 
 def check_inputs(model: Any, inputs: dict[str, Any], frames: int) -> int:
     """Returns the room behind a prompt of so many frames, as `check_length`."""
-    visual = inputs["input_ids"] == getattr(model.config, "video_token_id", -1)
+    pictures = getattr(model.config, "image_token_id", -1)  # as which SmolVLM reads frames
+    visual = inputs["input_ids"] == getattr(model.config, "video_token_id", pictures)
     return check_length(model, inputs["input_ids"].shape[1], int(visual.sum()), frames)
 
 

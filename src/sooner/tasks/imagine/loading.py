@@ -248,8 +248,12 @@ def load_video_tokenizer(
         tokenizer: Any = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
         side, group, fps = SPATIAL, TEMPORAL, PUBLISHED_FPS
     else:
-        from ...models.clip_tokenizer import MotionTokenizer
-
+        try:
+            from sooner_miniatures.motion_tokenizer import MotionTokenizer
+        except ImportError as error:
+            raise SoonerError(
+                f"'{place}' is the tokenizer of a miniature; pip install ./miniatures"
+            ) from error
         tokenizer = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
         tokenizer = tokenizer.to(device).eval()
         config, codes = tokenizer.config, model.config.vocab_size
