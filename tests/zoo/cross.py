@@ -95,8 +95,7 @@ SPECIES = (
             )
         ),
         mllama_inputs,
-        ("text",),
-        unseen="hands its decoder cross_attention_mask, cross_attention_states",
+        ("text", "image", "images"),
     ),
     Species(
         "idefics",

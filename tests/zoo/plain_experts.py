@@ -145,10 +145,7 @@ def patches(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
 
 SPECIES = (
-    Species(
-        "granite4_vision", granite4_vision, squeezed, kinds=("text",),
-        unseen="hands its decoder deepstack_features, vision_mask",
-    ),
+    Species("granite4_vision", granite4_vision, squeezed, kinds=PICTURES),
     Species(
         "hyperclovax_vision_v2", hyperclovax_vision_v2, mrope.spread(mrope.together),
         kinds=WITH_VIDEO,

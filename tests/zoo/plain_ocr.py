@@ -103,6 +103,21 @@ def queried(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
+def lined(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is a crop and the whole, two lines of two tokens with an end each, and a mark; of
+    several each is the whole alone."""
+    crops = 1 if kind == "image" else 0
+    span = [words.IMAGE] * (6 * (crops + 1) + 1)
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed)
+    if crops:
+        inputs["pixel_values_local"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed + 1)
+        inputs["num_local_patches"] = [1] * len(items)
+        inputs["patches_grid"] = [[1, 1]] * len(items)
+    return inputs
+
+
 def tile_rows(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A picture is one line of two tiles, and a small one of the whole; rows are filled up."""
     tile = [words.IMAGE] * 4
@@ -198,10 +213,7 @@ SPECIES = (
     Species("lighton_ocr", lighton_ocr, merged, kinds=PICTURES),
     Species("qianfan_ocr", qianfan_ocr, three_tiles, kinds=PICTURES),
     Species("deepseek_ocr2", deepseek_ocr2, queried, kinds=PICTURES, spread=0.3),
-    Species(
-        "unlimited_ocr", unlimited_ocr, words.texts, kinds=PICTURES,
-        refused="has reference_sliding_attention layers",
-    ),
+    Species("unlimited_ocr", unlimited_ocr, lined, kinds=PICTURES),
     Species("granite_docling", granite_docling, tile_rows, kinds=PICTURES, spread=0.2),
     Species(
         "minicpm_ocr", minicpm_ocr, packed, kinds=PICTURES,

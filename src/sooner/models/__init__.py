@@ -18,12 +18,12 @@ from .cosmos_ar.canvas import CosmosAR, CosmosCanvas
 from .emu3 import Emu3, Emu3Canvas
 from .janus import Janus, JanusCanvas
 from .openvla.adapter import OpenVLA
-from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
-from .video import LlavaOnevision, Qwen3VL, Qwen25VL
+from .parsers import AxesParser, DeepSeekOCR, DotsOCR, HunYuanVL, Parser
+from .video import LlavaOnevision, Qwen3VL, Qwen25VL, SmolVLM
 
 _ADAPTERS = (
-    Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, GlmOCR, HunYuanVL, Janus, LlavaOnevision,
-    OpenVLA, PaddleOCRVL, Parser, Qwen25VL, Qwen3VL, TextModel,
+    AxesParser, Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, HunYuanVL, Janus, LlavaOnevision,
+    OpenVLA, Parser, Qwen25VL, Qwen3VL, SmolVLM, TextModel,
 )  # fmt: skip
 _CANVASES = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
 

@@ -26,6 +26,9 @@ ATTENTION = ("sdpa", "eager")
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 """Kinds of layers, as `layer_types` of a config names them, whose slots all stay in the cache."""
 
+REFERENCE = "reference_sliding_attention"
+"""Layers that see the prompt and a window behind it (`prompt_attention.py`)."""
+
 STATES = frozenset({"conv", "linear_attention"})
 """Kinds of layers that keep a state in the place of slots, which takes chains (`recurrent.py`)."""
 
@@ -154,10 +157,11 @@ class Adapter:
         if not kinds:
             slides = window is not None and getattr(text, "use_sliding_window", True)
             return {"": (window, None)} if slides else {}
-        if not {SLIDING, CHUNKED} & set(kinds):
+        if not {SLIDING, CHUNKED, REFERENCE} & set(kinds):
             return {}
         chunk = getattr(text, "attention_chunk_size", None)
-        rules = {FULL: (None, None), SLIDING: (window, None), CHUNKED: (None, chunk)}
+        rules = {FULL: (None, None), CHUNKED: (None, chunk)}
+        rules |= dict.fromkeys((SLIDING, REFERENCE), (window, None))
         return {kind: rules[kind] for kind in dict.fromkeys(kinds) if kind in rules}
 
     def require_plain_causal(self, what: str, prompt: Prompt | None = None) -> None:
@@ -452,6 +456,12 @@ class Packing:
             return states
         rows = torch.arange(self.rows, device=states.device)[:, None]
         return states[rows, self.order.to(states.device)]
+
+    def zeroed(self, states: Tensor) -> Tensor:
+        """Returns `[rows, padded, ...]` as `[rows, width, ...]`, with zeros for padding."""
+        moved = self(states)
+        inside = self.inside.to(moved.device).view(*self.inside.shape, *[1] * (moved.ndim - 2))
+        return moved.masked_fill(~inside, 0)
 
 
 def real_tokens(prompt: Prompt) -> Tensor:

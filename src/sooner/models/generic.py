@@ -14,11 +14,11 @@ from transformers import GenerationMixin, PreTrainedModel
 from ..engine.interface import CACHE_NAMES, Prompt, cache_of, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
-from .base import PROMPT_MASK, Adapter, Packing, TextModel, keeps_states
+from .base import PROMPT_MASK, REFERENCE, Adapter, Packing, TextModel, keeps_states
 from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
 from .prompt_masks import handed, masks_of, packed_masks, refuse_parts, sees_ahead
-from .video import FEATURES, PLACES, DeepStack
+from .video import PER_LAYER, STACKS, TOKENWISE, DeepStack
 
 DECODER = ("inputs_embeds", "position_ids", "attention_mask")
 """What a decoder has to take for a block of drafts, beside its cache."""
@@ -35,11 +35,15 @@ def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
         )
     if getattr(model, "_is_stateful", False) and not keeps_states(model):
         return f"keeps a state that can't be rolled back; it would take {REPLAY}"
-    if others := set(getattr(text, "layer_types", None) or ()) - kinds:
+    if others := _kinds(text) - kinds:
         return f"has {'/'.join(sorted(others))} layers; {_of_layers(others)}"
     if has_axes(model) and not has_pixels(model):
         return "has positions of several axes (M-RoPE), and no pixels to place on them"
     return _signatures(model)
+
+
+def _kinds(text: Any) -> set[str]:
+    return set(getattr(text, "layer_types", None) or ())
 
 
 REPLAY = "chains whose accepted tokens are replayed into the state"
@@ -49,10 +53,6 @@ def _of_layers(kinds: set[str]) -> str:
     """Returns what layers of other kinds would take."""
     if any("indexed" in kind or "sparse" in kind for kind in kinds):
         return "their index of keys would have to be kept and cut as slots are"
-    if any("reference" in kind for kind in kinds):
-        return (
-            "they see the whole prompt and a window behind it, which attention would have to hide"
-        )
     return f"their state can't be rolled back; it would take {REPLAY}"
 
 
@@ -103,19 +103,10 @@ def _takes(module: Any, name: str) -> bool:
 
 logger = logging.getLogger("sooner")
 
-PER_LAYER = "per_layer_inputs"
-"""Inputs of each layer that Gemma 3n and 4 make of ids, `[rows, tokens, layers, width]`."""
-
-TOKENWISE = frozenset({PER_LAYER, "moe_mm_token_type_ids"})
-"""Decoder arguments with an entry for each token of the prompt, `[rows, padded, ...]`, 0 for words.
-
-ERNIE 4.5 VL sends what is no word to experts of its own.
-"""
-
 CARRIED = {
     "inputs_embeds", "input_ids", "attention_mask", "position_ids", *CACHE_NAMES, "use_cache",
     "cache_position", "return_dict", "output_attentions", "output_hidden_states", "labels",
-    "logits_to_keep", *TOKENWISE, PLACES, FEATURES,
+    "logits_to_keep", *TOKENWISE, *STACKS,
 }  # fmt: skip
 """Arguments of a decoder that say nothing of a prompt but its embeddings."""
 
@@ -267,9 +258,6 @@ class Generic(DeepStack):
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
         extras = super().prompt_extras(arguments, packed)
-        for name in TOKENWISE:
-            if arguments.get(name) is not None:
-                extras[name] = _tokens(arguments[name], packed)
         mask = masks_of(arguments.get("attention_mask"), packed.rows, packed.padded)
         if mask and (self._sees_ahead or sees_ahead(mask, packed)):
             extras[PROMPT_MASK] = packed_masks(mask, packed)
@@ -282,8 +270,6 @@ class Generic(DeepStack):
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
         extras = super().repeat_extras(prompt, copies)
-        for name in TOKENWISE & prompt.extras.keys():
-            extras[name] = prompt.extras[name].repeat_interleave(copies, 0)
         if PROMPT_MASK in prompt.extras:
             masks = prompt.extras[PROMPT_MASK].items()
             extras[PROMPT_MASK] = {kind: mask.repeat_interleave(copies, 0) for kind, mask in masks}
@@ -291,8 +277,6 @@ class Generic(DeepStack):
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
         extras = super().prune_extras(prompt, keep, packed)
-        for name in TOKENWISE & prompt.extras.keys():
-            extras[name] = _tokens(prompt.extras[name], packed)
         if PROMPT_MASK in prompt.extras:
             extras[PROMPT_MASK] = packed_masks(prompt.extras[PROMPT_MASK], packed)
         return extras
@@ -361,13 +345,6 @@ class GenericText(Generic, TextModel):
 def _is_set(value: Any) -> bool:
     """Returns whether an argument carries something."""
     return not (value is None or value is False or (isinstance(value, dict) and not value))
-
-
-def _tokens(states: Tensor, packed: Packing) -> Tensor:
-    """`[rows, padded, ...]` packed, with zeros for padding."""
-    moved = packed(states)
-    inside = packed.inside.view(*packed.inside.shape, *[1] * (moved.ndim - 2))
-    return moved.masked_fill(~inside, 0)
 
 
 def _same(ours: Any, other: Tensor) -> bool:
@@ -464,4 +441,10 @@ def generic_type(model: Any) -> type[Generic]:
         )
     if not has_pixels(model):
         return GenericText
+    text = model.config.get_text_config(decoder=True)
+    if getattr(text, "cross_attention_layers", None) or REFERENCE in _kinds(text):
+        from . import prompt_attention  # few models are such
+
+        is_cross = REFERENCE not in _kinds(text)
+        return prompt_attention.CrossAttention if is_cross else prompt_attention.ReferenceSliding
     return GenericAxes if has_axes(model) else Generic

@@ -28,10 +28,10 @@ class Parser(Adapter):
     model_types = ("deepseek_ocr2", "got_ocr2", "lighton_ocr", "qianfan_ocr")
 
 
-class PaddleOCRVL(Adapter):
-    """The adapter that has three position axes, as in Qwen2.5-VL; it reads pictures only."""
+class AxesParser(Adapter):
+    """The adapter of GLM-OCR and PaddleOCR-VL, which have three position axes, as in Qwen2.5-VL."""
 
-    model_types = ("paddleocr_vl",)
+    model_types = ("glm_ocr", "paddleocr_vl")
     mrope = True
 
 
@@ -49,13 +49,6 @@ class HunYuanVL(Adapter):
     @property
     def axes(self) -> int:
         return len((self.text_config.rope_parameters or {}).get("mrope_section") or ()) or 1
-
-
-class GlmOCR(Adapter):
-    """Three position axes; a generated token has the same value on each."""
-
-    model_types = ("glm_ocr",)
-    mrope = True
 
 
 class DotsOCR(Adapter):

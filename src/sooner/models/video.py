@@ -1,12 +1,13 @@
-"""Video-language models: LLaVA-OneVision, Qwen2.5-VL, Qwen3-VL."""
+"""Video-language models: LLaVA-OneVision, Qwen2.5-VL, Qwen3-VL, SmolVLM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..engine.interface import Prompt
 from .base import Adapter, Packing
@@ -14,9 +15,18 @@ from .base import Adapter, Packing
 BETWEEN = -1
 """Label of a video token that belongs to no frame, such as a newline."""
 
-PLACES, FEATURES = "visual_pos_masks", "deepstack_visual_embeds"
-"""DeepStack's arguments: which tokens get features, `[rows, padded]` bool, and for each layer those
-of all rows one behind the other, `[visual tokens, hidden]`."""
+STACKS = {"deepstack_visual_embeds": "visual_pos_masks", "deepstack_features": "vision_mask"}
+"""DeepStack's arguments as Qwen3-VL and Granite Vision 4 name them: for each layer the features of
+all rows one behind the other, `[visual tokens, hidden]`, and which tokens get them."""
+
+PER_LAYER = "per_layer_inputs"
+"""Inputs of each layer that Gemma 3n and 4 make of ids, `[rows, tokens, layers, width]`."""
+
+TOKENWISE = frozenset({PER_LAYER, "moe_mm_token_type_ids", *STACKS.values()})
+"""Decoder arguments with an entry for each token of the prompt, `[rows, padded, ...]`, 0 for words.
+
+ERNIE 4.5 VL sends what is no word to experts of its own.
+"""
 
 
 def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
@@ -77,6 +87,19 @@ class LlavaOnevision(Adapter):
         return pixel_frames(inputs, self.config)
 
 
+class SmolVLM(Adapter):
+    """The adapter whose videos are pictures, each between marks and behind its time stamp."""
+
+    model_types = ("smolvlm",)
+
+    def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Returns the number of the view of each token, `[rows, padded]`; a frame is a view, as a
+        tile of a picture is: the inputs do not tell them apart."""
+        visual = self.is_visual(inputs)
+        begins = visual & ~pad(visual, (1, -1))
+        return (begins.cumsum(1) - 1).masked_fill(~visual, BETWEEN)
+
+
 class Qwen25VL(Adapter):
     """Three position axes; a generated token has the same value on each."""
 
@@ -89,34 +112,47 @@ class Qwen25VL(Adapter):
 
 class DeepStack(Adapter):
     """Adds features of a tower's inner layers to the decoder's first layers (Meng et al. 2024,
-    DeepStack); they belong to the prompt alone, so they ride along with the prefill."""
+    DeepStack); they belong to the prompt alone, so they ride along with the prefill, as do other
+    arguments with an entry for each token."""
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
-        features = arguments.get(FEATURES)
-        if features is None:
-            return {}
+        present = {name: value for name, value in arguments.items() if value is not None}
         # Features are listed row by row in token order, which packing keeps.
-        mask = packed(arguments[PLACES]) & packed.inside
-        return {PLACES: mask, FEATURES: features}
+        extras = {name: present[name] for name in STACKS.keys() & present.keys()}
+        return extras | {n: packed.zeroed(present[n]) for n in TOKENWISE & present.keys()}
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
-        if FEATURES not in prompt.extras:
-            return {}
-        mask = prompt.extras[PLACES]
-        counts = mask.sum(1).tolist()
-        features = [
-            torch.cat([row for row in feature.split(counts) for _ in range(copies)])
-            for feature in prompt.extras[FEATURES]
-        ]
-        return {PLACES: mask.repeat_interleave(copies, 0), FEATURES: features}
+        def copied(part: Tensor, counts: list[int]) -> Tensor:
+            return torch.cat([row for row in part.split(counts) for _ in range(copies)])
+
+        extras = {
+            name: _each(prompt.extras[name], copied, mask.flatten(1).sum(1).tolist())
+            for name, mask in _stacks(prompt)
+        }
+        for name in TOKENWISE & prompt.extras.keys():
+            extras[name] = prompt.extras[name].repeat_interleave(copies, 0)
+        return extras
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
-        if FEATURES not in prompt.extras:
-            return {}
-        mask = prompt.extras[PLACES]
-        left = keep[mask]  # [visual tokens of all rows]
-        features = [feature[left] for feature in prompt.extras[FEATURES]]
-        return {PLACES: packed(mask) & packed.inside, FEATURES: features}
+        extras = {  # keep[mask]: [visual tokens of all rows]
+            name: _each(prompt.extras[name], Tensor.__getitem__, keep[mask.flatten(1)])
+            for name, mask in _stacks(prompt)
+        }
+        for name in TOKENWISE & prompt.extras.keys():
+            extras[name] = packed.zeroed(prompt.extras[name])
+        return extras
+
+
+def _stacks(prompt: Prompt) -> list[tuple[str, Tensor]]:
+    """Returns the names of a prompt's features, and which tokens they are of."""
+    return [(name, prompt.extras[at]) for name, at in STACKS.items() if name in prompt.extras]
+
+
+def _each(features: Any, change: Callable[[Tensor, Any], Tensor], by: Any) -> Any:
+    """Returns the features of each layer, in a list or by its number, changed."""
+    if isinstance(features, dict):
+        return {layer: change(part, by) for layer, part in features.items()}
+    return [change(part, by) for part in features]
 
 
 class Qwen3VL(DeepStack, Qwen25VL):

@@ -96,6 +96,11 @@ class PruningHooks(ForwardHooks):
         self.passages[cache] = state
         cache.is_stacked = False
         # The decoder would add DeepStack features to all visual tokens; some may be gone by then.
+        if kwargs.get("deepstack_features"):
+            raise UnsupportedError(
+                f"{self.pruner.name} drops visual tokens, to which layers of "
+                f"{type(self.adapter.model).__name__} add features; leave it out"
+            )
         features = kwargs.get("deepstack_visual_embeds")
         if features is not None:
             state.deepstack = list(features)
