@@ -72,6 +72,7 @@ def unproved(model: Any) -> Any:
         UnsupportedError: its config or its signatures rule it out.
     """
     from .generic import generic_type  # most models have an adapter of their own
+    from .prompt_attention import adapter_type
 
     if keeps_states(model):
         if not hasattr(Cache, "get_conv_state"):
@@ -82,7 +83,7 @@ def unproved(model: Any) -> Any:
         from .recurrent import RECURRENT
 
         return RECURRENT[generic_type(model)](model)
-    return generic_type(model)(model)
+    return adapter_type(model)(model)
 
 
 def canvas(model: nn.Module, **options: Any) -> Canvas:

@@ -14,7 +14,7 @@ from transformers import GenerationMixin, PreTrainedModel
 from ..engine.interface import CACHE_NAMES, Prompt, cache_of, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
-from .base import PROMPT_MASK, REFERENCE, Adapter, Packing, TextModel, keeps_states
+from .base import PROMPT_MASK, Adapter, Packing, TextModel, keeps_states
 from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
 from .prompt_masks import handed, masks_of, packed_masks, refuse_parts, sees_ahead
@@ -35,15 +35,11 @@ def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
         )
     if getattr(model, "_is_stateful", False) and not keeps_states(model):
         return f"keeps a state that can't be rolled back; it would take {REPLAY}"
-    if others := _kinds(text) - kinds:
+    if others := set(getattr(text, "layer_types", None) or ()) - kinds:
         return f"has {'/'.join(sorted(others))} layers; {_of_layers(others)}"
     if has_axes(model) and not has_pixels(model):
         return "has positions of several axes (M-RoPE), and no pixels to place on them"
     return _signatures(model)
-
-
-def _kinds(text: Any) -> set[str]:
-    return set(getattr(text, "layer_types", None) or ())
 
 
 REPLAY = "chains whose accepted tokens are replayed into the state"
@@ -441,10 +437,4 @@ def generic_type(model: Any) -> type[Generic]:
         )
     if not has_pixels(model):
         return GenericText
-    text = model.config.get_text_config(decoder=True)
-    if getattr(text, "cross_attention_layers", None) or REFERENCE in _kinds(text):
-        from . import prompt_attention  # few models are such
-
-        is_cross = REFERENCE not in _kinds(text)
-        return prompt_attention.CrossAttention if is_cross else prompt_attention.ReferenceSliding
     return GenericAxes if has_axes(model) else Generic

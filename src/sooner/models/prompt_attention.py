@@ -19,7 +19,7 @@ from ..engine.cache import SlotCache
 from ..engine.interface import Prompt, cache_of
 from ..errors import UnsupportedError
 from .base import REFERENCE, Packing
-from .generic import Generic
+from .generic import Generic, generic_type
 
 STATES, MASK = "cross_attention_states", "cross_attention_mask"
 GATE = "full_text_row_masked_out_mask"
@@ -245,3 +245,17 @@ class ReferenceSliding(Masked):
                 for kind in self.text_config.layer_types
             }
         return super().decode(embeds, positions, **kwargs)
+
+
+def adapter_type(model: Any) -> type[Generic]:
+    """Returns the class of the generic adapter of a model that keeps no states.
+
+    Raises:
+        UnsupportedError: as `generic_type`.
+    """
+    kind, text = generic_type(model), model.config.get_text_config(decoder=True)
+    if kind is not Generic:
+        return kind
+    if REFERENCE in (getattr(text, "layer_types", None) or ()):
+        return ReferenceSliding
+    return CrossAttention if getattr(text, "cross_attention_layers", None) else kind
