@@ -27,6 +27,8 @@ take.
 *Exactly* means: on a tiny random model in fp64, plain decoding, prompt lookup, chains and trees
 give the ids of the type's own `generate`, greedy and sampled, in ragged batches, with pictures and
 (where it takes them) videos. Types with convolutional or recurrent layers take chains only.
+Unlimited-OCR's own `generate` lets rows of a batch see their padding once they are longer than its
+window; here they say what it says to each alone.
 
 Adapters beside these: `llama` and `qwen2` (text), `openvla` (actions), `cosmos_ar` (clips), and
 `dots_ocr` and `DeepseekOCR`, which are code of their checkpoints (`--trust-remote-code`).

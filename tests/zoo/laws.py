@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 import sooner
 from sooner.engine.noise import Purpose, RowNoise, draw_seed
 from sooner.engine.sampling import pick
 
+from . import words
 from .species import Species, draft_of, model_of
 
 NEW, ROWS, SEED = 24, 3, 11
@@ -37,9 +39,9 @@ def methods_of(species: Species, *names: str) -> list[str]:
 class Drawn(LogitsProcessor):
     """Makes `generate` say what a seed draws from its scores."""
 
-    def __init__(self, rows: int, seed: int, width: int) -> None:
+    def __init__(self, rows: Tensor, seed: int, width: int) -> None:
         seed = draw_seed(torch.Generator().manual_seed(seed))
-        self.noise = RowNoise.start(seed, torch.arange(rows))
+        self.noise = RowNoise.start(seed, rows)
         self.width = width
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
@@ -53,13 +55,20 @@ class Drawn(LogitsProcessor):
 @functools.cache
 def reference(species: Species, kind: str, is_sampled: bool = False) -> list[list[int]]:
     """New tokens of each row by HF's own `generate`, one at a time."""
-    return output(species, species.inputs(model_of(species), kind, ROWS, 0), is_sampled)
+    inputs = species.inputs(model_of(species), kind, ROWS, 0)
+    if not species.alone:
+        return output(species, inputs, is_sampled)
+    lines = [words.row_of(inputs, kind, row) for row in range(ROWS)]
+    return [output(species, line, is_sampled, row)[0] for row, line in enumerate(lines)]
 
 
-def output(species: Species, inputs: dict[str, Any], is_sampled: bool = False) -> list[list[int]]:
-    """Returns the output for any inputs."""
+def output(
+    species: Species, inputs: dict[str, Any], is_sampled: bool = False, first: int = 0
+) -> list[list[int]]:
+    """Returns the output for any inputs, whose rows are numbered from `first` on."""
     rows, width = inputs["input_ids"].shape
-    drawn = LogitsProcessorList([Drawn(rows, SEED, width)] if is_sampled else [])
+    numbers = torch.arange(first, first + rows)
+    drawn = LogitsProcessorList([Drawn(numbers, SEED, width)] if is_sampled else [])
     model = model_of(species)
     # Janus' own drops the processors that it is handed before it hands the rest on to this one.
     owner = GenerationMixin if species.model_type == "janus" else type(model)

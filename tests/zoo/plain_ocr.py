@@ -213,7 +213,8 @@ SPECIES = (
     Species("lighton_ocr", lighton_ocr, merged, kinds=PICTURES),
     Species("qianfan_ocr", qianfan_ocr, three_tiles, kinds=PICTURES),
     Species("deepseek_ocr2", deepseek_ocr2, queried, kinds=PICTURES, spread=0.3),
-    Species("unlimited_ocr", unlimited_ocr, lined, kinds=PICTURES),
+    # Its cache drops tokens from behind the prompt; then its mask looks for padding too far.
+    Species("unlimited_ocr", unlimited_ocr, lined, kinds=PICTURES, alone=True),
     Species("granite_docling", granite_docling, tile_rows, kinds=PICTURES, spread=0.2),
     Species(
         "minicpm_ocr", minicpm_ocr, packed, kinds=PICTURES,

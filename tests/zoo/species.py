@@ -30,6 +30,8 @@ class Species:
         head: what the scores are multiplied by, beside that.
         noise: of the weights of a draft that is right now and then, relative to their spread.
         is_causal: whether it is; others are refused by their configs.
+        alone: its own `generate` lets rows see their padding, so that what it says to a row alone
+            is the law.
     """
 
     model_type: str
@@ -43,6 +45,7 @@ class Species:
     head: float = 1.0
     noise: float = 0.06
     is_causal: bool = True
+    alone: bool = False
 
     def __str__(self) -> str:
         return self.model_type

@@ -17,6 +17,8 @@ VISION_START, VISION_END = 132, 133
 ROW, SEPARATOR, THUMBNAIL, AUDIO = 134, 135, 136, 137
 """Placeholders and marks of families, above all words."""
 
+PROMPT = ("input_ids", "attention_mask")
+
 KINDS: dict[str, tuple[str, ...]] = {
     "text": (),
     "image": ("image",),
@@ -61,6 +63,15 @@ def prompts(
     ids = [[PAD] * (width - len(line)) + line for line in lines]
     mask = [[0] * (width - len(line)) + [1] * len(line) for line in lines]
     return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}, items
+
+
+def row_of(inputs: dict[str, Any], kind: str, row: int) -> dict[str, Any]:
+    """The prompt of a row alone, without padding, where pictures are listed row by row."""
+    begin = sum(len(visible(kind, earlier)) for earlier in range(row))
+    items = slice(begin, begin + len(visible(kind, row)))
+    ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()][None]
+    rest = {name: value[items] for name, value in inputs.items() if name not in PROMPT}
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **rest}
 
 
 def texts(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:

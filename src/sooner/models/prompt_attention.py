@@ -76,8 +76,9 @@ class CrossCache(SlotCache):
             self.pictures = []
 
     def select_rows(self, rows: list[int]) -> None:
+        if rows != list(range(len(self.lengths))):
+            self.pictures = [tensor[rows] for tensor in self.pictures]
         super().select_rows(rows)
-        self.pictures = [tensor[rows] for tensor in self.pictures]
 
     def merge(self, other: SlotCache) -> None:
         assert isinstance(other, CrossCache)
