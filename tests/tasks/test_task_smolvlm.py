@@ -121,6 +121,12 @@ def test_a_picture_in_tiles_gives_the_tokens_of_generate(pair: ModelPair) -> Non
     made = sooner.generate(target, dict(inputs), method, max_new_tokens=NEW, do_sample=False)
     assert made.tokens == expected[:, inputs["input_ids"].shape[1] :].tolist()
     assert made.stats.num_accepted_draft_tokens > 0
+    engine = sooner.Engine(target, method, pages=40)
+    for is_second in (False, True):
+        request = engine.add_request(dict(inputs), max_new_tokens=NEW, do_sample=False)
+        engine.run()
+        assert request.tokens == made.tokens
+        assert (request.cached_tokens > 0) == is_second
 
 
 def test_a_missing_package_is_named_in_a_line(
