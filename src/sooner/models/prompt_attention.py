@@ -59,8 +59,9 @@ class CrossCache(SlotCache):
         second dimension from behind counts states."""
         if self.mask is None or self.gate is None:
             return []
-        pairs = ((layer.keys, layer.values) for layer in self.cross_layers.values())
-        return [self.mask, self.gate, *(states for pair in pairs for states in pair)]
+        layers: Iterator[Any] = iter(self.cross_layers.values())
+        states = (part for layer in layers for part in (layer.keys, layer.values))
+        return [self.mask, self.gate, *states]
 
     @pictures.setter
     def pictures(self, tensors: list[Tensor]) -> None:
@@ -232,7 +233,8 @@ class ReferenceSliding(Masked):
         return ReferenceCache(self.layers, capacity)
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
-        cache, masks = cache_of(kwargs), kwargs.get("attention_mask")
+        cache: Any = cache_of(kwargs)
+        masks: Any = kwargs.get("attention_mask")
         if cache.prompt is None:
             mask = masks[REFERENCE]  # [rows or 1, 1, entries, slots]
             slots = torch.arange(mask.shape[-1], device=mask.device)

@@ -146,8 +146,9 @@ def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], config: dict
             f"{file} has cross-attention to a text (Cosmos Video2World), which is not built in; "
             "load a base model such as Cosmos-1.0-Autoregressive-4B"
         )
-    built = {"rope_dim": "3D", "norm_type": "rmsnorm", "pytorch_rope_version": "v2"}
-    built["apply_abs_pos_emb"] = False  # sinusoids, which the models that read a text add
+    # Only the models that read a text add sinusoids to the input of every layer.
+    built: dict[str, Any] = {"rope_dim": "3D", "norm_type": "rmsnorm"}
+    built |= {"pytorch_rope_version": "v2", "apply_abs_pos_emb": False}
     for key, value in built.items():
         if config.get(key, value) != value:
             raise UnsupportedError(
