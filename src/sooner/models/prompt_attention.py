@@ -245,7 +245,7 @@ class ReferenceSliding(Masked):
             windows = {REFERENCE: self.text_config.sliding_window}
             kwargs["attention_mask"] = {
                 kind: cache.prompt_mask(start, windows.get(kind, start + entries), embeds)
-                for kind in self.text_config.layer_types
+                for kind in set(self.text_config.layer_types)
             }
         return super().decode(embeds, positions, **kwargs)
 
