@@ -26,7 +26,7 @@ HEAD = """# Commands
 
 This page is written by `python tools/cli_reference.py` from the commands; don't edit it by hand.
 `sooner COMMAND --help` prints the same. Every command ends with 0 when it is done, 1 when it found
-a parity bug, 2 for bad input or usage, and 130 when it was interrupted.
+a parity bug or a drafter's fault, 2 for bad input or usage, and 130 when it was interrupted.
 
 `--config FILE` reads options from YAML or TOML, by their names; what the command line says wins.
 A name that the command does not have is refused, with the nearest that it has:
@@ -60,8 +60,9 @@ def page() -> str:
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that can be run, with its full name."""
     groups = getattr(command, "commands", None)
-    if not groups:
+    if not groups or (getattr(command, "invoke_without_command", False) and " " in name):
         yield name, command
+    if not groups:
         return
     for child, entry in groups.items():
         if not entry.hidden:

@@ -1,4 +1,5 @@
-"""`sooner doctor`: versions, devices, what is installed, what each extra would add; models."""
+"""`sooner doctor`: versions, devices, what is installed, what each extra would add; models; why a
+drafter accepts little."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,15 +18,24 @@ import typer
 from .. import __version__, miniatures
 from ..plugins import LAB, WEIGHTS
 from ..provenance import installed
+from . import BUG, options
+from .display import Display
+from .from_settings import Fields, from_settings
+
+commands = typer.Typer()
 
 
+@commands.callback(invoke_without_command=True)
 def doctor(
+    ctx: typer.Context,
     models: Annotated[
         bool, typer.Option("--models", help="Print which types of models are decoded, instead.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write that table there, as JSON.")] = None,
 ) -> None:
     """Print versions, devices, what is installed and what each extra would add."""
+    if ctx.invoked_subcommand is not None:
+        return
     if models or json is not None:
         print_models(json)
         return
@@ -37,6 +47,46 @@ def doctor(
     ):
         typer.echo(title)
         print_table(rows, "  ")
+
+
+@commands.command()
+@from_settings
+def drafter(
+    *,
+    target: Annotated[str, typer.Argument(help="Target model; video is the miniature.")],
+    drafter: Annotated[str, typer.Argument(help="Folder or name of its trained drafter.")],
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prompts: text of one a line, JSONL of {prompt, image|video}, a picture, a video.",
+        ),
+    ] = None,
+    template: Annotated[
+        bool, typer.Option(help="Write prompts without a file by the chat template.")
+    ] = True,
+    max_new_tokens: Annotated[int, typer.Option(min=2, help="Where an answer is cut.")] = 64,
+    place: Annotated[options.Models, Fields(only=("device", "dtype", "threads"))],
+    display: Display,
+) -> None:
+    """Find out why a trained drafter accepts little.
+
+    The target answers a sample of prompts; the drafter's acceptance by depth is measured as it is
+    configured, and with one change at a time: layers, norm, positions, vocabulary, LM head, chat
+    template, pixels, dtype. Exit code 1 if a change is clearly better.
+    """
+    from ..tasks.drafter_doctor import diagnose
+
+    if target in miniatures.names() and not Path(target).exists():
+        target = str(miniatures.find(target).target)
+    with display.loading():
+        pair = replace(place, model=target).load(sees=False)
+    more = {"template": template, "tokens": max_new_tokens, "on_change": display.line}
+    diagnosis = diagnose(pair, drafter, sample, **more)
+    print_table(list(diagnosis.rows()))
+    typer.echo(diagnosis.summary())
+    if diagnosis.remedy is not None:
+        raise typer.Exit(BUG)
 
 
 def print_models(path: Path | None) -> None:

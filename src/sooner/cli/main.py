@@ -1,7 +1,7 @@
 """`sooner`: the entry point, where every outcome becomes an exit code and every error one line.
 
-Exit codes: 0 done, 1 a parity bug was found (or the reader of the output left, as `head` does),
-2 bad input or usage, 130 interrupted.
+Exit codes: 0 done, 1 a parity bug or a drafter's fault was found (or the reader of the output left,
+as `head` does), 2 bad input or usage, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -178,8 +178,11 @@ class DraftConfig:
 
 
 def saved_fields(config: Any) -> dict[str, Any]:
-    """Returns what sooner adds to a published config.json: temperature, target, provenance."""
-    return {name: getattr(config, name) for name in ("temperature", "target", "provenance")}
+    """Returns what sooner adds to a published config.json: temperature, target, provenance, and
+    whether a head sees pixels, if it does not."""
+    names = ["temperature", "target", "provenance"]
+    names += ["sees_pixels"] if not getattr(config, "sees_pixels", True) else []
+    return {name: getattr(config, name) for name in names}
 
 
 def read_saved(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def load_drafter(path_or_name: Path | str, **options: Any) -> Method:
         SoonerError: no such folder, files that don't fit together, or an unknown option.
         UnsupportedError: a drafter of another kind; says what it would take.
     """
-    folder, config, kind = _recognised(path_or_name)
+    folder, config, kind = recognise(path_or_name)
     method = choices()[kind.methods[0]].load()
     drafter = kind.load(folder, config)
     try:
@@ -67,7 +67,7 @@ def load_drafter(path_or_name: Path | str, **options: Any) -> Method:
 
 def method_of(path_or_name: Path | str) -> str:
     """Returns the name of the method that runs a drafter."""
-    return _recognised(path_or_name)[2].methods[0]
+    return recognise(path_or_name)[2].methods[0]
 
 
 def load_for(method: str, path_or_name: Path | str) -> Any:
@@ -77,7 +77,7 @@ def load_for(method: str, path_or_name: Path | str) -> Any:
         SoonerError: the folder holds a drafter of another method.
         UnsupportedError: one that no method runs.
     """
-    folder, config, kind = _recognised(path_or_name)
+    folder, config, kind = recognise(path_or_name)
     if method not in kind.methods:
         raise SoonerError(
             f"'{path_or_name}' is {kind.title}, which method '{kind.methods[0]}' runs, not "
@@ -117,7 +117,7 @@ def find_folder(path_or_name: Path | str) -> Path:
         ) from error
 
 
-def _recognised(path_or_name: Path | str) -> tuple[Path, dict[str, Any], type[DraftModule]]:
+def recognise(path_or_name: Path | str) -> tuple[Path, dict[str, Any], type[DraftModule]]:
     """Returns a drafter's folder, its config.json, and what it is.
 
     Raises:

@@ -44,12 +44,15 @@ class Eagle3Config(DraftConfig):
             2, n/2 and n - 3 of n layers.
         norm_before_residual: the residual is the normalised state.
         norm_before_fc: the target's states are normalised before `fc`.
+        sees_pixels: it was trained on embeddings of pixels, not of placeholder tokens (sooner's own
+            key; other frameworks do the one or the other).
     """
 
     vocab_size: int
     layer_ids: tuple[int, ...] | None = None
     norm_before_residual: bool = False
     norm_before_fc: bool = False
+    sees_pixels: bool = True
 
     def __post_init__(self) -> None:
         if (kind := self.rope_parameters["rope_type"]) not in ROPE_TYPES:
@@ -134,7 +137,7 @@ class Eagle3Head(DraftHead):
         self.rotary = LlamaRotaryEmbedding(llama)
         self.token_ids = torch.arange(config.draft_vocab_size or config.vocab_size)
         self.register_buffer("axes", _axes(config), persistent=False)
-        self.wants_positions = self.axes is not None
+        self.wants_positions, self.sees_pixels = self.axes is not None, config.sees_pixels
 
     @staticmethod
     def matches(config: Mapping[str, Any], names: set[str]) -> bool:

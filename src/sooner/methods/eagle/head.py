@@ -29,11 +29,13 @@ class DraftHead(DraftModule):
     Attributes:
         layer: with `self_attn`, `mlp` and norms.
         wants_positions: it takes the target's positions rather than counting tokens.
+        sees_pixels: it takes the embeddings of pixels, not those of their placeholder tokens.
         default_top_k: continuations of a node by default; 1 makes chains.
     """
 
     layer: Any
     wants_positions: bool = False
+    sees_pixels: bool = True
     default_top_k: int = 8
 
     @property
@@ -64,6 +66,18 @@ class DraftHead(DraftModule):
             visual: which of them are pixels, `[rows, entries]` bool.
         """
         return embeds
+
+    def embed_prompt(self, adapter: Any, embeds: Tensor, ids: Tensor, visual: Tensor) -> Tensor:
+        """Returns the embeddings of a prompt as the head takes them, `[rows, entries, hidden]`.
+
+        Args:
+            adapter: the target's.
+            embeds, ids, visual: as of `embed`; placeholders have their ids.
+        """
+        if self.sees_pixels:
+            return self.embed(embeds, ids, visual)
+        ids = ids.clamp(0, adapter.vocab_size - 1)
+        return self.embed(adapter.embed_tokens(ids), ids)
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         """What enters the layer, `[rows, entries, width]`."""

@@ -304,12 +304,13 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
             self.prompt.add(prompt, start, self.head.read(states), embeds)
 
     def _head_embeds(self, prompt: Prompt) -> Tensor | None:
-        """The prompt's embeddings from the head's own table, if it has one."""
-        if self.head.embed_tokens is None:
+        """The prompt's embeddings as the head takes them; `None` is as the target does."""
+        if self.head.embed_tokens is None and self.head.sees_pixels:
             return None
         inputs = self.context.inputs
         ids = Packing.of(inputs)(inputs["input_ids"]).repeat_interleave(self.context.copies, 0)
-        result: Tensor = self.head.embed(prompt.embeds, ids, prompt.visual)
+        target = self.context.target
+        result: Tensor = self.head.embed_prompt(target, prompt.embeds, ids, prompt.visual)
         return result
 
     def make_runner(self, prompt: PromptStates) -> HeadRunner:

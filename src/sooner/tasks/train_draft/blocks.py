@@ -153,8 +153,10 @@ class BlockTask(nn.Module):
     def hits(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
         """Returns which blocks have a place of each depth, and in which of those all places up to
         it are the target's tokens, `[rows, blocks, block_size - 1]` bool."""
-        targets = batch.targets[:, :, 1:]
-        best = denoise_blocks(self.head, self._adapter[0], batch)[:, :, 1:].argmax(-1)
+        targets, size = batch.targets[:, :, 1:], batch.targets.shape[2]
+        first = int(not self.head.config.from_anchor)
+        logits = denoise_blocks(self.head, self._adapter[0], batch)
+        best = logits[:, :, first : first + size - 1].argmax(-1)
         return targets != IGNORED, (best == targets).long().cumprod(-1).bool()
 
     def calibrate(self, batches: Iterable[BlockBatch]) -> None:

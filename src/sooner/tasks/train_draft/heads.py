@@ -34,6 +34,7 @@ class PaddedBatch:
         valid: which of those are real, `[rows, span]` bool.
         targets: `f_{i+1}` of each, `[rows, span, hidden]`.
         following: token `i + 2` of each, `[rows, span]`.
+        positions: of all entries, `[rows, entries]` or `[axes, rows, entries]`.
     """
 
     states: Tensor
@@ -42,6 +43,7 @@ class PaddedBatch:
     valid: Tensor
     targets: Tensor
     following: Tensor
+    positions: Tensor
 
 
 def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -64,8 +66,9 @@ def unroll(head: DraftHead, batch: PaddedBatch, steps: int) -> Iterator[tuple[Te
     fused = head.fuse(batch.embeds, head.read(batch.states))  # [rows, entries, width]
     slots = torch.arange(fused.shape[1], device=fused.device)
     line = torch.arange(batch.places.shape[1], device=fused.device)  # of the span
-    past = [head.keys_values(fused, head.rotation(slots[None]))]
-    rotation = head.rotation(batch.places)
+    past = [head.keys_values(fused, head.rotation(batch.positions))]
+    places = batch.places.expand(*batch.positions.shape[:-2], -1, -1)
+    rotation = head.rotation(batch.positions.gather(-1, places))
     embeds = _at(batch.embeds, batch.places)
     valid, step_fused = batch.valid, _at(fused, batch.places)
     estimate = batch.targets
@@ -175,7 +178,8 @@ class HeadTask(nn.Module):
             scale = (settings.noise * 512 / lengths.float())[:, None, None]
             states = states + torch.from_numpy(drawn).to(device) * scale
         following = tokens.gather(1, places + 2)
-        return PaddedBatch(states, embeds[:, 1:-1], places, valid, targets, following)
+        counted = torch.arange(states.shape[1], device=device).expand(len(states), -1)
+        return PaddedBatch(states, embeds[:, 1:-1], places, valid, targets, following, counted)
 
     def forward(self, batch: PaddedBatch) -> dict[str, Tensor]:
         """Returns `loss`, and its parts `tokens` and, for EAGLE, `states`, each a scalar."""

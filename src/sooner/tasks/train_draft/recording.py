@@ -229,7 +229,7 @@ def record(
     model.eval()
     try:
         for inputs in islice(batches, data.index["batches"], None):
-            pending += _answer(target, to_device(inputs, target.device), merged, layers)
+            pending += answer(target, to_device(inputs, target.device), merged, layers)
             batches_done += 1
             if len(pending) >= shard_samples:
                 data.append(pending, batches_done)
@@ -268,10 +268,19 @@ def _opened(home: Path, target: Adapter, options: dict[str, Any]) -> DataSet:
 
 
 @torch.inference_mode()
-def _answer(
-    target: Adapter, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
+def answer(
+    target: Adapter,
+    inputs: dict[str, Any],
+    options: dict[str, Any],
+    layers: Sequence[int],
+    dtype: torch.dtype = torch.float16,
 ) -> list[TrainingSample]:
-    """Returns the samples of one batch, on the host; an answer of a single token has none."""
+    """Returns the samples of one batch, on the host; an answer of a single token has none.
+
+    Args:
+        options, layers: as of `record`.
+        dtype: of states and embeddings.
+    """
     tokens = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
     ids = Packing.of(inputs)(inputs["input_ids"])
@@ -279,20 +288,20 @@ def _answer(
     stored = (target.embed_tokens(known) != prompt.embeds).any(-1)  # [rows, width]
     read, outputs = _states(target, prompt, tokens, layers)
     samples = []
-    for row, answer in enumerate(tokens):
-        if len(answer) < 2:
+    for row, made in enumerate(tokens):
+        if len(made) < 2:
             continue
-        length, more = prompt.lengths[row], len(answer)
+        length, more = prompt.lengths[row], len(made)
         apart = stored[row, :length]
         output = outputs[row, : more - 1].to(read.device)
         words = ids[row, :length].masked_fill(apart, 0).cpu()
         samples.append(
             TrainingSample(
-                tokens=torch.cat([words, torch.tensor(answer)]),
+                tokens=torch.cat([words, torch.tensor(made)]),
                 prompt=length,
-                states=torch.cat([read[row, :length], output]).half().cpu(),
+                states=torch.cat([read[row, :length], output]).to("cpu", dtype),
                 stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
-                embeds=prompt.embeds[row, :length][apart].half().cpu(),
+                embeds=prompt.embeds[row, :length][apart].to("cpu", dtype),
             )
         )
     return samples
@@ -373,7 +382,7 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
     return FilePrompt(path, "image" in data, data.get("prompt"))
 
 
-def _inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings) -> dict[str, Any]:
+def read_inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings) -> dict[str, Any]:
     """Returns the processed inputs of a question, a batch of one.
 
     Raises:
@@ -424,7 +433,7 @@ def record_answers(
         longest = int(model.config.action_horizon) * dims
     settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
     if source.data is not None:
-        batches = (_inputs(each, pair, settings) for each in read_questions(source.data))
+        batches = (read_inputs(each, pair, settings) for each in read_questions(source.data))
     elif pair.miniature is not None:
         batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
     else:

@@ -1,0 +1,218 @@
+"""`sooner doctor drafter`: each planted fault of a trained drafter is found, and named."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+import sooner
+import tiny
+from sooner import miniatures
+from sooner.cli.main import app
+from sooner.models import adapt
+from sooner.tasks.drafter_doctor import Diagnosis, diagnose
+from sooner.tasks.loading import Loaded, ModelPair, load_pair
+from sooner.tasks.settings import CaptionSettings
+from sooner.tasks.train_draft.recording import FilePrompt, read_inputs, record
+from sooner.tasks.train_draft.settings import HeadTraining
+from sooner.tasks.train_draft.training import train
+
+TOKENS = 150
+IDS = "eagle_aux_hidden_state_layer_ids"
+Config, Tensors = dict[str, Any], dict[str, torch.Tensor]
+Plant = Callable[[Config, Tensors], None]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The video miniature as shallow as it is stored, its drafters, and a question."""
+    root, small = tmp_path_factory.mktemp("doctor"), miniatures.find("video")
+    shutil.copytree(small.target, root / "target")
+    (root / "target" / "sooner.json").unlink()  # of silent layers, which only take time
+    for name in ("eagle3", "dflash"):
+        shutil.copytree(small.target.parent / name, root / name)
+
+        def shallow(config: Config, tensors: Tensors) -> None:
+            del config["sooner"]["target"]
+            if "eagle_config" in config:
+                config["eagle_config"][IDS] = [0, 0, 0]
+            else:
+                config["dflash_config"]["target_layer_ids"] = [1, 2]
+
+        rewrite(root / name, shallow)
+    question = {"video": str(small.sample), "prompt": small.prompt}
+    (root / "sample.jsonl").write_text(json.dumps(question))
+    return root
+
+
+@pytest.fixture(scope="module")
+def pair(home: Path) -> ModelPair:
+    return load_pair(str(home / "target"))
+
+
+def rewrite(folder: Path, plant: Plant) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+    plant(config, tensors)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def planted(home: Path, kind: str, plant: Plant, folder: Path) -> Path:
+    return rewrite(Path(shutil.copytree(home / kind, folder / "drafter")), plant)
+
+
+def setting(diagnosis: Diagnosis) -> str:
+    assert diagnosis.remedy is not None
+    return diagnosis.remedy[0].setting
+
+
+# --- faults
+
+
+def other_layers(config: Config, tensors: Tensors) -> None:
+    config["dflash_config"]["target_layer_ids"] = [2, 3]
+
+
+def norm_before_residual(config: Config, tensors: Tensors) -> None:
+    config["norm_before_residual"] = True
+
+
+def shifted_vocabulary(config: Config, tensors: Tensors) -> None:
+    tensors["d2t"] += 1
+    tensors.pop("t2d", None)
+
+
+def placeholders(config: Config, tensors: Tensors) -> None:
+    config["sooner"]["sees_pixels"] = False
+
+
+def slow_positions(config: Config, tensors: Tensors) -> None:
+    config["rope_theta"] = 10.0
+
+
+def shifted_blocks(config: Config, tensors: Tensors) -> None:
+    config["sample_from_anchor"] = True
+
+
+def foreign_head(config: Config, tensors: Tensors) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors["lm_head.weight"] = torch.randn(256, 128, generator=generator)
+
+
+def foreign_embedding(config: Config, tensors: Tensors) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors["embed_tokens.weight"] = torch.randn(256, 128, generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "plant", "remedy"),
+    [
+        ("dflash", other_layers, "dflash_config.target_layer_ids: [1, 2] in "),
+        ("eagle3", norm_before_residual, "norm_before_residual: false in "),
+        ("eagle3", shifted_vocabulary, "d2t -1 as d2t, no t2d in "),
+        ("eagle3", placeholders, "sooner.sees_pixels: true in "),
+        (
+            "eagle3",
+            slow_positions,
+            'rope_parameters: {"rope_theta": 10000.0, "rope_type": "default"} in ',
+        ),
+        ("dflash", shifted_blocks, "sample_from_anchor: false in "),
+        ("dflash", foreign_head, "no lm_head.weight (d2t, t2d) in "),
+        ("eagle3", foreign_embedding, "no embed_tokens.weight in "),
+    ],
+)
+def test_a_fault_of_the_files_is_found(
+    kind: str, plant: Plant, remedy: str, home: Path, pair: ModelPair, tmp_path: Path
+) -> None:
+    folder = planted(home, kind, plant, tmp_path)
+    diagnosis = diagnose(pair, folder, home / "sample.jsonl", tokens=TOKENS)
+    assert setting(diagnosis).startswith(remedy), list(diagnosis.rows())
+    assert diagnosis.summary().startswith(f"set {remedy}")
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_sound_drafter_passes_and_decoding_accepts_what_is_measured(
+    kind: str, home: Path, pair: ModelPair
+) -> None:
+    diagnosis = diagnose(pair, home / kind, home / "sample.jsonl", tokens=TOKENS)
+    assert diagnosis.remedy is None, list(diagnosis.rows())
+    assert "no change is clearly better" in diagnosis.summary()
+    assert diagnosis.training[0] > 0.85
+    name = "num_draft_tokens" if kind == "dflash" else "nodes"
+    sizes: dict[str, int] = {name: 5} if kind == "dflash" else {name: 5, "depth": 5, "top_k": 1}
+    sample = json.loads((home / "sample.jsonl").read_text())
+    question = FilePrompt(Path(sample["video"]), prompt=sample["prompt"])
+    inputs = read_inputs(question, pair, CaptionSettings())
+    method = sooner.load_drafter(home / kind, **sizes)
+    decoded = sooner.generate(
+        pair.target.model, inputs, method, max_new_tokens=TOKENS, do_sample=False
+    )
+    length = diagnosis.results[0][1].length
+    assert length == pytest.approx(decoded.stats.mean_acceptance_length, abs=0.12)
+    assert length > 3
+
+
+def test_a_number_format_that_overflows_is_found(home: Path, tmp_path: Path) -> None:
+    def large(config: Config, tensors: Tensors) -> None:
+        for name in ("norm.weight", "lm_head.weight"):
+            tensors[name] *= 256.0
+
+    folder = planted(home, "eagle3", large, tmp_path)
+    half = load_pair(str(home / "target"), dtype="float16")
+    diagnosis = diagnose(half, folder, home / "sample.jsonl", tokens=TOKENS)
+    assert setting(diagnosis) == "--dtype float32", list(diagnosis.rows())
+
+
+def test_a_missing_chat_template_is_found(pair: ModelPair, tmp_path: Path) -> None:
+    tokenizer, model = copy.deepcopy(pair.target.tokenizer), tiny.model("llama", vocab=256)
+    text = "{% for m in messages %}scene one : a {{ m['content'] }} moves{% endfor %}"
+    tokenizer.chat_template = text + " . scene two : a red"
+    texts = ModelPair(Loaded("tiny", model, tokenizer, is_text=True))
+    prompts = ["blue star", "red cross", "purple circle", "yellow star", "red circle on a black"]
+    prompts += ["white background", "pink cross", "green star up"]
+    recipe = HeadTraining(
+        format="eagle3", layers=(0, 1, 2), steps=160, warmup=10, batch=8, lr=4e-3, unroll=2,
+        check_every=200, save_every=200, holdout=0.1,
+    )  # fmt: skip
+    batches = (
+        read_inputs(FilePrompt(None, prompt=prompt), texts, CaptionSettings()) for prompt in prompts
+    )
+    layers = recipe.recorded_layers(adapt(model).layers)
+    data = record(model, batches, tmp_path / "data", 24, layers=layers, eos_token_id=None)
+    train(model, data, tmp_path, recipe, progress=False)
+    (tmp_path / "prompts.txt").write_text("\n".join(prompts))
+    sample = {"sample": tmp_path / "prompts.txt", "tokens": 24}
+    diagnosis = diagnose(texts, tmp_path, template=False, **sample)
+    assert setting(diagnosis) == "a chat template for prompts", list(diagnosis.rows())
+    assert diagnose(texts, tmp_path, **sample).remedy is None
+
+
+def test_the_command_names_the_fault_and_fails(home: Path, tmp_path: Path) -> None:
+    folder = planted(home, "eagle3", slow_positions, tmp_path)
+    words = ["doctor", "drafter", home / "target", folder, "--sample", home / "sample.jsonl", "-q"]
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == 1, done.output
+    lines = done.output.splitlines()
+    header = next(line for line in lines if line.split()[:2] == ["depth", "1"])
+    assert lines[lines.index(header) + 1].startswith("held out in training")
+    assert lines[-1].startswith("set rope_parameters: ")
+
+
+def test_what_can_not_be_examined_is_refused(home: Path, pair: ModelPair, tmp_path: Path) -> None:
+    (tmp_path / "no.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(sooner.SoonerError, match=r"no\.txt' can't be read"):
+        diagnose(pair, home / "eagle3", tmp_path / "no.txt")
+    (tmp_path / "no.txt").write_text("\n")
+    with pytest.raises(sooner.SoonerError, match="answers no prompt of the sample"):
+        diagnose(pair, home / "eagle3", tmp_path / "no.txt")
