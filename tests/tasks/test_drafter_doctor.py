@@ -214,5 +214,5 @@ def test_what_can_not_be_examined_is_refused(home: Path, pair: ModelPair, tmp_pa
     with pytest.raises(sooner.SoonerError, match=r"no\.txt' can't be read"):
         diagnose(pair, home / "eagle3", tmp_path / "no.txt")
     (tmp_path / "no.txt").write_text("\n")
-    with pytest.raises(sooner.SoonerError, match="answers no prompt of the sample"):
+    with pytest.raises(sooner.SoonerError, match=r"no\.txt' has no question"):
         diagnose(pair, home / "eagle3", tmp_path / "no.txt")

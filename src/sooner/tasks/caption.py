@@ -121,19 +121,13 @@ def answer(
         compared = compare_plain(pair, prompt, settings, made)
     stats = made.stats
     return stats, {
-        "text": text,
-        "tokens": stats.tokens,
+        "text": text, "tokens": stats.tokens,
         "finish": "length" if stats.tokens >= prompt.max_new_tokens else "stop",
-        "tokens_per_second": stats.tokens_per_second,
-        "method": stats.method,
-        "mode": stats.mode,
-        "acceptance": stats.mean_acceptance_length,
-        "acceptance_rate": stats.acceptance_rate,
-        "nfe": stats.nfe,
-        **compared,
-        "seconds": {**prompt.seconds, **stats.seconds},
+        "tokens_per_second": stats.tokens_per_second, "method": stats.method, "mode": stats.mode,
+        "acceptance": stats.mean_acceptance_length, "acceptance_rate": stats.acceptance_rate,
+        "nfe": stats.nfe, **compared, "seconds": {**prompt.seconds, **stats.seconds},
         "decisions": stats.notes,
-    }
+    }  # fmt: skip
 
 
 def warm_up(
@@ -255,16 +249,9 @@ def verify_prompt(
     )
     parity = compare(reference[0], made.tokens[0], scores[0])
     return {
-        "method": made.stats.method,
-        "mode": made.stats.mode,
-        **parity.as_dict(),
-        "tokens": made.stats.tokens,
-        "acceptance": made.stats.mean_acceptance_length,
-        "text": text,
-        "reference_ids": reference[0],
-        "candidate_ids": made.tokens[0],
-        "model": pair.target.name,
-        "draft": pair.draft.name if pair.draft is not None else None,
-        "notes": prompt.notes,
+        "method": made.stats.method, "mode": made.stats.mode, **parity.as_dict(),
+        "tokens": made.stats.tokens, "acceptance": made.stats.mean_acceptance_length, "text": text,
+        "reference_ids": reference[0], "candidate_ids": made.tokens[0], "model": pair.target.name,
+        "draft": pair.draft.name if pair.draft is not None else None, "notes": prompt.notes,
         "versions": versions(),
-    }
+    }  # fmt: skip

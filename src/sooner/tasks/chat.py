@@ -54,9 +54,20 @@ def verify(
         number of the line behind a colon.
 
     Raises:
-        SoonerError: sampling was asked for, or the file holds no text.
+        SoonerError: sampling was asked for, or as `read_prompts`.
     """
     check_greedy(settings)
+    for number, line in read_prompts(path):
+        prompt = prepare([{"role": "user", "content": line}], pair, settings)
+        yield {"file": f"{path}:{number}", **verify_prompt(prompt, pair, settings, on_stage)}
+
+
+def read_prompts(path: Path) -> list[tuple[int, str]]:
+    """Returns the lines of a text file that are not blank, with their numbers.
+
+    Raises:
+        SoonerError: the file can't be read, or holds no text.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -64,9 +75,7 @@ def verify(
     questions = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not questions:
         raise SoonerError(f"'{path}' has no question; write one a line")
-    for number, line in questions:
-        prompt = prepare([{"role": "user", "content": line}], pair, settings)
-        yield {"file": f"{path}:{number}", **verify_prompt(prompt, pair, settings, on_stage)}
+    return questions
 
 
 def chat(

@@ -82,14 +82,10 @@ def prepare(
             draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
         check_inputs(draft.model, draft_inputs, len(frames.indices))
     return Clip(
-        frames=frames,
-        prompt=prompt,
-        inputs=inputs,
-        draft_inputs=draft_inputs,
-        max_new_tokens=min(settings.max_new_tokens, room),
-        seconds=seconds,
+        frames=frames, prompt=prompt, inputs=inputs, draft_inputs=draft_inputs,
+        max_new_tokens=min(settings.max_new_tokens, room), seconds=seconds,
         notes=_notes(frames.info, settings, len(frames.indices), room),
-    )
+    )  # fmt: skip
 
 
 def visible_patches(

@@ -3,7 +3,6 @@ and with one thing changed at a time."""
 
 from __future__ import annotations
 
-import math
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +14,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .. import miniatures
-from ..errors import SoonerError, reason_of
+from ..errors import SoonerError
 from ..methods.context import to_device
 from ..methods.dflash.model import DFlashModel
 from ..methods.drafter_changes import Change, file_changes, layers_of
 from ..models import Adapter, adapt
 from ..models.base import Packing
+from .chat import read_prompts
 from .loading import ModelPair
 from .settings import CaptionSettings
 from .train_draft.blocks import BlockTask
@@ -47,32 +47,31 @@ class Acceptance:
     """How often drafts are accepted.
 
     Attributes:
-        drafts: drafts of each depth, from every position of the answers.
-        accepted: of those, how many have all tokens accepted.
+        drafts: drafts of each depth, from every position of the answers, `[DEPTH]`.
+        accepted: of those, how many have all tokens accepted, `[DEPTH]`.
         length: mean accepted length of a step of `DEPTH` draft tokens, the target's own included.
     """
 
-    drafts: list[int]
-    accepted: list[int]
+    drafts: Tensor
+    accepted: Tensor
     length: float
 
     @property
-    def chain(self) -> list[float]:
-        """Returns the share of drafts of each depth that are accepted."""
-        pairs = zip(self.accepted, self.drafts, strict=True)
-        return [accepted / max(drafts, 1) for accepted, drafts in pairs]
+    def chain(self) -> Tensor:
+        """Returns the share of drafts of each depth that are accepted, `[DEPTH]`."""
+        return self.accepted / self.drafts.clamp(min=1)
 
-    def interval(self, depth: int) -> tuple[float, float]:
-        """Returns Wilson's interval of a share; depths are counted from 0."""
-        share, drafts = self.chain[depth], max(self.drafts[depth], 1)
-        square = Z * Z / drafts
-        spread = Z * math.sqrt(share * (1 - share) / drafts + square / drafts / 4)
-        return tuple((share + square / 2 + end) / (1 + square) for end in (-spread, spread))  # type: ignore[return-value]
+    @property
+    def interval(self) -> tuple[Tensor, Tensor]:
+        """Returns both ends of Wilson's interval of each share, `[DEPTH]`."""
+        share, square = self.chain, Z * Z / self.drafts.clamp(min=1)
+        spread = (square * (share * (1 - share) + square / 4)).sqrt()
+        low, high = ((share + square / 2 + end) / (1 + square) for end in (-spread, spread))
+        return low, high
 
     def exceeds(self, other: Acceptance) -> bool:
         """Returns whether this is better than another, outside noise."""
-        depths = range(DEPTH)
-        is_clear = any(self.interval(n)[0] > other.interval(n)[1] for n in depths)
+        is_clear = bool((self.interval[0] > other.interval[1]).any())
         return is_clear and self.length > other.length + GAIN
 
 
@@ -91,8 +90,7 @@ class Diagnosis:
     @property
     def remedy(self) -> tuple[Change, Acceptance] | None:
         """Returns the change that raises acceptance the most; `None` where none clearly does."""
-        base = self.results[0][1]
-        better = [result for result in self.results if result[1].exceeds(base)]
+        better = [result for result in self.results if result[1].exceeds(self.results[0][1])]
         return max(better, key=lambda result: result[1].length, default=None)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
@@ -102,7 +100,8 @@ class Diagnosis:
             shares = [f"{share:.2f}" for share in self.training[:DEPTH]]
             yield ("held out in training", *shares, *[""] * (DEPTH - len(shares)), "")
         for change, made in self.results:
-            yield (change.name, *(f"{share:.2f}" for share in made.chain), f"{made.length:.2f}")
+            shares = [f"{share:.2f}" for share in made.chain.tolist()]
+            yield (change.name, *shares, f"{made.length:.2f}")
 
     def summary(self) -> str:
         """Returns the verdict in a line."""
@@ -112,11 +111,8 @@ class Diagnosis:
             change, made = self.remedy
             lengths = f"accepted length {base.length:.2f} → {made.length:.2f}"
             return f"set {change.setting}: {text} → {made.chain[0]:.2f}, {lengths}"
-        if usual and base.interval(0)[1] < usual[0]:
-            return (
-                f"no change is clearly better; {text} was {usual[0]:.2f} in training: give a "
-                "sample like its training data"
-            )
+        if usual and base.interval[1][0] < usual[0]:
+            text += f" was {usual[0]:.2f} in training: give a sample like its training data"
         return f"no change is clearly better; {text}"
 
 
@@ -144,33 +140,27 @@ class Recording:
         words = self.sample.tokens[self.sample.prompt :].tolist()
         return 2 * len(set(zip(*(words[n:] for n in range(4)), strict=False))) < len(words)
 
-    def accepted(self, drafter: Any, adapter: Adapter) -> tuple[Tensor, Tensor]:
+    def accepted(self, drafter: Any, adapter: Adapter) -> Tensor:
         """Returns which positions begin a draft of each depth, and of which drafts all tokens are
-        accepted, `[span, DEPTH]` bool."""
+        accepted, `[2, span, DEPTH]` bool."""
         states = self.sample.states.unflatten(-1, (len(self.layers), -1))
         places = [self.layers.index(layer) for layer in layers_of(drafter, adapter)]
         sample = replace(self.sample, states=states[:, places].flatten(1))
         if isinstance(drafter, DFlashModel):
             size, anchors = drafter.config.block_size, len(sample.tokens)
-            blocks = BlockTask(
-                drafter, adapter, BlockTraining(block_size=size, anchors=anchors, layers=1)
-            )
-            parts = blocks.hits(blocks.batch([sample], 0))
-            first, second = (pad(part[0].cpu(), (0, DEPTH))[:, :DEPTH] for part in parts)
-            return first, second
-        recipe = HeadTraining(depth=DEPTH)
-        heads = HeadTask(drafter, adapter, recipe)
-        batch = heads.batch([sample], recipe.steps)  # without noise
+            recipe = BlockTraining(block_size=size, anchors=anchors, layers=1)
+            blocks = BlockTask(drafter, adapter, recipe)
+            parts = torch.cat(blocks.hits(blocks.batch([sample], 0)))
+            return pad(parts.cpu(), (0, DEPTH))[..., :DEPTH]
+        heads = HeadTask(drafter, adapter, HeadTraining(depth=DEPTH, noise=0))
+        batch = heads.batch([sample], 0)
         ids, visual = self.ids[:, 1:-1], self.visual[:, 1:-1]
         batch = replace(batch, embeds=drafter.embed_prompt(adapter, batch.embeds, ids, visual))
         if drafter.wants_positions:
             batch = replace(batch, positions=self.positions[..., : sample.entries])
-        # A head's drafts are counted where they end.
-        first, second = (
-            torch.stack([pad(part[0, n:, n].cpu(), (0, n)) for n in range(DEPTH)], 1)
-            for part in heads.hits(batch)
-        )
-        return first, second
+        parts = pad(torch.cat(heads.hits(batch)).cpu(), (0, 0, 0, DEPTH))
+        span = parts.shape[1] - DEPTH  # drafts are counted where they end
+        return torch.stack([parts[:, n : n + span, n] for n in range(DEPTH)], -1)
 
 
 def record_answer(
@@ -196,16 +186,15 @@ def record_answer(
 def measure(drafter: Any, recordings: Sequence[Recording], adapter: Adapter) -> Acceptance:
     """Returns the acceptance of a drafter's chains behind every position of recorded answers."""
     drafter = drafter.placed(adapter)
-    drafts, accepted = torch.zeros(2, DEPTH, dtype=torch.long)
-    steps = tokens = 0
+    counts, steps, tokens = torch.zeros(2, DEPTH, dtype=torch.long), 0, 0
     for recording in recordings:
-        begun, holding = recording.accepted(drafter, adapter)
-        drafts, accepted = drafts + begun.sum(0), accepted + holding.sum(0)
-        lengths, at = holding.sum(1).tolist(), 0
+        parts = recording.accepted(drafter, adapter)  # [2, span, DEPTH]
+        counts += parts.sum(1)
+        lengths, at = parts[1].sum(1).tolist(), 0
         while at < len(lengths):  # as decoding goes on from draft to draft
             steps, tokens = steps + 1, tokens + lengths[at]
             at += lengths[at] + 1
-    return Acceptance(drafts.tolist(), accepted.tolist(), 1 + tokens / max(steps, 1))
+    return Acceptance(*counts, 1 + tokens / max(steps, 1))
 
 
 def questions_of(sample: Path | None, target: str) -> list[FilePrompt]:
@@ -224,14 +213,10 @@ def questions_of(sample: Path | None, target: str) -> list[FilePrompt]:
             if str(small.target) == target and small.sample is not None:
                 return [FilePrompt(small.sample, small.sample.suffix == ".png", small.prompt)]
         return [FilePrompt(None, prompt=prompt) for prompt in PROMPTS]
-    if sample.suffix != ".txt":
-        is_image = (mimetypes.guess_type(sample.name)[0] or "").startswith("image/")
-        return [FilePrompt(sample, True)] if is_image else read_questions(sample)
-    try:
-        lines = sample.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoonerError(f"'{sample}' can't be read: {reason_of(error)}") from error
-    return [FilePrompt(None, prompt=line) for line in lines if line.strip()]
+    if sample.suffix == ".txt":
+        return [FilePrompt(None, prompt=line) for _, line in read_prompts(sample)]
+    is_image = (mimetypes.guess_type(sample.name)[0] or "").startswith("image/")
+    return [FilePrompt(sample, True)] if is_image else read_questions(sample)
 
 
 def diagnose(

@@ -40,14 +40,12 @@ class Prefill:
         if self.report is None or (seen := self.report.last) is None:
             return figures
         return figures | {
-            "recall": seen.recall,
-            "lowest_recall": seen.lowest_recall,
-            "flops_share": seen.flops_share,
-            "sparse_layers": len(seen.sparse),
+            "recall": seen.recall, "lowest_recall": seen.lowest_recall,
+            "flops_share": seen.flops_share, "sparse_layers": len(seen.sparse),
             "layers": len(seen.layers),
             "dense": sorted({layer.reason for layer in seen.layers if layer.reason}),
             "tokens": sum(seen.tokens),
-        }
+        }  # fmt: skip
 
 
 def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:

@@ -72,16 +72,11 @@ def build_method(
         return pair.accepted.setdefault(key, Acceptance())
 
     known = MethodSettings(
-        draft=None if draft is None else draft.model,
-        draft_inputs=draft_inputs,
-        head=settings.head,
-        num_draft_tokens=settings.num_draft_tokens,
-        prune=settings.prune,
-        placement=settings.placement,
-        draft_device=None if draft is None else draft.separate_device,
-        standing=None if draft is None else _standing(settings, draft),
-        experience=experience,
-    )
+        draft=None if draft is None else draft.model, draft_inputs=draft_inputs, head=settings.head,
+        num_draft_tokens=settings.num_draft_tokens, prune=settings.prune,
+        placement=settings.placement, draft_device=None if draft is None else draft.separate_device,
+        standing=None if draft is None else _standing(settings, draft), experience=experience,
+    )  # fmt: skip
     built: Method = method.from_settings(known)
     return built
 

@@ -230,11 +230,9 @@ def lane(rounds: Sequence[RoundRecord], tokenizer: Any, origin: str) -> dict[str
             }
         )
     return {
-        "tokens": tokens,
-        "rounds": entries,
-        "first": entries[0]["e"] if entries else 0.0,
+        "tokens": tokens, "rounds": entries, "first": entries[0]["e"] if entries else 0.0,
         "seconds": entries[-1]["e"] if entries else 0.0,
-    }
+    }  # fmt: skip
 
 
 def _rounded(value: float) -> float | None:

@@ -129,15 +129,9 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
         sides = frame.width, frame.height
         width, height = sides if frame.rotation % 180 == 0 else sides[::-1]
         return VideoInfo(
-            path=path,
-            frames=len(times),
-            fps=len(times) / seconds,
-            seconds=seconds,
-            width=width,
-            height=height,
-            rotation=frame.rotation,
-            damage=damage,
-        )
+            path=path, frames=len(times), fps=len(times) / seconds, seconds=seconds, width=width,
+            height=height, rotation=frame.rotation, damage=damage,
+        )  # fmt: skip
 
 
 def _promised_seconds(stream: Any) -> float:

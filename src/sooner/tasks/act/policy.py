@@ -144,18 +144,12 @@ class Action:
     def as_dict(self) -> dict[str, Any]:
         """Returns data for JSON, without the statistics of the batch."""
         data: dict[str, Any] = {
-            "action": self.values.tolist(),
-            "ids": self.ids.tolist(),
-            "clipped": bool(self.clipped.any()),
-            "unnorm_key": self.unnorm_key,
-            "names": None if self.names is None else list(self.names),
-            "method": self.method,
-            "mode": self.mode,
-            "seconds": self.seconds,
-            "rows": self.stats.rows,
-            "forwards": self.stats.nfe,
-            "acceptance_length": self.stats.mean_acceptance_length,
-        }
+            "action": self.values.tolist(), "ids": self.ids.tolist(),
+            "clipped": bool(self.clipped.any()), "unnorm_key": self.unnorm_key,
+            "names": None if self.names is None else list(self.names), "method": self.method,
+            "mode": self.mode, "seconds": self.seconds, "rows": self.stats.rows,
+            "forwards": self.stats.nfe, "acceptance_length": self.stats.mean_acceptance_length,
+        }  # fmt: skip
         for name in ("deviation", "from_exact"):
             distance = getattr(self, name)
             data[name] = None if distance is None else distance.as_dict()

@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     from .loading import load_drawing_model
 
 __all__ = [
-    "DrawCallbacks",
-    "DrawingModel",
-    "ImagineResult",
-    "ImagineSettings",
-    "continue_clip",
-    "imagine",
+    "DrawCallbacks", "DrawingModel", "ImagineResult", "ImagineSettings", "continue_clip", "imagine",
     "load_drawing_model",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

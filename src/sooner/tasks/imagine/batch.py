@@ -122,14 +122,9 @@ def draw_batch(work: DrawJob, method: Method, progress: DrawingProgress) -> Draw
         SoonerError: as `sooner.draw`.
     """
     drawing = draw(
-        work.canvas,
-        work.inputs,
-        method,
-        count=work.settings.count,
-        seed=work.seed,
-        on_tokens=progress.add,
-        **work.settings.sampling_options(),
-    )
+        work.canvas, work.inputs, method, count=work.settings.count, seed=work.seed,
+        on_tokens=progress.add, **work.settings.sampling_options(),
+    )  # fmt: skip
     progress.report()
     return drawing
 
@@ -273,9 +268,7 @@ class RecordedPlain(Autoregressive):
         decider = deciding(raw[row])
         best, second = decider.topk(2).values.tolist()
         return replace(
-            result,
-            verdict="tie" if int(deciding(shaken).argmax()) == result.candidate else "bug",
-            gap=best - float(decider[result.candidate]),
-            top2_gap=best - second,
+            result, verdict="tie" if int(deciding(shaken).argmax()) == result.candidate else "bug",
+            gap=best - float(decider[result.candidate]), top2_gap=best - second,
             tolerance=tolerance,
-        )
+        )  # fmt: skip

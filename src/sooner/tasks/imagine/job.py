@@ -115,12 +115,10 @@ def continue_clip(
     frames = read(info, lambda _: list(range(first, first + count)), callbacks.on_decode)
     info = frames.info
     details = {
-        "file": str(path),
-        "input_hash": sha256(path),
-        "frames": {"first": first, "count": count},
+        "file": str(path), "input_hash": sha256(path), "frames": {"first": first, "count": count},
         "video": {name: getattr(info, name) for name in ("frames", "fps", "width", "height")},
         "notes": [*drawing_model.foreign(Path(path)), *([info.damage] if info.damage else [])],
-    }
+    }  # fmt: skip
     callbacks.on_stage("process")
     pixels = fit(frames.pixels, tokenizer.height, tokenizer.width)
     inputs = drawing_model.clip_inputs(torch.from_numpy(pixels)[None])
@@ -144,20 +142,13 @@ def _make(
         callbacks.on_stage("warm-up")
         warm_up(work, method, plain_for(work, method))
     record = {
-        **details,
-        "model": drawing_model.name,
-        "method": settings.method,
-        "mode": method.mode,
+        **details, "model": drawing_model.name, "method": settings.method, "mode": method.mode,
         "jacobi_window": getattr(method, "jacobi_window", None),
-        "coupling": getattr(method, "coupling", None),
-        "seed": seed,
-        "count": settings.count,
+        "coupling": getattr(method, "coupling", None), "seed": seed, "count": settings.count,
         "settings_hash": settings_hash(settings, drawing_model.folder, drawing_model.dtype),
-        "device": str(drawing_model.device),
-        "dtype": str(canvas.dtype).removeprefix("torch."),
-        "threads": torch.get_num_threads(),
-        "versions": versions(),
-    }
+        "device": str(drawing_model.device), "dtype": str(canvas.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(), "versions": versions(),
+    }  # fmt: skip
     progress = DrawingProgress(work, callbacks.on_progress)
     tokenizer, fps, prefix = drawing_model.video_tokenizer, None, 0
     if tokenizer is not None:

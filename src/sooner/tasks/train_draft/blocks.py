@@ -169,9 +169,6 @@ def drafter_config(settings: BlockTraining, adapter: Any) -> DFlashConfig:
     The mask token is the last of the vocabulary, which tokenizers seldom use.
     """
     return DFlashConfig.like(
-        adapter,
-        num_hidden_layers=settings.layers,
-        block_size=settings.block_size,
-        mask_token_id=adapter.vocab_size - 1,
-        layers=settings.recorded_layers(adapter.layers),
-    )
+        adapter, num_hidden_layers=settings.layers, block_size=settings.block_size,
+        mask_token_id=adapter.vocab_size - 1, layers=settings.recorded_layers(adapter.layers),
+    )  # fmt: skip

@@ -223,12 +223,9 @@ class Trainer:
         head = self.head.with_provenance(record, self.task.temperature)
         head.save_pretrained(self.out / "head", settings.layout)
         state = {
-            **self._origin(),
-            "step": self.step,
-            "seconds": self.seconds,
-            "head": self.head.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
+            **self._origin(), "step": self.step, "seconds": self.seconds,
+            "head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(),
+        }  # fmt: skip
         with replacing(self.out / "state.pt") as part:
             torch.save(state, part)
 
