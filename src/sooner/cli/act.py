@@ -70,13 +70,9 @@ class PolicyOptions(options.SingleModel):
         allowance = None if self.tolerance is None else Allowance.parse(self.tolerance)
         with display.loading():
             policy = Policy.load(
-                self.model,
-                self.head,
-                device=self.device,
-                dtype=self.dtype,
-                allowance=allowance,
+                self.model, self.head, device=self.device, dtype=self.dtype, allowance=allowance,
                 unnorm_key=self.unnorm_key,
-            )
+            )  # fmt: skip
         if self.method is not None:
             policy.check_method(self.method)
         Threads.plan(self.threads, is_miniature=self.model is None).apply()
@@ -126,12 +122,9 @@ def once(
     observation = Observation(read_picture(image), instruction)
     policy = policy_options.load(display)
     [action] = policy.act(
-        [observation],
-        method=policy_options.method,
-        compare=policy_options.compare,
-        temperature=sampling.temperature,
-        seed=sampling.seed,
-    )
+        [observation], method=policy_options.method, compare=policy_options.compare,
+        temperature=sampling.temperature, seed=sampling.seed,
+    )  # fmt: skip
     notes = policy_options.foreign(image, instruction)
     typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
     display.notes(notes)
@@ -186,15 +179,10 @@ def rollout(*, request: RolloutOptions, policy_options: PolicyOptions, display: 
         display.stage("rollout", total)
         rollouts = run_rollouts(
             partial(policy.act, method=policy_options.method, compare=policy_options.compare),
-            names,
-            episodes=request.episodes,
-            seed=request.seed,
-            batch=request.batch,
-            films=request.films,
-            film_limit=request.film_limit,
-            on_episode=lambda episode: display.advance(next(done), total),
-            on_call=actions.extend,
-        )
+            names, episodes=request.episodes, seed=request.seed, batch=request.batch,
+            films=request.films, film_limit=request.film_limit,
+            on_episode=lambda episode: display.advance(next(done), total), on_call=actions.extend,
+        )  # fmt: skip
     result, notes = rollouts.as_dict(actions), policy_options.foreign(*names)
     display.notes(notes)
     display.lines(rollout_lines(result))

@@ -22,23 +22,13 @@ DRAFTED = "green"
 """Style of text whose tokens a draft proposed and the target accepted."""
 
 STAGES = {
-    "ray": "starting Ray",
-    "load": "loading models",
-    "decode": "decoding video",
-    "process": "preparing frames",
-    "warm-up": "warming up",
-    "prefill": "vision and prefill",
-    "text-prefill": "prefill",
-    "generate": "generating",
-    "draw": "drawing",
-    "pixels": "codes to pixels",
-    "compare": "decoding plainly, to compare",
-    "survey": "trying patterns, layer by layer",
-    "trial": "measuring those that were found",
-    "rollout": "rolling out",
-    "score": "scoring",
-    "pages": "parsing pages",
-}
+    "ray": "starting Ray", "load": "loading models", "decode": "decoding video",
+    "process": "preparing frames", "warm-up": "warming up", "prefill": "vision and prefill",
+    "text-prefill": "prefill", "generate": "generating", "draw": "drawing",
+    "pixels": "codes to pixels", "compare": "decoding plainly, to compare",
+    "survey": "trying patterns, layer by layer", "trial": "measuring those that were found",
+    "rollout": "rolling out", "score": "scoring", "pages": "parsing pages",
+}  # fmt: skip
 
 
 @dataclass

@@ -82,15 +82,9 @@ def patterns(*, request: SearchJob, display: Display) -> None:
             pair = request.models.load()
         with display.job():
             table = search_patterns(
-                pair,
-                videos,
-                request.settings,
-                request.sampling,
-                sidecar,
-                on_decode=display.decoded,
-                on_stage=display.stage,
-                on_step=step,
-            )
+                pair, videos, request.settings, request.sampling, sidecar,
+                on_decode=display.decoded, on_stage=display.stage, on_step=step,
+            )  # fmt: skip
             table.save(output)
     except KeyboardInterrupt:
         text = f"interrupted{progress}; the same command goes on from there ('{sidecar}')"

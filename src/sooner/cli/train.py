@@ -69,14 +69,9 @@ def draft(
 
     recording = record_answers(pair, out / "data", source, recipe, report)
     made = train(
-        pair.target.model,
-        recording,
-        out,
-        recipe,
-        resume=resume,
-        progress=not display.quiet,
+        pair.target.model, recording, out, recipe, resume=resume, progress=not display.quiet,
         stop_after=stop_after,
-    )
+    )  # fmt: skip
     record = made.config.provenance
     chain = record["acceptance"]["chain"]
     typer.echo(

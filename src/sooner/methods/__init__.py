@@ -29,17 +29,11 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .trained import load_drafter
 
 _HOME = {
-    "AssistantModel": "assistant.model",
-    "DFlashModel": "dflash.model",
-    "Eagle3Head": "eagle.eagle3",
-    "MtpHead": "eagle.mtp",
-    "EagleHead": "eagle.head",
-    "Method": "base",
-    "SoonerOutput": "base",
-    "StandingDraft": "parallel.standing",
-    "Tolerance": "tolerance",
-    "load_drafter": "trained",
-}
+    "AssistantModel": "assistant.model", "DFlashModel": "dflash.model",
+    "Eagle3Head": "eagle.eagle3", "MtpHead": "eagle.mtp", "EagleHead": "eagle.head",
+    "Method": "base", "SoonerOutput": "base", "StandingDraft": "parallel.standing",
+    "Tolerance": "tolerance", "load_drafter": "trained",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -78,12 +78,9 @@ def _name(thing: Any) -> str:
 
 
 def embed(
-    adapter: Adapter,
-    inputs: Mapping[str, Any],
-    rows: int,
-    copies: int = 1,
+    adapter: Adapter, inputs: Mapping[str, Any], rows: int, copies: int = 1,
     output_ids: Tensor | None = None,
-) -> Prompt:
+) -> Prompt:  # fmt: skip
     """Embed `rows` prompts and repeat each `copies` times, so that pixels are encoded once.
 
     Args:

@@ -303,15 +303,10 @@ class Controller(Generic[Size]):
         self._rows = 0
 
     def choose(
-        self,
-        rows: int,
-        candidates: Callable[[], Candidates[Size]],
-        *,
-        forget: Callable[[], None] = lambda: None,
-        may_pause: bool = True,
-        is_ragged: bool | None = None,
-        left: float = 0.0,
-    ) -> Size | None:
+        self, rows: int, candidates: Callable[[], Candidates[Size]], *,
+        forget: Callable[[], None] = lambda: None, may_pause: bool = True,
+        is_ragged: bool | None = None, left: float = 0.0,
+    ) -> Size | None:  # fmt: skip
         """Returns the size of the next draft; `None` is a plain round.
 
         Args:
@@ -428,14 +423,9 @@ class Quickest:
     """
 
     def __init__(
-        self,
-        ways: Sequence[str],
-        *,
-        trials: int = 3,
-        margin: float = 1.02,
-        cold: int = 0,
+        self, ways: Sequence[str], *, trials: int = 3, margin: float = 1.02, cold: int = 0,
         again: int = 50,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.ways, self.margin = tuple(ways), margin
         self._tries, self._cold, self._again = cold + trials, cold, again
         self._times: dict[tuple[str, int], deque[float]] = {}

@@ -156,14 +156,9 @@ class TreeDrafter(ChainDrafter):
     """
 
     def __init__(
-        self,
-        adapter: Adapter,
-        inputs: Mapping[str, Any],
-        context: Context,
-        shape: TreeShape,
-        sizing: TreeSize,
-        draws: bool,
-    ) -> None:
+        self, adapter: Adapter, inputs: Mapping[str, Any], context: Context, shape: TreeShape,
+        sizing: TreeSize, draws: bool,
+    ) -> None:  # fmt: skip
         super().__init__(adapter, inputs, context, DraftLength(shape.nodes))
         self.shape = shape
         self.sizing, self.size = sizing, NOTHING
@@ -306,12 +301,10 @@ class TreeDrafter(ChainDrafter):
         if self.context.processing.do_sample or self.context.processing.changes_scores:
             tree = self._without_illegal(tree, legal & tree.valid())
         return replace(
-            tree,
-            tokens=tree.tokens.to(device),
-            parents=tree.parents.to(device),
+            tree, tokens=tree.tokens.to(device), parents=tree.parents.to(device),
             sizes=tree.sizes.to(device),
             probs=None if tree.probs is None else tree.probs.to(device),
-        )
+        )  # fmt: skip
 
     def _without_illegal(self, tree: Tree, fine: Tensor) -> Tree:
         """Move the nodes that are `fine`, `[rows, nodes]`, to the front, in their order."""

@@ -98,12 +98,9 @@ def caption(
 
 
 def answer(
-    prompt: Prompt,
-    pair: ModelPair,
-    settings: CaptionSettings,
-    callbacks: CaptionCallbacks,
+    prompt: Prompt, pair: ModelPair, settings: CaptionSettings, callbacks: CaptionCallbacks,
     prefill: Prefill | None = None,
-) -> tuple[Stats, dict[str, Any]]:
+) -> tuple[Stats, dict[str, Any]]:  # fmt: skip
     """Decode one prompt, and plainly too if the settings say so.
 
     Returns:
@@ -131,12 +128,9 @@ def answer(
 
 
 def warm_up(
-    pair: ModelPair,
-    prompt: Prompt,
-    settings: CaptionSettings,
-    method: Method,
+    pair: ModelPair, prompt: Prompt, settings: CaptionSettings, method: Method,
     prefill: Prefill | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Runs both arms once, briefly: first forwards pay for allocations and kernel choices."""
     few = replace(prompt, max_new_tokens=min(WARM_UP, prompt.max_new_tokens))
     for arm, context in ((method, prefill), (Autoregressive(), None)):
@@ -144,12 +138,9 @@ def warm_up(
 
 
 def compare_plain(
-    pair: ModelPair,
-    prompt: Prompt,
-    settings: CaptionSettings,
-    made: Generation,
+    pair: ModelPair, prompt: Prompt, settings: CaptionSettings, made: Generation,
     method: Method | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Decode plainly, streaming into nothing as the method's run did, and set both side by side.
 
     Args:

@@ -36,7 +36,6 @@ PROMPTS = (
     "Explain in three sentences how a bicycle stays upright.",
     "Write a Python function that returns the prime numbers below n.",
     "What is the capital of France, and what is it known for?",
-    "List five ways to save energy at home.",
     "Write a short letter that thanks a colleague for help with a project.",
     "Summarise the plot of Romeo and Juliet.",
 )
@@ -198,12 +197,8 @@ def measure(drafter: Any, recordings: Sequence[Recording], adapter: Adapter) -> 
 
 
 def questions_of(sample: Path | None, target: str) -> list[FilePrompt]:
-    """Returns the prompts of a file, of a miniature's sample, or built-in ones.
-
-    Args:
-        sample: JSONL or a folder as `read_questions` takes them, a text file of a prompt a line, a
-            picture or a video.
-        target: folder or name of the model.
+    """Returns the prompts of a text file of one a line, of what `read_questions` takes, a picture
+    or a video; by default those of the sample of the miniature `target`, or built-in ones.
 
     Raises:
         SoonerError: a file that can't be read, or holds no prompt.
@@ -220,14 +215,9 @@ def questions_of(sample: Path | None, target: str) -> list[FilePrompt]:
 
 
 def diagnose(
-    pair: ModelPair,
-    drafter: Path | str,
-    sample: Path | None = None,
-    *,
-    template: bool = True,
-    tokens: int = 64,
-    on_change: Callable[[str], None] = lambda name: None,
-) -> Diagnosis:
+    pair: ModelPair, drafter: Path | str, sample: Path | None = None, *, template: bool = True,
+    tokens: int = 64, on_change: Callable[[str], None] = lambda name: None,
+) -> Diagnosis:  # fmt: skip
     """Returns the acceptance of a drafter on a sample, and what each change makes of it.
 
     The target answers each prompt, greedily; drafts behind every position are compared with it.

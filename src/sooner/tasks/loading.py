@@ -120,18 +120,11 @@ class ModelPair:
 
 
 def load_pair(
-    model: str | None = None,
-    draft: str | None = None,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    device_map: Any = None,
-    draft_device: str | None = None,
-    spawn_draft: bool = False,
-    miniature: str = "video",
-    trust_remote_code: bool = False,
+    model: str | None = None, draft: str | None = None, *, device: str = "auto",
+    dtype: str = "auto", device_map: Any = None, draft_device: str | None = None,
+    spawn_draft: bool = False, miniature: str = "video", trust_remote_code: bool = False,
     sees: bool = True,
-) -> ModelPair:
+) -> ModelPair:  # fmt: skip
     """Load a target and its draft.
 
     Args:
@@ -179,13 +172,9 @@ def load_pair(
 
 
 def load(
-    name: str,
-    device: torch.device,
-    dtype: Any,
-    device_map: Any = None,
-    trust_remote_code: bool = False,
-    memory: Mapping[int | str, int] | None = None,
-) -> Loaded:
+    name: str, device: torch.device, dtype: Any, device_map: Any = None,
+    trust_remote_code: bool = False, memory: Mapping[int | str, int] | None = None,
+) -> Loaded:  # fmt: skip
     """Load one model with its processor, attention by SDPA.
 
     Args:

@@ -24,16 +24,12 @@ from .settings import CaptionSettings
 
 
 def search_patterns(
-    pair: ModelPair,
-    files: Sequence[Path],
-    settings: SearchSettings,
-    sampling: CaptionSettings | None = None,
-    sidecar: Path | None = None,
-    *,
+    pair: ModelPair, files: Sequence[Path], settings: SearchSettings,
+    sampling: CaptionSettings | None = None, sidecar: Path | None = None, *,
     on_decode: Progress = lambda done, total: None,
     on_stage: Callable[[str], None] = lambda name: None,
     on_step: OnStep = lambda stage, done, total: None,
-) -> PatternTable:
+) -> PatternTable:  # fmt: skip
     """Search the patterns of `pair.target` on its samples.
 
     Args:

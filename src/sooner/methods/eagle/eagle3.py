@@ -181,14 +181,11 @@ class Eagle3Head(DraftHead):
                 or any(name.endswith((".bias", "q_norm.weight")) for name in tensors),
         })  # fmt: skip
         content: dict[str, Any] = {
-            "architectures": [ARCHITECTURE],
-            **decoder,
-            "draft_vocab_size": len(self.token_ids),
+            "architectures": [ARCHITECTURE], **decoder, "draft_vocab_size": len(self.token_ids),
             "target_hidden_size": config.target_hidden_size or config.hidden_size,
-            "torch_dtype": str(self.dtype).removeprefix("torch."),
-            "use_cache": True,
+            "torch_dtype": str(self.dtype).removeprefix("torch."), "use_cache": True,
             CONFIG_KEY: saved_fields(config),
-        }
+        }  # fmt: skip
         if config.layer_ids is not None:  # layer i gives hidden_states[i + 1]
             below = [number - 1 for number in config.layer_ids]
             content["eagle_config"] = {IDS: below, "use_aux_hidden_state": True}

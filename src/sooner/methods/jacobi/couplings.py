@@ -100,10 +100,8 @@ def weakened(coupling: Coupling, strength: float) -> Coupling:
 
 
 COUPLINGS: dict[str, Coupling] = {
-    "independent": independent,
-    "maximal": maximal,
-    "gumbel": shared_noise,
-}
+    "independent": independent, "maximal": maximal, "gumbel": shared_noise,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -198,10 +196,8 @@ def _previous_frame(grid: TokenGrid | None) -> tuple[int, ...]:
 
 
 REACH: dict[str, Callable[[TokenGrid | None], tuple[int, ...]]] = {
-    "left": _left,
-    "above": _above,
-    "previous-frame": _previous_frame,
-}
+    "left": _left, "above": _above, "previous-frame": _previous_frame,
+}  # fmt: skip
 """How far back each way of copying looks."""
 FILLINGS: dict[str, Filling] = {
     "random": at_random,

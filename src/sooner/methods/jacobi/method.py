@@ -181,16 +181,13 @@ class JacobiDrafter(Drafter):
         # The place behind the last draft was verified too, so it need not be guessed.
         is_drafted = line < drafted[:, None]
         return JacobiWindow(
-            tokens=torch.where(is_drafted, new, gumbel_draw(probs, draws)),
-            probs=probs,
-            newest=p[here, self.pending.sizes],
-            filled=verified - tail.start,
+            tokens=torch.where(is_drafted, new, gumbel_draw(probs, draws)), probs=probs,
+            newest=p[here, self.pending.sizes], filled=verified - tail.start,
             minimum=min(shift.verified) - tail.start,
             grid_places=torch.where(roots >= 0, roots + line, -1),
-            output=torch.cat([shift.sent[:, 4:], tokens[:, : tail.start]], 1),
-            draws=draws,
+            output=torch.cat([shift.sent[:, 4:], tokens[:, : tail.start]], 1), draws=draws,
             constraint=self.constraint,
-        )
+        )  # fmt: skip
 
     def _outputs(self, outcome: Outcome, places: list[int]) -> list[list[int]]:
         """Returns the end of each row's picture, as far as copies reach, `[rows][reach]`."""

@@ -98,14 +98,10 @@ class ParallelDrafter(Drafter):
     """
 
     def __init__(
-        self,
-        context: Context,
-        worker: Worker,
-        ranking: Callable[[OnRanked], ForwardHooks] | None,
-        schedule: AutoSchedule | PaperSchedule,
-        acceptance: ChainAcceptance,
+        self, context: Context, worker: Worker, ranking: Callable[[OnRanked], ForwardHooks] | None,
+        schedule: AutoSchedule | PaperSchedule, acceptance: ChainAcceptance,
         release: Callable[[], None] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.rows, self.stats, self.processing = context.rows, context.stats, context.processing
         self.worker, self.board, self.release = worker, worker.board, release
         self.forward_spans = worker.board.forward_spans

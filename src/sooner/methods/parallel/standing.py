@@ -60,12 +60,9 @@ def loader(model: Any) -> Callable[[torch.device], Any]:
 
 
 def _load(
-    kind: Any,
-    checkpoint: str | None,
-    options: dict[str, Any],
-    is_quantized: bool,
+    kind: Any, checkpoint: str | None, options: dict[str, Any], is_quantized: bool,
     device: torch.device,
-) -> Any:
+) -> Any:  # fmt: skip
     if is_quantized:  # such weights can't be moved to another device
         options = {**options, "device_map": {"": device}}
     model = kind.from_pretrained(checkpoint, **options)

@@ -184,16 +184,9 @@ class Policy:
     """
 
     def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        head: Any = None,
-        *,
-        allowance: Allowance | None = None,
-        name: str = "",
-        unnorm_key: str | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
+        self, model: Any, processor: Any, head: Any = None, *, allowance: Allowance | None = None,
+        name: str = "", unnorm_key: str | None = None, options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.processor, self.head = model, processor, head
         self.name = name or type(model).__name__
         self.adapter = adapt(model)
@@ -219,15 +212,9 @@ class Policy:
 
     @classmethod
     def load(
-        cls,
-        model: str | None = None,
-        head: str | None = None,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        device_map: Any = None,
-        **options: Any,
-    ) -> Policy:
+        cls, model: str | None = None, head: str | None = None, *, device: str = "auto",
+        dtype: str = "auto", device_map: Any = None, **options: Any,
+    ) -> Policy:  # fmt: skip
         """Loads a policy.
 
         Args:
@@ -315,15 +302,10 @@ class Policy:
         return replace(observation, image=self.processor.fitted(observation.image))
 
     def act(
-        self,
-        observations: Sequence[Observation],
-        *,
-        method: str | None = None,
-        seed: int | None = None,
-        temperature: float = 0.0,
-        compare: bool = False,
+        self, observations: Sequence[Observation], *, method: str | None = None,
+        seed: int | None = None, temperature: float = 0.0, compare: bool = False,
         on_tokens: OnTokens | None = None,
-    ) -> list[Action]:
+    ) -> list[Action]:  # fmt: skip
         """Returns an action for each observation, decoded as one ragged batch.
 
         Rows are split only where they can't share one, by the length of their actions.
@@ -368,13 +350,10 @@ class Policy:
         return [actions[row] for row in range(len(observations))]
 
     def _decode(
-        self,
-        observations: Sequence[Observation],
-        name: str,
+        self, observations: Sequence[Observation], name: str,
         on_tokens: OnTokens = lambda row, new, drafted: None,
-        generator: torch.Generator | None = None,
-        temperature: float = 0.0,
-    ) -> list[Action]:
+        generator: torch.Generator | None = None, temperature: float = 0.0,
+    ) -> list[Action]:  # fmt: skip
         """Returns actions of one length for observations that share their forwards."""
         began = time.perf_counter()
         statistics = [self.statistics[self.key_of(observation)] for observation in observations]

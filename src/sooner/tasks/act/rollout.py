@@ -131,17 +131,11 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, flo
 
 
 def run_rollouts(
-    act: RolloutPolicy,
-    env: str | Iterable[str],
-    *,
-    episodes: int,
-    seed: int = 0,
-    batch: int = 8,
-    films: Path | None = None,
-    film_limit: int = 4,
+    act: RolloutPolicy, env: str | Iterable[str], *, episodes: int, seed: int = 0, batch: int = 8,
+    films: Path | None = None, film_limit: int = 4,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_call: Callable[[list[Any]], None] = lambda answers: None,
-) -> Rollouts:
+) -> Rollouts:  # fmt: skip
     """Run episodes `seed`, `seed + 1`, ... of one environment, or of several in turn.
 
     Args:

@@ -127,14 +127,10 @@ def continue_clip(
 
 
 def _make(
-    drawing_model: DrawingModel,
-    canvas: Canvas,
-    inputs: Mapping[str, Any],
-    settings: ImagineSettings,
-    callbacks: DrawCallbacks,
-    details: dict[str, Any],
+    drawing_model: DrawingModel, canvas: Canvas, inputs: Mapping[str, Any],
+    settings: ImagineSettings, callbacks: DrawCallbacks, details: dict[str, Any],
     seconds: Mapping[str, float] | None = None,
-) -> ImagineResult:
+) -> ImagineResult:  # fmt: skip
     seed = fresh_seed() if settings.seed is None else settings.seed
     work, method = DrawJob(canvas, inputs, settings, seed), build_method(settings, canvas)
     callbacks.on_canvas(canvas)

@@ -30,17 +30,12 @@ if TYPE_CHECKING:
     from .unverified import DraftParser
 
 _HOME = {
-    "concurrent": ("ConcurrentParser",),
-    "delivery": ("Delivery",),
-    "drafters": ("FirstOf",),
-    "guard": ("GuardedDrafter",),
-    "job": ("ParseJob",),
-    "output": ("ParseOutput",),
+    "concurrent": ("ConcurrentParser",), "delivery": ("Delivery",), "drafters": ("FirstOf",),
+    "guard": ("GuardedDrafter",), "job": ("ParseJob",), "output": ("ParseOutput",),
     "parser": ("PageParser", "load_parser"),
     "result": ("DRAFT", "FAILED", "PARTIAL", "SUCCESS", "ParsedPage", "ParsedRegion", "StageStats"),
-    "settings": ("ParseSettings",),
-    "unverified": ("DraftParser",),
-}
+    "settings": ("ParseSettings",), "unverified": ("DraftParser",),
+}  # fmt: skip
 
 __all__ = sorted(name for names in _HOME.values() for name in names)
 

@@ -58,12 +58,9 @@ def region_pieces(draft: PageDraft, ask: FamilyPrompts) -> list[Piece]:
 
 
 def with_region_texts(
-    pieces: Sequence[Piece],
-    region_texts: Mapping[int, str],
-    ask: FamilyPrompts,
-    draft: PageDraft,
+    pieces: Sequence[Piece], region_texts: Mapping[int, str], ask: FamilyPrompts, draft: PageDraft,
     size: tuple[int, int] | None = None,
-) -> list[Piece]:
+) -> list[Piece]:  # fmt: skip
     """Returns the same pieces, with stage 1's text of each in front of its drafts.
 
     Both are alternatives of one region: a crop may be read worse than it was drafted.
@@ -83,12 +80,9 @@ def with_region_texts(
 
 
 def on_page(
-    region: Region,
-    text: str,
-    ask: FamilyPrompts,
-    draft: PageDraft,
+    region: Region, text: str, ask: FamilyPrompts, draft: PageDraft,
     size: tuple[int, int] | None = None,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """Returns what a target wrote about a region's crop, as it would write that on the page.
 
     Where both forms have texts in the same style, the very text is kept; else it is read as a

@@ -354,9 +354,7 @@ def document_info(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
     status = DRAFT if statuses <= {SUCCESS, DRAFT} else PARTIAL
     failed = [entry for entry in lines if entry["status"] == FAILED]
     return {
-        "source": task.place,
-        "status": SUCCESS if statuses == {SUCCESS} else status,
-        "input_hash": task.input_hash,
-        "settings_hash": task.settings_hash,
+        "source": task.place, "status": SUCCESS if statuses == {SUCCESS} else status,
+        "input_hash": task.input_hash, "settings_hash": task.settings_hash,
         "failed": [{"page": entry["page"], "reason": entry["reason"]} for entry in failed],
-    }
+    }  # fmt: skip

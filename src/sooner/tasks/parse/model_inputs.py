@@ -19,12 +19,9 @@ from ..prompting import chat, max_positions, on_device
 
 
 def picture_inputs(
-    processor: Any,
-    pictures: Sequence[Picture],
-    prompt: str | Sequence[str],
-    model: Any,
+    processor: Any, pictures: Sequence[Picture], prompt: str | Sequence[str], model: Any,
     template: str = "",
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Returns the model's inputs for one prompt a picture, padded on the left, `input_ids [rows,
     width]`.
 

@@ -209,12 +209,10 @@ class ParsedPage:
         JSON or a file's text may hold.
         """
         return replace(
-            self,
-            markdown=_encodable(self.markdown),
-            raw=_encodable(self.raw),
+            self, markdown=_encodable(self.markdown), raw=_encodable(self.raw),
             regions=[replace(region, text=_encodable(region.text)) for region in self.regions],
             **changes,
-        )
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data."""

@@ -35,14 +35,9 @@ class DraftParser:
         ]
         markdown = to_markdown(page_draft.regions, MARKDOWN)
         return replace(
-            parsed,
-            status=DRAFT,
-            reason=NOT_VERIFIED,
-            markdown=markdown,
-            raw=markdown,
-            regions=parsed_regions(regions, page.size),
-            notes=list(_notes(page, page_draft)),
-        )
+            parsed, status=DRAFT, reason=NOT_VERIFIED, markdown=markdown, raw=markdown,
+            regions=parsed_regions(regions, page.size), notes=list(_notes(page, page_draft)),
+        )  # fmt: skip
 
 
 def _notes(page: Page, draft: PageDraft) -> Iterator[str]:

@@ -118,14 +118,9 @@ class PageWorker:
     """
 
     def __init__(
-        self,
-        intake: Intake,
-        load: Callable[[], Any],
-        drafter: PageDrafter | None = None,
-        *,
-        workers: int = 1,
-        output: ParseOutput | None = None,
-    ) -> None:
+        self, intake: Intake, load: Callable[[], Any], drafter: PageDrafter | None = None, *,
+        workers: int = 1, output: ParseOutput | None = None,
+    ) -> None:  # fmt: skip
         self.reader = PageReader(intake)
         self.drafter, self.output = drafter, output
         self.debug = output is not None and output.debug

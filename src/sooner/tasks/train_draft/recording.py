@@ -184,16 +184,10 @@ class DataSet:
 
 
 def record(
-    model: Any,
-    batches: Iterable[Mapping[str, Any]],
-    out: Path | str,
-    max_new_tokens: int,
-    *,
-    layers: Sequence[int] = (),
-    shard_samples: int = SHARD_SAMPLES,
-    on_batch: OnBatch | None = None,
+    model: Any, batches: Iterable[Mapping[str, Any]], out: Path | str, max_new_tokens: int, *,
+    layers: Sequence[int] = (), shard_samples: int = SHARD_SAMPLES, on_batch: OnBatch | None = None,
     **options: Any,
-) -> DataSet:
+) -> DataSet:  # fmt: skip
     """Let a target answer prompts, and write what a draft head learns from.
 
     Answers are greedy unless `options` say otherwise: a head drafts for what its target says. Kept
@@ -269,12 +263,9 @@ def _opened(home: Path, target: Adapter, options: dict[str, Any]) -> DataSet:
 
 @torch.inference_mode()
 def answer(
-    target: Adapter,
-    inputs: dict[str, Any],
-    options: dict[str, Any],
-    layers: Sequence[int],
+    target: Adapter, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int],
     dtype: torch.dtype = torch.float16,
-) -> list[TrainingSample]:
+) -> list[TrainingSample]:  # fmt: skip
     """Returns the samples of one batch, on the host; an answer of a single token has none.
 
     Args:
@@ -413,12 +404,9 @@ def read_inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings
 
 
 def record_answers(
-    pair: ModelPair,
-    folder: Path,
-    source: PromptSource,
-    recipe: Recipe,
+    pair: ModelPair, folder: Path, source: PromptSource, recipe: Recipe,
     on_batch: OnBatch | None = None,
-) -> DataSet:
+) -> DataSet:  # fmt: skip
     """Returns the recording to train on, made in `folder` or continued there if need be.
 
     Raises:

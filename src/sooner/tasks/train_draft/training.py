@@ -35,16 +35,10 @@ OnStep = Callable[[dict[str, Any]], None]
 
 
 def train(
-    model: Any,
-    data: DataSet,
-    out: Path | str,
-    settings: Recipe | None = None,
-    *,
-    resume: bool = True,
-    progress: bool = True,
-    stop_after: int | None = None,
+    model: Any, data: DataSet, out: Path | str, settings: Recipe | None = None, *,
+    resume: bool = True, progress: bool = True, stop_after: int | None = None,
     on_step: OnStep | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Train a head for a frozen target; the target is left as it was.
 
     Args:
