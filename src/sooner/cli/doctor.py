@@ -65,7 +65,9 @@ def drafter(
     template: Annotated[
         bool, typer.Option(help="Write prompts without a file by the chat template.")
     ] = True,
-    max_new_tokens: Annotated[int, typer.Option(min=2, help="Where an answer is cut.")] = 64,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Where an answer is cut.")
+    ] = 64,
     place: Annotated[options.Models, Fields(only=("device", "dtype", "threads"))],
     display: Display,
 ) -> None:
