@@ -38,13 +38,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, small = tmp_path_factory.mktemp("doctor"), miniatures.find("video")
     shutil.copytree(small.target, root / "target")
     (root / "target" / "sooner.json").unlink()  # of silent layers, which only take time
-    for name in ("eagle3", "dflash"):
+    for name in ("eagle3", "dflash", "mtp"):
         shutil.copytree(small.target.parent / name, root / name)
 
         def shallow(config: Config, tensors: Tensors) -> None:
             del config["sooner"]["target"]
             if "eagle_config" in config:
                 config["eagle_config"][IDS] = [0, 0, 0]
+            elif "text_config" in config:
+                text = config["text_config"]
+                text["num_hidden_layers"], text["layer_types"] = 4, text["layer_types"][:4]
             else:
                 config["dflash_config"]["target_layer_ids"] = [1, 2]
 
@@ -141,7 +144,7 @@ def test_a_fault_of_the_files_is_found(
     assert diagnosis.summary().startswith(f"set {remedy}")
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.parametrize("kind", ["eagle3", "dflash", "mtp"])
 def test_a_sound_drafter_passes_and_decoding_accepts_what_is_measured(
     kind: str, home: Path, pair: ModelPair
 ) -> None:

@@ -162,6 +162,7 @@ class Recording:
         return torch.stack([parts[:, n : n + span, n] for n in range(DEPTH)], -1)
 
 
+@torch.no_grad()
 def record_answer(
     target: Adapter, inputs: Mapping[str, Any], layers: tuple[int, ...], tokens: int
 ) -> Recording | None:
@@ -193,7 +194,8 @@ def measure(drafter: Any, recordings: Sequence[Recording], adapter: Adapter) -> 
         while at < len(lengths):  # as decoding goes on from draft to draft
             steps, tokens = steps + 1, tokens + lengths[at]
             at += lengths[at] + 1
-    return Acceptance(*counts, 1 + tokens / max(steps, 1))
+    drafts, accepted = counts
+    return Acceptance(drafts, accepted, 1 + tokens / max(steps, 1))
 
 
 def questions_of(sample: Path | None, target: str) -> list[FilePrompt]:
