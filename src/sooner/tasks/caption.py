@@ -48,11 +48,9 @@ class CaptionCallbacks:
 
 
 def caption(
-    path: Path | str,
-    pair: ModelPair,
-    settings: CaptionSettings | None = None,
+    path: Path | str, pair: ModelPair, settings: CaptionSettings | None = None,
     callbacks: CaptionCallbacks | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Returns the record of one video, captioned.
 
     Args:
@@ -187,11 +185,9 @@ def check(pair: ModelPair, prompt: Prompt, reference: list[int], candidate: list
 
 
 def verify(
-    path: Path | str,
-    pair: ModelPair,
-    settings: CaptionSettings,
+    path: Path | str, pair: ModelPair, settings: CaptionSettings,
     on_stage: Callable[[str], None] = lambda name: None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Decode one video by a method and by HF's own `generate`, and compare token ids.
 
     Args:
@@ -225,11 +221,9 @@ def check_greedy(settings: CaptionSettings) -> None:
 
 
 def verify_prompt(
-    prompt: Prompt,
-    pair: ModelPair,
-    settings: CaptionSettings,
+    prompt: Prompt, pair: ModelPair, settings: CaptionSettings,
     on_stage: Callable[[str], None] = lambda name: None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Decode one prompt by a method and by HF's own `generate`; see `verify`."""
     method = build_method(settings, pair, prompt.draft_inputs)
     on_stage("prefill")

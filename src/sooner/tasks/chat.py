@@ -42,11 +42,9 @@ def prepare(messages: Messages, pair: ModelPair, settings: CaptionSettings) -> P
 
 
 def verify(
-    path: Path,
-    pair: ModelPair,
-    settings: CaptionSettings,
+    path: Path, pair: ModelPair, settings: CaptionSettings,
     on_stage: Callable[[str], None] = lambda name: None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Decode the questions of a text file, a line each, by a method and by HF's own `generate`.
 
     Yields:
@@ -79,11 +77,9 @@ def read_prompts(path: Path) -> list[tuple[int, str]]:
 
 
 def chat(
-    messages: Messages,
-    pair: ModelPair,
-    settings: CaptionSettings | None = None,
+    messages: Messages, pair: ModelPair, settings: CaptionSettings | None = None,
     callbacks: CaptionCallbacks | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Returns the record of an answer, ready for JSON: its text, counts, speeds, and how it
     compares with plain decoding, if the settings ask for that.
 

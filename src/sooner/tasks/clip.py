@@ -53,12 +53,10 @@ class Clip(Prompt):
 
 
 def prepare(
-    path: Path | str,
-    pair: ModelPair,
-    settings: CaptionSettings,
+    path: Path | str, pair: ModelPair, settings: CaptionSettings,
     on_decode: Progress = lambda done, total: None,
     on_stage: Callable[[str], None] = lambda name: None,
-) -> Clip:
+) -> Clip:  # fmt: skip
     """Decode, sample and process one video.
 
     Raises:

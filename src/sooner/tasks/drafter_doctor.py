@@ -261,12 +261,9 @@ def diagnose(
         written = question.path is not None or template != (mode == "template")
         key = (question, written, mode == "dtype")
         if key not in memory:
-            inputs: Any = (
-                read_inputs(question, pair, settings)
-                if written
-                else tokenizer(question.prompt, return_tensors="pt")
-            )
-            memory[key] = record_answer(adapter, dict(inputs), layers, tokens)
+            inputs: Any = None if written else tokenizer(question.prompt, return_tensors="pt")
+            inputs = dict(inputs or read_inputs(question, pair, settings))
+            memory[key] = record_answer(adapter, inputs, layers, tokens)
         return memory[key]
 
     results: list[tuple[Change, Acceptance]] = []

@@ -63,11 +63,9 @@ class ImagineResult:
 
 
 def imagine(
-    prompt: str,
-    drawing_model: DrawingModel,
-    settings: ImagineSettings | None = None,
+    prompt: str, drawing_model: DrawingModel, settings: ImagineSettings | None = None,
     callbacks: DrawCallbacks | None = None,
-) -> ImagineResult:
+) -> ImagineResult:  # fmt: skip
     """Draw `settings.count` pictures of a prompt, in one batch.
 
     What picture `i` looks like follows from the seed, the count, `i` and the other settings.
@@ -87,11 +85,9 @@ def imagine(
 
 
 def continue_clip(
-    path: Path | str,
-    drawing_model: DrawingModel,
-    settings: ImagineSettings | None = None,
+    path: Path | str, drawing_model: DrawingModel, settings: ImagineSettings | None = None,
     callbacks: DrawCallbacks | None = None,
-) -> ImagineResult:
+) -> ImagineResult:  # fmt: skip
     """Continue a clip from its first frames (or from `settings.start` on).
 
     The given frames are scaled and cropped to the model's size and come back as its tokenizer
