@@ -92,7 +92,9 @@ def norm_before_residual(config: Config, tensors: Tensors) -> None:
 
 
 def shifted_vocabulary(config: Config, tensors: Tensors) -> None:
-    tensors["d2t"] += 1
+    config["draft_vocab_size"] = 127  # the first token of 128 is never drafted
+    tensors["lm_head.weight"] = tensors["lm_head.weight"][1:].clone()
+    tensors["d2t"] = torch.full((127,), 2)  # instead of 1
     tensors.pop("t2d", None)
 
 
