@@ -154,18 +154,31 @@ def test_a_sound_drafter_passes_and_decoding_accepts_what_is_measured(
     assert diagnosis.remedy is None, list(diagnosis.rows())
     assert "no change is clearly better" in diagnosis.summary()
     assert diagnosis.training[0] > 0.85
-    name = "num_draft_tokens" if kind == "dflash" else "nodes"
-    sizes: dict[str, int] = {name: 5} if kind == "dflash" else {name: 5, "depth": 5, "top_k": 1}
+    length = diagnosis.results[0][1].length
+    assert length == pytest.approx(decoded_length(home / kind, home, pair), abs=0.12)
+    assert length > 3
+
+
+def test_a_head_that_sees_placeholders_drafts_as_it_is_measured(
+    home: Path, pair: ModelPair, tmp_path: Path
+) -> None:
+    folder = planted(home, "eagle3", placeholders, tmp_path)
+    length = diagnose(pair, folder, home / "sample.jsonl", tokens=TOKENS).results[0][1].length
+    assert length == pytest.approx(decoded_length(folder, home, pair), abs=0.12)
+    assert length < decoded_length(home / "eagle3", home, pair) - 1
+
+
+def decoded_length(drafter: Path, home: Path, pair: ModelPair) -> float:
+    """The accepted length of decoding with chains of five draft tokens."""
+    is_dflash = drafter.name == "dflash"
+    sizes = {"num_draft_tokens": 5} if is_dflash else {"nodes": 5, "depth": 5, "top_k": 1}
     sample = json.loads((home / "sample.jsonl").read_text())
     question = FilePrompt(Path(sample["video"]), prompt=sample["prompt"])
     inputs = read_inputs(question, pair, CaptionSettings())
-    method = sooner.load_drafter(home / kind, **sizes)
-    decoded = sooner.generate(
-        pair.target.model, inputs, method, max_new_tokens=TOKENS, do_sample=False
-    )
-    length = diagnosis.results[0][1].length
-    assert length == pytest.approx(decoded.stats.mean_acceptance_length, abs=0.12)
-    assert length > 3
+    method = sooner.load_drafter(drafter, **sizes)
+    model = pair.target.model
+    made = sooner.generate(model, inputs, method, max_new_tokens=TOKENS, do_sample=False)
+    return made.stats.mean_acceptance_length
 
 
 def test_a_number_format_that_overflows_is_found(home: Path, tmp_path: Path) -> None:
