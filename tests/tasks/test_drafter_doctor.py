@@ -16,10 +16,12 @@ from typer.testing import CliRunner
 
 import sooner
 import tiny
+from published_heads import write_eagle3
 from sooner import miniatures
 from sooner.cli.main import app
+from sooner.methods.drafter_changes import file_changes, layers_of
 from sooner.models import adapt
-from sooner.tasks.drafter_doctor import Diagnosis, diagnose
+from sooner.tasks.drafter_doctor import Diagnosis, diagnose, measure, record_answer
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
 from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.train_draft.recording import FilePrompt, read_inputs, record
@@ -225,6 +227,26 @@ def test_the_command_names_the_fault_and_fails(home: Path, tmp_path: Path) -> No
     header = next(line for line in lines if line.split()[:2] == ["depth", "1"])
     assert lines[lines.index(header) + 1].startswith("held out in training")
     assert lines[-1].startswith("set rope_parameters: ")
+
+
+def test_positions_by_axis_are_tried_for_a_head_that_counts(tmp_path: Path) -> None:
+    adapter = adapt(tiny.model("qwen2_5_vl"))
+    write_eagle3(tmp_path)
+    changes = file_changes(tmp_path, adapter)
+    by_axis = [change for change in changes if change.name.endswith("the target's axes")]
+    assert by_axis
+    assert [change.drafter.wants_positions for change in (changes[0], by_axis[0])] == [False, True]
+    layers = tuple(sorted({n for change in changes for n in layers_of(change.drafter, adapter)}))
+    inputs = tiny.inputs("qwen2_5_vl", "image", 1)
+    recording = record_answer(adapter, inputs, layers, 9)
+    assert recording is not None
+    width = inputs["input_ids"].shape[1]
+    prompt = adapter.embed_prompt(inputs)
+    assert torch.equal(recording.positions[..., :width], prompt.positions)
+    assert torch.equal(recording.positions[..., width], prompt.next_position)
+    for change in changes:
+        made = measure(change.drafter, [recording], adapter)
+        assert made.drafts.tolist() == sorted(made.drafts.tolist(), reverse=True)
 
 
 def test_what_can_not_be_examined_is_refused(home: Path, pair: ModelPair, tmp_path: Path) -> None:
