@@ -297,7 +297,7 @@ class Method:
         return Session(
             target=runner, prompt=prompt, rows=rows, drafter=drafter, rule=rule,
             processing=processing, stopping=stopping, stats=stats, noise=noise, on_tokens=on_tokens,
-            constraint=constraint, prefill_chunk=prefill_chunk, graphs=launch,
+            constraint=constraint, prefill_chunk=prefill_chunk, graphs=launch, check=check,
         )  # fmt: skip
 
 
