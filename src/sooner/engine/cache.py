@@ -370,14 +370,14 @@ class SlotCache(Cache):
         It is one gather for all layers that lie in one tensor. What lies behind the capacity is
         the trash slot.
         """
-        return [part.gather(3, index) for part, index in self._places(slots)]
+        return [part.gather(3, index) for part, index in self._slot_index(slots)]
 
     def write_slots(self, slots: Tensor, states: list[Tensor]) -> None:
         """Write what `read_slots` gave into slots `[rows, count]`."""
-        for (part, index), values in zip(self._places(slots), states, strict=True):
+        for (part, index), values in zip(self._slot_index(slots), states, strict=True):
             part.scatter_(3, index, values)
 
-    def _places(self, slots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _slot_index(self, slots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields stores, `[stores, rows, kv_heads, slots, dim]`, and where slots lie in them."""
         slots = slots.clamp(max=self.capacity)
         for store, dropped in self._slots(is_stacked=True):
