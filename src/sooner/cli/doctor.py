@@ -83,8 +83,9 @@ def drafter(
         target = str(miniatures.find(target).target)
     with display.loading():
         pair = replace(place, model=target).load(sees=False)
-    more = {"template": template, "tokens": max_new_tokens, "on_change": display.line}
-    diagnosis = diagnose(pair, drafter, sample, **more)
+    diagnosis = diagnose(
+        pair, drafter, sample, template=template, tokens=max_new_tokens, on_change=display.line
+    )
     print_table(list(diagnosis.rows()))
     typer.echo(diagnosis.summary())
     if diagnosis.remedy is not None:

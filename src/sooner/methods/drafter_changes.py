@@ -152,7 +152,7 @@ def _tensor_changes(drafter: Any, adapter: Any) -> Iterator[tuple[str, str, dict
         yield "the target's LM head", "no lm_head.weight (d2t, t2d)", whole
     if head is not None and table is not None:
         rows = table.weight if ids is None else table.weight[ids]
-        tied = nn.Linear(*rows.shape[::-1], bias=False, device="meta")
+        tied = nn.Linear(rows.shape[1], len(rows), bias=False, device="meta")
         tied.weight = nn.Parameter(rows.detach())
         yield "LM head tied to the embedding", "no lm_head.weight", {"lm_head": tied}
     if table is not None and table.embedding_dim == int(adapter.text_config.hidden_size):

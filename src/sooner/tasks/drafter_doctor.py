@@ -111,7 +111,7 @@ class Diagnosis:
             lengths = f"accepted length {base.length:.2f} → {made.length:.2f}"
             return f"set {change.setting}: {text} → {made.chain[0]:.2f}, {lengths}"
         if usual and base.interval[1][0] < usual[0]:
-            text += f" was {usual[0]:.2f} in training: give a sample like its training data"
+            text += f", in training {usual[0]:.2f}: give a sample like its training data"
         return f"no change is clearly better; {text}"
 
 
