@@ -89,7 +89,10 @@ def test_without_a_network_an_unknown_model_is_refused_at_once(
         model_types.config_dict("org/unknown")
     with pytest.raises(SoonerError, match="drafter 'org/head' is no folder here, and the model hu"):
         trained.find_folder("org/head")
-    assert [seconds for _, seconds in client.requests] == [checkpoints.HUB_SECONDS] * 2
+    monkeypatch.setattr(model_types, "installed", lambda: ["smollm2"])
+    with pytest.raises(SoonerError, match=r"'smolm2' is no folder .*mean 'smollm2'\?\), and the"):
+        model_types.config_dict("smolm2")
+    assert [seconds for _, seconds in client.requests] == [checkpoints.HUB_SECONDS] * 3
 
 
 def test_shells_can_complete() -> None:

@@ -94,7 +94,8 @@ def test_what_is_no_model_is_refused_in_a_line(tmp_path: Path) -> None:
         checkpoint(str(tmp_path))
     with pytest.raises(SoonerError, match=r"odd\.gguf' can't be read: .*no-such-architecture"):
         config_dict(str(tmp_path / "odd.gguf"))
-    cut = (tmp_path / "odd.gguf").read_bytes()[:200]
-    (tmp_path / "cut.gguf").write_bytes(cut)
-    with pytest.raises(SoonerError, match=r"cut\.gguf' can't be read"):
-        config_dict(str(tmp_path / "cut.gguf"))
+    whole = (tmp_path / "odd.gguf").read_bytes()
+    for length in (200, len(whole) - 1000):  # within its header, within its weights
+        (tmp_path / f"cut{length}.gguf").write_bytes(whole[:length])
+        with pytest.raises(SoonerError, match=r"gguf' can't be read: .*; if it is cut off, downl"):
+            config_dict(str(tmp_path / f"cut{length}.gguf"))

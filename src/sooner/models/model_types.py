@@ -24,7 +24,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from ..checkpoints import checkpoint, hub_problem
+from ..checkpoints import checkpoint, hub_problem, installed
 from ..errors import SoonerError, did_you_mean, reason_of
 from . import FAMILIES, unproved
 from .base import TextModel
@@ -158,7 +158,8 @@ def config_dict(name: str) -> dict[str, Any]:
     with suppress(HFValidationError):  # no name of the hub, which says so itself
         is_here |= isinstance(try_to_load_from_cache(source.folder, "config.json"), str)
         if not is_here and (reason := hub_problem()) is not None:
-            raise SoonerError(f"model '{name}' is no folder here, and {reason}")
+            hint = did_you_mean(name, installed())
+            raise SoonerError(f"model '{name}' is no folder here{hint}, and {reason}")
     config: dict[str, Any] = {}
     try:
         config, _ = PreTrainedConfig.get_config_dict(source.folder)
@@ -171,21 +172,20 @@ def config_dict(name: str) -> dict[str, Any]:
     if config.get("model_type") is None:
         raise SoonerError(
             f"model '{name}' has no readable config.json with a model_type; "
-            "give a transformers checkpoint"
+            "give a transformers checkpoint or a GGUF file"
         )
     return dict(config)
 
 
 @lru_cache(maxsize=8)
 def _gguf_config(name: str, modified: int) -> dict[str, Any]:
-    """Returns the config in a GGUF file, whose header takes seconds to read, as of its last
-    change.
-    """
+    """Returns the config in a GGUF file, which takes seconds to read, as of its last change."""
     source = checkpoint(name)
     try:
         return dict(AutoConfig.from_pretrained(source.folder, **source.options).to_dict())
     except (ValueError, KeyError, OSError, IndexError, struct.error) as error:
-        raise SoonerError(f"GGUF file '{name}' can't be read: {reason_of(error)}") from error
+        reason = f"{reason_of(error)}; if it is cut off, download it again"
+        raise SoonerError(f"GGUF file '{name}' can't be read: {reason}") from error
 
 
 def is_text_only(kind: str) -> bool:
