@@ -34,7 +34,7 @@ class SingleModel:
     """A model and where it computes.
 
     Attributes:
-        model: target model; without it, the bundled miniature.
+        model: hub id, folder, GGUF file or installed name; without it, a miniature or SmolLM2.
         device: where it computes: auto, cpu, cuda, cuda:1, ...
         dtype: of its numbers: auto, float32, bfloat16 or float16.
         threads: torch threads on a CPU; by default one for each core that no process beside it has,

@@ -33,8 +33,8 @@ class ServeJob:
     """The model that a server answers with, here or in replicas.
 
     Attributes:
-        model: hub id or folder; or miniature, the bundled one for videos (miniature:document reads
-            pages).
+        model: hub id, folder, GGUF file or installed name; or miniature, the bundled one for videos
+            (miniature:document reads pages).
         ray: on Ray; pip install 'sooner[ray]'.
         ray_address: of a cluster, HOST:PORT, or auto; by default `ray` starts one here.
 
