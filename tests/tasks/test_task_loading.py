@@ -108,6 +108,9 @@ def test_broken_weights(tmp_path: Path, target_folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(SoonerError, match="can't be loaded"):
         load_pair(str(tmp_path / "broken"))
+    weights.unlink()
+    with pytest.raises(SoonerError, match=r"the folder has no weights \(\*\.safetensors\)"):
+        load_pair(str(tmp_path / "broken"))
 
 
 def test_other_tokenizer(tmp_path: Path, target_folder: Path, poor_folder: Path) -> None:

@@ -180,14 +180,12 @@ def load(
     Args:
         device: where it goes; `meta` reads no weights, for a model of one of `FAMILIES`.
         memory: bytes of each device that a `device_map` in a word may fill.
-        trust_remote_code: run the Python files of a checkpoint that transformers has no class for;
-            where it has one, they are left alone.
+        trust_remote_code: run the Python files of a checkpoint that transformers has no class for.
 
     Raises:
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
     kind, config = model_type(name, trust_remote_code), config_dict(name)
-    options: dict[str, Any] = {}
     if kind in OpenVLA.model_types:  # no class of transformers
         from ..models.openvla.checkpoint import load_policy
 
@@ -202,9 +200,8 @@ def load(
         auto = auto_class(config)
     source = checkpoint(name)
     with explained(name, device):
-        reading = {"trust_remote_code": brings_code(config), **source.options}
-        processor = maker.from_pretrained(source.folder, **reading)
-        options |= reading
+        options: dict[str, Any] = {"trust_remote_code": brings_code(config), **source.options}
+        processor = maker.from_pretrained(source.folder, **options)
         if source.gguf_file is not None and dtype == "auto":
             dtype = torch.float32  # its blocks are unpacked to it
         if device.type == "meta":
@@ -249,7 +246,10 @@ def explained(name: str, device: torch.device) -> Iterator[None]:
             "model or --device cpu"
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
-        raise SoonerError(f"model '{name}' can't be loaded: {reason_of(error)}") from error
+        suffixes = {path.suffix for path in Path(name).glob("*")}
+        is_bare = suffixes and suffixes.isdisjoint((".safetensors", ".bin", ".gguf"))
+        reason = "the folder has no weights (*.safetensors)" if is_bare else reason_of(error)
+        raise SoonerError(f"model '{name}' can't be loaded: {reason}") from error
 
 
 def pick_device(name: str) -> torch.device:
