@@ -6,6 +6,7 @@ usage:
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -24,6 +25,11 @@ take.
 | words only: pictures are refused | {words} |
 | refused | {refused} |
 
+By the version of transformers that is installed, among the types that it has (those in no other
+column were not tried):
+
+{versions}
+
 *Exactly* means: on a tiny random model in fp64, plain decoding, prompt lookup, chains and trees
 give the ids of the type's own `generate`, greedy and sampled, in ragged batches, with pictures and
 (where it takes them) videos. Types with convolutional or recurrent layers take chains only.
@@ -40,11 +46,14 @@ Adapters beside these: `llama` and `qwen2` (text), `openvla` (actions), `cosmos_
 
 END = """
 This page is written by `python tools/models_page.py`, its data by
-`python -m zoo.support` in `tests/`. CI holds both to what the tests see.
+`python -m zoo.support` and, for each version, `python -m zoo.counts` in `tests/`. CI holds both to
+what the tests see.
 """
 
 
 ADVICE = re.compile(r"(; (decode it with its own|write an adapter)|, or write an adapter).*")
+ROOT = Path(__file__).parents[1]
+COUNTS = ROOT / "tests" / "zoo" / "counts.json"
 SECTIONS = ("words only", "refused")
 """Sections of the page after the types that are exact."""
 
@@ -69,6 +78,7 @@ def page() -> str:
         lines.append("\n")
     head = PAGE.format(
         version=seen_with(),
+        versions=_versions(),
         total=len(types),
         exact=len(exact),
         chains=sum(not entry.trees for entry in exact),
@@ -78,6 +88,16 @@ def page() -> str:
     return head + "".join(lines).rstrip() + "\n" + END
 
 
+def _versions() -> str:
+    """Returns the table of counts, a version of transformers a row; the rest was not tried."""
+    rows = ["| transformers | types | exact | words only | refused |", "|---|---|---|---|---|"]
+    table = json.loads(COUNTS.read_text(encoding="utf-8"))
+    for version, counts in table.items():
+        cells = (counts[name] for name in ("types", "exact", "words only", "refused"))
+        rows.append(f"| {version} | {' | '.join(map(str, cells))} |")
+    return "\n".join(rows)
+
+
 def _reason(entry: Support) -> str:
     """Returns why a type is refused, without the advice that all errors give."""
     reason = ADVICE.sub("", entry.reason)
@@ -85,4 +105,4 @@ def _reason(entry: Support) -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parents[1] / "docs" / "models.md").write_text(page(), encoding="utf-8")
+    (ROOT / "docs" / "models.md").write_text(page(), encoding="utf-8")
