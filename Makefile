@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo demo-pictures test test-random test-slow test-all test-floor soak check lint types docs wheels \
+.PHONY: setup demo demo-pictures test test-random test-slow test-all test-floor test-versions soak check lint types docs wheels \
 	clean
 
 setup: $(STAMP)
@@ -62,6 +62,13 @@ $(FLOOR)/.complete: pyproject.toml miniatures/pyproject.toml lab/pyproject.toml
 test-floor: $(FLOOR)/.complete
 	$(FLOOR)/bin/python -m pytest --durations 10 -m "not slow and not soak" $(FLOOR_TESTS)
 
+# The lowest transformers that pyproject.toml allows and the registry's newest, put before the
+# environment's: the zoo's counts and a dozen types. LANE=core runs the whole core lane on them.
+VERSIONS ?= lowest newest
+LANE ?= light
+test-versions: $(STAMP)
+	$(BIN)/python tools/transformers_version.py $(VERSIONS) --lane $(LANE)
+
 # Hundreds of random schedules and ten thousand requests, in parts that run beside each other: an
 # hour, before a release. `sooner bench soak` keeps a server under load for half an hour more.
 soak: $(STAMP)
@@ -92,4 +99,4 @@ check: $(STAMP)
 	$(MAKE) test
 
 clean:
-	rm -rf .venv $(FLOOR) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info */src/*.egg-info
+	rm -rf .venv $(FLOOR) .venv-transformers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info */src/*.egg-info
