@@ -52,6 +52,7 @@ QUANTITIES: dict[str, Quantity] = {
 
 ANALYTIC = "analytic"
 REGIMES = {
+    "real": "weights and texts that others made, on two CPU cores",
     "trained": "models trained here, all of the method at work, on two CPU cores",
     "replay": "real decoders, drafts and clocks; a script says which tokens the target wants",
     "planted": "one layer on states made with the structure that is looked for",
