@@ -14,7 +14,8 @@ def generate(
     **arguments,
 ):
     """A small block-diffusion model that was trained on the target's states drafts a whole
-    block at once; published DFlash drafters are read as they are."""
+    block at once; published DFlash, DFlash 2, DSpark and Domino drafters are read as they
+    are."""
     if assistant_model is None:
         raise sooner.SoonerError("DFlash: give assistant_model, a trained head or its folder")
     method = sooner.DFlash(
