@@ -23,8 +23,7 @@ class GuidedRunner(ModelRunner):
     distribution that is sampled from.
 
     Args:
-        adapter: the model family's adapter.
-        capacity: slots a row.
+        adapter, capacity: as of `ModelRunner`.
         scale: 1 is the condition alone; more follows the condition more closely.
     """
 

@@ -146,9 +146,7 @@ class TreeDrafter(ChainDrafter):
     that the next round feeds only the newest token and, if the path ended in a leaf, the leaf.
 
     Args:
-        adapter: the draft model's adapter.
-        inputs: the draft's own processed inputs.
-        context: the run.
+        adapter, inputs, context: as of `ChainDrafter`.
         shape: the largest tree.
         sizing: chooses how many levels of it are drafted.
         draws: where rows draw, draw siblings without replacement and report their distribution;

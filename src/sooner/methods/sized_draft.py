@@ -31,6 +31,10 @@ Part = Callable[..., tuple[Tensor, ...]]
 class SizedDrafter(Drafter):
     """A drafter whose `sizing` chooses a size before each draft, and learns what rounds give.
 
+    Args:
+        context: the run.
+        sizing: chooses the size of each draft.
+
     Attributes:
         size: of the pending drafts, and `pending`: the round that verifies them.
         levels: that each row may use of them.

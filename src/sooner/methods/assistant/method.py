@@ -73,11 +73,6 @@ class AssistantDrafter(SizedDrafter):
     What it drafts from is the target's: its cache, which holds every committed token but the last,
     and the state that the last one was said from. So rows come and go without a word, and a prompt
     costs the drafter nothing.
-
-    Args:
-        model: the assistant, where the target is.
-        context: the run.
-        sizing: chooses the length of each draft.
     """
 
     def __init__(self, model: Any, sizing: TreeSize, context: Context) -> None:

@@ -185,9 +185,6 @@ class AssistantModel(DraftModule):
 
     Tensors have the published names without `model.`; the embedding, which is the LM head, is
     `lm_head`.
-
-    Args:
-        config: sizes.
     """
 
     kind, title = "assistant", "Gemma 4's assistant"

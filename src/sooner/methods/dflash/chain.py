@@ -8,7 +8,7 @@ rejection sampling stays exact. DFlash 2 also mixes the entries of a block by co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from torch.nn.functional import pad
 from ...checks import check_choice
 from ..draft_module import far_below, refuse
 from ..published import size_of
+
+if TYPE_CHECKING:
+    from .model import DFlashConfig
 
 SIZES = {
     "markov_rank": (), "gru_hidden_dim": ("emb_dim",), "selector_rank": ("selector_top_k",),
@@ -50,12 +53,9 @@ class MarkovHead(nn.Module):
     The bias is `W2 m`, where `m` is the embedding `W1[token]` (*vanilla*), the same times a gate
     that also reads the drafter's state (*gated*), or the output of a recurrent unit over both
     (*rnn*).
-
-    Args:
-        config: a `DFlashConfig`.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         rank, self.kind = config.chain["markov_rank"], config.chain["kind"]
         self.markov_w1 = nn.Embedding(config.vocab_size, rank)
@@ -90,13 +90,9 @@ class MarkovHead(nn.Module):
 
 class DominoHead(nn.Module):
     """Adds what a GRU over the tokens before a place and the drafter's state say of it (Domino,
-    arXiv 2605.29707).
+    arXiv 2605.29707); the first `pure_draft_prefix_len` tokens are not corrected."""
 
-    Args:
-        config: a `DFlashConfig`; the first `pure_draft_prefix_len` tokens are not corrected.
-    """
-
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         hidden, width = config.hidden_size, config.chain["gru_hidden_dim"]
         inner, self.prefix = config.chain["emb_dim"], config.chain["prefix"]
@@ -120,12 +116,9 @@ class CandidateSelector(nn.Module):
     """Rescores the best tokens of a place by the token before it; no others are drafted (DFlash 2).
 
     A candidate `b` behind `a` gets `logit(b) + <A[a] * H(state), B[b]>`.
-
-    Args:
-        config: a `DFlashConfig`.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         rank, self.count = config.chain["selector_rank"], config.chain["selector_top_k"]
         self.predecessor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
@@ -142,8 +135,8 @@ class CandidateSelector(nn.Module):
         return far_below(values, logits.shape[-1]).scatter_(-1, ids, values), None
 
 
-def chain_head(config: Any) -> nn.Module | None:
-    """Returns the head that a `DFlashConfig` tells; `None`: places are independent."""
+def chain_head(config: DFlashConfig) -> nn.Module | None:
+    """Returns the head that a config tells; `None`: places are independent."""
     heads = zip(SIZES, (MarkovHead, DominoHead, CandidateSelector), strict=False)
     return next((kind(config) for name, kind in heads if name in config.chain), None)
 
@@ -153,12 +146,9 @@ class BlockConv(nn.Module):
 
     The kernels are learned ones of each channel plus what a projection of the sublayer's input
     gives each group of channels (DFlash 2).
-
-    Args:
-        config: a `DFlashConfig`.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         hidden, self.taps = config.hidden_size, config.chain["conv_kernel_size"]
         self.groups = hidden // config.chain["conv_group_size"]

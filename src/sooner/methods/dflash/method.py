@@ -128,11 +128,6 @@ class BlockRunner(DraftRunner):
     Entry `i` of a row's context is made from the target's states of its token `i`, and lies in slot
     `i` of every layer, at position `i`. What a block writes lies behind and is gone with the next
     `feed`: the target's own states of what was accepted take its place.
-
-    Args:
-        model: the drafter.
-        adapter: the target's adapter, for its embedding and LM head.
-        capacity: slots a row, a block included.
     """
 
     def __init__(self, model: Any, adapter: Any, capacity: int) -> None:
@@ -227,9 +222,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner]):
     the other, each with the tokens that were drafted before it, and drafts are chains.
 
     Args:
-        model: the drafter.
-        context: the run.
-        sizing: chooses the size of each draft.
+        model, context, sizing: the drafter; as of `SizedDrafter`.
         draws: sampled chains are drawn, for rejection sampling.
     """
 

@@ -219,9 +219,6 @@ class DFlashModel(DraftModule):
 
     Positions number the tokens of a row, from 0, also for targets with M-RoPE: what is published
     for them (`rope_scaling` null; vLLM refuses M-RoPE drafters) trains it so.
-
-    Args:
-        config: sizes.
     """
 
     kind, title = "DFlash drafter", "DFlash"

@@ -108,10 +108,8 @@ class Eagle3Head(DraftHead):
     is `g_i` with the embedding `e_{i+1}` of the token behind it; queries, keys and values are made
     of `[input_layernorm(e); hidden_norm(g)]`, and attention and MLP are added to `g` (or to its
     norm). What comes out is the state behind which the draft goes on, in place of `g`; `norm` and
-    `lm_head` make logits of it, over all of the target's tokens or a reduced vocabulary.
-
-    Args:
-        config: sizes and options; without `draft_vocab_size`, the LM head is the target's.
+    `lm_head` make logits of it, over all of the target's tokens or a reduced vocabulary; without
+    `draft_vocab_size`, the LM head is the target's.
     """
 
     title = "EAGLE-3"

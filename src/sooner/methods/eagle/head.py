@@ -140,9 +140,6 @@ class EagleHead(DraftHead):
     each half of its input the size that attention needs, and the estimate is of a state that the
     target has normalised already. RoPE positions count the tokens of a row, whatever positions the
     target gives them, so the head is the same for every family.
-
-    Args:
-        config: sizes.
     """
 
     title = "EAGLE-2"

@@ -107,9 +107,7 @@ class HeadRunner(DraftRunner):
     with the next `feed`: what was accepted comes back with the target's own states.
 
     Args:
-        head: the draft head, or what has its methods.
-        adapter: the target's adapter, for its embedding and LM head.
-        capacity: slots a row, the largest tree included.
+        head, adapter, capacity: as of `DraftRunner`.
         largest: entries of the largest tree's levels.
         legal: token ids that may be drafted, ascending; `None` for all.
 
@@ -178,10 +176,8 @@ class HeadRunner(DraftRunner):
         """Commit entries behind each row; the estimate of its last one, `[rows, 1, hidden]`.
 
         Args:
-            embeds: of the token behind each state, `[rows, entries, hidden]`, padded on the right.
-            states: as long.
-            sizes: real entries of each row, at least one, `[rows]`.
-            counts: the same on the host.
+            embeds, states, sizes: as `remember` takes them, at least one of a row; `sizes [rows]`.
+            counts: the sizes on the host.
         """
         cache, device = self.cache, self.head.device
         inputs, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
@@ -281,9 +277,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
     """Grows a tree after each of the target's forwards.
 
     Args:
-        head: the draft head.
-        context: the run.
-        sizing: chooses the size of each tree.
+        head, context, sizing: the draft head; as of `SizedDrafter`.
         top_k: continuations of a node, and nodes continued on a level.
         legal: token ids that may be drafted, ascending; `None` for all.
     """

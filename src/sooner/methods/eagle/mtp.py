@@ -122,9 +122,6 @@ class MtpHead(DraftHead):
     `fc([norm(embedding); norm(state)])` enters a decoder layer of the target's own kind. Embedding
     and LM head are the target's. One layer drafts many tokens: it goes on from its own state,
     before its norm (GLM) or behind it (Qwen), as `MtpConfig.layout` says.
-
-    Args:
-        config: the target's, and the layout.
     """
 
     kind, title = "MTP layer", "native MTP"
