@@ -262,7 +262,7 @@ def test_noise_that_is_shared_among_places_is_seen(
 @pytest.mark.slow
 def test_a_copy_that_claims_to_have_been_drawn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(view: JacobiWindow) -> tuple[Tensor, Tensor]:
-        return copied(view, jacobi.couplings._left)[0], at_random(view)[1]
+        return copied(view, "left")[0], at_random(view)[1]
 
     monkeypatch.setitem(jacobi.method.FILLINGS, "left", fill)
     assert p_value(init="left") < ERROR

@@ -156,20 +156,20 @@ def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
     return _fill(window, gumbel_draw(probs, window.draws), probs)
 
 
-def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int, ...]]) -> tuple:
-    """Returns a copy of an earlier token, the first of several offsets that leads to one it may be.
+def copied(window: JacobiWindow, way: str) -> tuple[Tensor, Tensor]:
+    """Returns a copy of an earlier token, the first within `reach` that the place may be.
 
-    Where no offset does (the first row of a picture has nothing above it), at random.
+    Where none is (the first row of a picture has nothing above it), at random.
     """
     tokens, probs = at_random(window)
     line = torch.cat([window.output, tokens], 1)  # [rows, seen + places]
     seen = window.output.shape[1]
     allowed, unfilled = _allowed(window), window.unfilled()
     certain = torch.zeros_like(unfilled)
-    grid = None if window.constraint is None else window.constraint.grid
+    offsets = reach(way, None if window.constraint is None else window.constraint.grid)
     # Left to right, because a copy may be a copy of a copy.
     for place in range(window.minimum, tokens.shape[1]):
-        for offset in offsets(grid):
+        for offset in offsets:
             source = seen + place - offset
             if source < 0:
                 continue
@@ -183,26 +183,22 @@ def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int
     return copies, torch.where(certain[..., None], onehot, probs)
 
 
-def _left(grid: TokenGrid | None) -> tuple[int, ...]:
-    return (1,) if grid is None or grid.row_end is None else (1, 2)
+COPIES = ("previous-frame", "above", "left")
+"""Ways of copying: each tries the neighbours of those behind it, too."""
 
 
-def _above(grid: TokenGrid | None) -> tuple[int, ...]:
-    return _left(grid) if grid is None else (grid.row, *_left(grid))
+def reach(way: str, grid: TokenGrid | None) -> tuple[int, ...]:
+    """Returns how far back a way of copying looks, the first choice first."""
+    if grid is None:
+        return (1,)
+    left = (1,) if grid.row_end is None else (1, 2)
+    return (grid.frame, grid.row, *left)[COPIES.index(way) :]
 
 
-def _previous_frame(grid: TokenGrid | None) -> tuple[int, ...]:
-    return _left(grid) if grid is None else (grid.frame, *_above(grid))
-
-
-REACH: dict[str, Callable[[TokenGrid | None], tuple[int, ...]]] = {
-    "left": _left, "above": _above, "previous-frame": _previous_frame,
-}  # fmt: skip
-"""How far back each way of copying looks."""
 FILLINGS: dict[str, Filling] = {
     "random": at_random,
     "last": like_last,
-    **{name: partial(copied, offsets=offsets) for name, offsets in REACH.items()},
+    **{way: partial(copied, way=way) for way in COPIES[::-1]},
 }
 
 

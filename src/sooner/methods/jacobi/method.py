@@ -19,13 +19,14 @@ from ..base import Method
 from ..context import Context
 from ..speculative import reject
 from .couplings import (
+    COPIES,
     COUPLINGS,
     FILLINGS,
-    REACH,
     Coupling,
     Draws,
     JacobiWindow,
     gumbel_draw,
+    reach,
     weakened,
 )
 
@@ -73,7 +74,7 @@ class JacobiDrafter(Drafter):
         self.coupling, self.filling = coupling, FILLINGS[init]
         self.constraint = context.constraint
         grid = None if self.constraint is None else self.constraint.grid
-        self.reach = max(REACH[init](grid)) if init in REACH else 0
+        self.reach = max(reach(init, grid)) if init in COPIES else 0
         self.pending = Tree.empty(context.rows.batch, context.target.device)
         self.sizes = [0] * context.rows.batch  # of the pending windows
 
