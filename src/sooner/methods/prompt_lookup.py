@@ -111,6 +111,14 @@ MAX_PLACES = 16
 """Latest places of an n-gram that are compared."""
 
 
+def common_end(tokens: Sequence[int], place: int, text: Sequence[int], maximum: int) -> int:
+    """Returns how many of `tokens` in front of `place`, up to `maximum`, are the last of `text`."""
+    count, limit = 0, min(maximum, len(text), place)
+    while count < limit and tokens[place - 1 - count] == text[-1 - count]:
+        count += 1
+    return count
+
+
 class NgramIndex:
     """Where the end of a growing token list stood before.
 
@@ -163,20 +171,12 @@ class NgramIndex:
             gram = tuple(self.tokens[-size:]) if size <= len(self.tokens) else ()
             ends = self._ends.get(gram, [])  # the last of them is the text's own
             for place in ends[-2 : -2 - MAX_PLACES : -1]:
-                if place != self.seam and (length := self._length(place, size)) > best[1]:
+                length = common_end(self.tokens, place, self.tokens, MAX_MATCH)
+                if place != self.seam and length > best[1]:
                     best = place, length
             if best[1]:
                 break
         return best
-
-    def _length(self, place: int, known: int) -> int:
-        """Returns how many tokens before `place` are those before the end; `known` of them are."""
-        behind = len(self.tokens) - place
-        for start in range(place - known - 1, max(place - MAX_MATCH, 0) - 1, -1):
-            if self.tokens[start] != self.tokens[start + behind]:
-                break
-            known += 1
-        return known
 
 
 MATCH_LENGTHS = (1, 2, 3, 4, 6, 8, 16, MAX_MATCH)

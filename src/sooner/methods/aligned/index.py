@@ -9,6 +9,7 @@ from reprlib import repr as short
 from typing import Any
 
 from ...errors import SoonerError
+from ..prompt_lookup import common_end
 
 Ids = tuple[int, ...]
 
@@ -145,11 +146,7 @@ class DraftIndex:
 
     def agreement(self, text: Sequence[int], place: int, maximum: int) -> int:
         """Returns how many tokens in front of `place`, up to `maximum`, are the last of `text`."""
-        limit = min(maximum, len(text), place)
-        count = 0
-        while count < limit and self.tokens[place - 1 - count] == text[-1 - count]:
-            count += 1
-        return count
+        return common_end(self.tokens, place, text, maximum)
 
     def start_of(self, place: int) -> int:
         """Returns where the draft that holds `place` begins."""
