@@ -26,12 +26,6 @@ class Frontier:
     scores: Tensor
     parents: Tensor
 
-    @staticmethod
-    def root(rows: int, device: torch.device) -> Frontier:
-        """Returns the last committed token, alone and certain."""
-        nothing = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        return Frontier(nothing + ROOT, nothing, nothing.float(), nothing)
-
 
 class Growth:
     """Holds candidates of a batch of trees, level by level (EAGLE-2, Li et al. 2024, section 4).
@@ -44,7 +38,9 @@ class Growth:
 
     def __init__(self, top_k: int, rows: int, device: torch.device) -> None:
         self.top_k = top_k
-        self.frontier = Frontier.root(rows, device)
+        none = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        # The last committed token, alone and certain.
+        self.frontier = Frontier(none + ROOT, none, none.float(), none)
         self.counts: list[int] = []  # candidates of each level
         self._tokens: list[Tensor] = []
         self._parents: list[Tensor] = []

@@ -234,31 +234,6 @@ class CommittedTokens:
         return CommittedTokens(states.gather(1, index), tokens.gather(1, order), sizes, counts)
 
 
-class Backlog:
-    """Collects committed tokens that a draft model has not been fed yet."""
-
-    def __init__(self) -> None:
-        self._rounds: list[CommittedTokens] = []
-
-    def add(self, outcome: Outcome) -> None:
-        """Adds what a round committed."""
-        self._rounds.append(CommittedTokens.of(outcome))
-
-    def select_rows(self, rows: list[int]) -> None:
-        """Keeps the rows `rows` and drops the others."""
-        self._rounds = [entry.select_rows(rows) for entry in self._rounds]
-
-    def merge(self, other: Backlog, rows: int) -> None:
-        """Appends the empty backlog of `rows` rows that have just begun."""
-        assert not other._rounds
-        self._rounds = [entry.with_empty(rows) for entry in self._rounds]
-
-    def take(self) -> CommittedTokens:
-        """Returns all committed tokens, and empties the backlog."""
-        rounds, self._rounds = self._rounds, []
-        return CommittedTokens.joined(rounds)
-
-
 class PromptStates:
     """Holds the prompts' embeddings, positions and states, as the prefill passes them."""
 
@@ -311,7 +286,7 @@ class PromptStates:
 
     def entries(self) -> tuple[Tensor, Tensor, list[int]]:
         """Returns embeddings of the token behind each state but the last, the states, and their
-        number; the last prompt token's entry begins what was generated, see `Backlog`."""
+        number; the last prompt token's entry begins what was generated, see `CommittedTokens`."""
         sizes = [length - 1 for length in self.lengths]
         return self.embeds[:, 1:], self.states[:, :-1], sizes
 
@@ -325,14 +300,14 @@ class ReadingDrafter(SizedDrafter, Generic[Runner]):
 
     Attributes:
         runner: from the first draft on; `prompt` until then.
-        backlog: what was committed and is not in the cache yet.
+        backlog: what rounds have committed and is not in the cache yet.
     """
 
     def __init__(self, context: Context, sizing: TreeSize) -> None:
         super().__init__(context, sizing)
         self.runner: Runner | None = None
         self.prompt: PromptStates | None = PromptStates()
-        self.backlog = Backlog()
+        self.backlog: list[CommittedTokens] = []
 
     @abstractmethod
     def make_runner(self, prompt: PromptStates) -> Runner:
@@ -347,7 +322,12 @@ class ReadingDrafter(SizedDrafter, Generic[Runner]):
         return self.runner is not None
 
     def record(self, outcome: Outcome) -> None:
-        self.backlog.add(outcome)
+        self.backlog.append(CommittedTokens.of(outcome))
+
+    def take(self) -> CommittedTokens:
+        """Returns all committed tokens that have not been fed, and empties the backlog."""
+        rounds, self.backlog = self.backlog, []
+        return CommittedTokens.joined(rounds)
 
     def read(self) -> None:
         self.ready_runner()
@@ -374,9 +354,10 @@ class ReadingDrafter(SizedDrafter, Generic[Runner]):
         return self.runner
 
     def select_rows(self, rows: list[int]) -> None:
-        for part in (self.prompt, self.runner, self.backlog):
+        for part in (self.prompt, self.runner):
             if part is not None:
                 part.select_rows(rows)
+        self.backlog = [entry.select_rows(rows) for entry in self.backlog]
         super().select_rows(rows)
 
     def merge(self, other: Self) -> None:
@@ -385,7 +366,8 @@ class ReadingDrafter(SizedDrafter, Generic[Runner]):
         mine.merge(other_runner)
         if other_runner.graphs is not None:
             other_runner.graphs.release(other_runner)
-        self.backlog.merge(other.backlog, joining)
+        assert not other.backlog
+        self.backlog = [entry.with_empty(joining) for entry in self.backlog]
         if self.levels:
             self.levels += [0] * joining  # nothing is pending of rows that have just begun
 

@@ -260,7 +260,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner]):
         return 1
 
     def draft(self, outcome: Outcome) -> Tree:
-        runner, fed = self.ready_runner(), self.backlog.take()
+        runner, fed = self.ready_runner(), self.take()
         runner.feed(fed.states, fed.sizes, fed.counts)
         anchors = outcome.committed.last(1).to(self.model.device)  # [rows, 1]
         logits, states = runner.draft(anchors[:, 0])

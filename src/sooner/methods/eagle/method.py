@@ -322,8 +322,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner]):
         runner.remember(*prompt.entries(), positions)
 
     def draft(self, outcome: Outcome) -> Tree:
-        runner = self.ready_runner()
-        fed = self.backlog.take()
+        runner, fed = self.ready_runner(), self.take()
         tokens = fed.tokens.to(self.context.target.device)
         embeds = self.head.embed(self.context.target.embed_tokens(tokens), tokens)
         read = self.head.read(fed.states)
