@@ -100,12 +100,8 @@ class DraftConfig:
 
     @classmethod
     def like(cls, adapter: Any, **more: Any) -> Self:
-        """Returns layers of the shape of a target's, whose positions count tokens.
-
-        Args:
-            adapter: the target's.
-            more: other fields.
-        """
+        """Returns layers of the shape of a target's, whose positions count tokens, and `more`
+        fields."""
         text = adapter.text_config
         rope = getattr(text, "rope_parameters", None) or {}
         if "target" not in more:
@@ -217,10 +213,8 @@ def refuse(kind: str, options: Mapping[str, Any]) -> None:
 class DraftModule(nn.Module):
     """A trained drafter: what it is read from, whose drafts it makes, and where its tokens stand.
 
-    Args:
-        config: its sizes.
-
     Attributes:
+        config: its sizes.
         kind, title: what it is called in errors, and among the kinds of drafters.
         methods: names of those that run it, the usual one first.
         head_dim: width of a head of its attention.
@@ -245,21 +239,13 @@ class DraftModule(nn.Module):
 
     @staticmethod
     def matches(config: Mapping[str, Any], names: set[str]) -> bool:
-        """Returns whether a folder holds such a drafter.
-
-        Args:
-            config: its config.json.
-            names: of its tensors.
-        """
+        """Returns whether a folder holds such a drafter, by its config.json and the `names` of its
+        tensors."""
         raise NotImplementedError
 
     @classmethod
     def load(cls, folder: Path, config: Mapping[str, Any]) -> Self:
-        """Returns the drafter of a folder in eval mode, fp32.
-
-        Args:
-            folder: with its weights.
-            config: its config.json.
+        """Returns the drafter of a folder in eval mode, fp32; `config` is its config.json.
 
         Raises:
             SoonerError: unknown, missing or misshapen keys or tensors, by name.

@@ -181,7 +181,7 @@ def _grid(size: int, shape: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def match(indices: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
-    """Returns the draft's visual tokens that show what the target's kept ones show.
+    """Returns the draft's visual tokens that show what the target's kept ones show, ascending.
 
     Along each axis the finer grid's centres decide: where the draft has more lines than the target,
     all whose centre lies in a kept line stand for it; where it has fewer, the one that holds the
@@ -190,9 +190,6 @@ def match(indices: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
     Args:
         indices: ascending indices among the target's visual tokens, `[kept]`.
         target, draft: of the same prompt.
-
-    Returns:
-        Ascending indices among the draft's visual tokens.
     """
     if target == draft:
         return indices

@@ -243,16 +243,12 @@ class PromptStates:
         self._states: list[Tensor] = []
 
     def add(self, prompt: Prompt, start: int, states: Tensor, embeds: Tensor | None = None) -> None:
-        """Keep the states of the prompt's tokens from `start` on.
-
-        Args:
-            embeds: the head's own, in place of the prompt's, `[rows, width, hidden]`.
-        """
+        """Keep the states of the prompt's tokens from `start` on, and the head's own `embeds [rows,
+        width, hidden]` in place of the prompt's."""
         if not start:
-            self.embeds, self.lengths, self._states = prompt.embeds, prompt.lengths, []
+            self.embeds = prompt.embeds if embeds is None else embeds
+            self.lengths, self._states = prompt.lengths, []
             self.positions, self.next_position = prompt.positions, prompt.next_position
-            if embeds is not None:
-                self.embeds = embeds
         self._states.append(states)
 
     @property
@@ -333,11 +329,8 @@ class ReadingDrafter(SizedDrafter, Generic[Runner]):
         self.ready_runner()
 
     def ready_runner(self, joins: bool = False) -> Runner:
-        """Returns the runner; at first it reads the prompts.
-
-        Args:
-            joins: its rows are about to join those of another.
-        """
+        """Returns the runner; at first it reads the prompts. It `joins` if its rows are about to
+        join those of another."""
         if self.runner is None:
             assert self.prompt is not None
             graphs, target = self.context.graphs, self.context.runner

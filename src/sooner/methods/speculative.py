@@ -347,11 +347,8 @@ class ChainDrafter(Drafter):
         return embed(self.adapter, self.inputs, context.prompts, context.copies, context.output_ids)
 
     def _keep(self, outcome: Outcome) -> Tensor | None:
-        """Commit what was accepted of the pending draft and is in the draft's cache.
-
-        Returns:
-            how many draft tokens of each of `members` were kept; `None`: nothing was pending.
-        """
+        """Commit what was accepted of the pending draft and is in the draft's cache; returns how
+        many draft tokens of each of `members` were kept, and `None` where nothing was pending."""
         if (limit := self.written) is None:
             return None
         assert self.runner is not None
@@ -433,12 +430,8 @@ class ChainDrafter(Drafter):
         """Feed rows that are far behind, until what is missing fits behind the longest row, too: a
         block is as wide for all rows, and a row near its end has room for its own tokens alone.
 
-        Args:
-            outputs: the text of each row.
-            counts: how many of its last tokens the draft has not seen.
-
-        Returns:
-            how many it has not seen now; at least one, if it was.
+        `counts` are how many of the last tokens of each of `outputs` the draft has not seen.
+        Returns how many it has not seen now; at least one, if it was.
         """
         assert self.runner is not None
         cache, counts = self.runner.cache, list(counts)
@@ -454,11 +447,8 @@ class ChainDrafter(Drafter):
     def _packed(
         self, outputs: list[list[int]], counts: list[int], fed: list[int]
     ) -> tuple[Tensor, Tensor]:
-        """The first `fed` of the last `counts` tokens of each row, in one upload.
-
-        Returns:
-            `fed` as a tensor `[rows]`, and the tokens `[rows, max(fed)]`, padded on the right.
-        """
+        """Returns `fed` as a tensor `[rows]`, and the first `fed` of the last `counts` tokens of
+        each row, `[rows, max(fed)]`, padded on the right, in one upload."""
         width = max(fed)
         lines = [
             [some, *text[len(text) - count :][:some], *[0] * (width - some)]

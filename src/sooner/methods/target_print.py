@@ -28,21 +28,13 @@ VOCABULARY = 16
 
 
 def fingerprint(adapter: Any) -> dict[str, Any]:
-    """Returns what a head depends on: the target's shapes, and logits of a probe.
-
-    Args:
-        adapter: the target's adapter.
-    """
+    """Returns what a head depends on: the target's shapes, and logits of a probe."""
     logits = base64.b64encode(probe_logits(adapter).numpy().astype("<f4").tobytes()).decode()
     return {**_shapes(adapter), "logits": logits}
 
 
 def check_target(trained_for: dict[str, Any], adapter: Any) -> None:
-    """Refuse a target that a head was not trained for.
-
-    Args:
-        trained_for: fingerprint in the head's config.
-        adapter: of the target at hand.
+    """Refuse a target that a head was not trained for, by the fingerprint in the head's config.
 
     Raises:
         SoonerError: names what differs.

@@ -45,12 +45,8 @@ class TreeSize:
         """A run begins, whose notes go to `note`."""
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
-        """Returns the tree of the next round over so many rows.
-
-        Args:
-            room: most draft tokens that a row may still use.
-            is_open: the head has read the prompt.
-        """
+        """Returns the tree of the next round over so many rows, of which one may still use `room`
+        draft tokens at most; `is_open`: the head has read the prompt."""
         return self.largest
 
     def observe_prefill(self, seconds: float) -> None:

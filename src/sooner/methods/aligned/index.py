@@ -126,15 +126,13 @@ class DraftIndex:
                 self._following.setdefault(gram, []).append(position)
 
     def matches(self, text: Sequence[int], near: int = 0, limit: int = MAX_MATCHES) -> list[int]:
-        """Returns places behind the longest n-gram that `text` ends in and some draft holds.
+        """Returns places behind the longest n-gram that `text` ends in and some draft holds; there
+        the continuations begin (eq. 5), or a draft ends.
 
         Args:
             text: the tokens so far.
             near: place where its continuation is expected.
             limit: of more matches than that, the first ones from `near` on, then from the start.
-
-        Returns:
-            Places in `tokens`; there the continuations begin (eq. 5), or a draft ends.
         """
         for size in range(min(self.ngram_size, len(text)), 0, -1):
             if places := self._following.get(tuple(text[-size:])):

@@ -45,7 +45,8 @@ def follow_threshold(acceptance_threshold: float) -> Rule:
 
 
 def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) -> Tensor:
-    """Returns the target's choices, bent towards the draft by the threshold (eq. 8 to 11).
+    """Returns the target's choices, bent towards the draft by the threshold (eq. 8 to 11): what to
+    follow at each block entry, `[rows, 1 + nodes]`.
 
     At each entry the likeliest child `u` (eq. 8) takes the place of the target's choice if
 
@@ -62,9 +63,6 @@ def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) ->
         scores: processed, `[rows, 1 + nodes, vocab]`.
         choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
         tau: the acceptance threshold, above 0 and up to 1.
-
-    Returns:
-        What to follow at each block entry, `[rows, 1 + nodes]`.
     """
     if tree.nodes == 0:
         return choices

@@ -2,13 +2,14 @@
 
 A head corrects the logits of each place by the tokens that were drafted before it, so that a block
 is drafted in order and verified as a chain. What a token was drawn from is known then, and
-rejection sampling stays exact. DFlash 2 also mixes the entries of a block by convolutions.
+rejection sampling stays exact. DFlash 2 also mixes the entries of a block by convolutions. Each
+part is made by a `DFlashConfig`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,6 @@ from torch.nn.functional import pad
 from ...checks import check_choice
 from ..draft_module import far_below, refuse
 from ..published import size_of
-
-if TYPE_CHECKING:
-    from .model import DFlashConfig
 
 SIZES = {
     "markov_rank": (), "gru_hidden_dim": ("emb_dim",), "selector_rank": ("selector_top_k",),
@@ -55,7 +53,7 @@ class MarkovHead(nn.Module):
     (*rnn*).
     """
 
-    def __init__(self, config: DFlashConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         rank, self.kind = config.chain["markov_rank"], config.chain["kind"]
         self.markov_w1 = nn.Embedding(config.vocab_size, rank)
@@ -92,7 +90,7 @@ class DominoHead(nn.Module):
     """Adds what a GRU over the tokens before a place and the drafter's state say of it (Domino,
     arXiv 2605.29707); the first `pure_draft_prefix_len` tokens are not corrected."""
 
-    def __init__(self, config: DFlashConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         hidden, width = config.hidden_size, config.chain["gru_hidden_dim"]
         inner, self.prefix = config.chain["emb_dim"], config.chain["prefix"]
@@ -118,7 +116,7 @@ class CandidateSelector(nn.Module):
     A candidate `b` behind `a` gets `logit(b) + <A[a] * H(state), B[b]>`.
     """
 
-    def __init__(self, config: DFlashConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         rank, self.count = config.chain["selector_rank"], config.chain["selector_top_k"]
         self.predecessor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
@@ -135,7 +133,7 @@ class CandidateSelector(nn.Module):
         return far_below(values, logits.shape[-1]).scatter_(-1, ids, values), None
 
 
-def chain_head(config: DFlashConfig) -> nn.Module | None:
+def chain_head(config: Any) -> nn.Module | None:
     """Returns the head that a config tells; `None`: places are independent."""
     heads = zip(SIZES, (MarkovHead, DominoHead, CandidateSelector), strict=False)
     return next((kind(config) for name, kind in heads if name in config.chain), None)
@@ -148,7 +146,7 @@ class BlockConv(nn.Module):
     gives each group of channels (DFlash 2).
     """
 
-    def __init__(self, config: DFlashConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         hidden, self.taps = config.hidden_size, config.chain["conv_kernel_size"]
         self.groups = hidden // config.chain["conv_group_size"]
@@ -156,11 +154,8 @@ class BlockConv(nn.Module):
         self.kernel_projection = nn.Linear(hidden, 2 * self.taps * self.groups, bias=False)
 
     def forward(self, entries: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Returns the sublayer's input, and what makes its output of what it gives.
-
-        Args:
-            entries: of blocks, `[rows, entries, hidden]`.
-        """
+        """Returns the sublayer's input for entries of blocks, `[rows, entries, hidden]`, and what
+        makes its output of what it gives."""
         kernels = self.kernel_projection(entries).unflatten(-1, (2, self.taps, self.groups, 1))
         kernels = kernels + self.base_kernel.unflatten(-1, (self.groups, -1))
 

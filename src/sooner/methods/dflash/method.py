@@ -139,12 +139,8 @@ class BlockRunner(DraftRunner):
         self._line = torch.arange(size, device=device)
 
     def remember(self, context: Tensor, sizes: list[int]) -> None:
-        """Begin with the context of prompts.
-
-        Args:
-            context: `[rows, entries, hidden]`, padded on the right.
-            sizes: real entries of each row.
-        """
+        """Begin with the context of prompts, `[rows, entries, hidden]`, padded on the right behind
+        the `sizes` real entries of each row."""
         if context.shape[1]:
             rotation = self.at(torch.arange(context.shape[1], device=context.device)[None])
             for layer in range(self.model.config.num_hidden_layers):
@@ -152,13 +148,8 @@ class BlockRunner(DraftRunner):
         self.cache.set_lengths(sizes)
 
     def feed(self, context: Tensor, sizes: Tensor, counts: list[int]) -> None:
-        """Add entries behind each row's context.
-
-        Args:
-            context: `[rows, entries, hidden]`, padded on the right.
-            sizes: real entries of each row, `[rows]`.
-            counts: the same on the host.
-        """
+        """Add entries behind each row's context, `[rows, entries, hidden]`, padded on the right
+        behind the real ones: `sizes [rows]`, and `counts` on the host."""
         cache, sizes = self.cache, sizes.to(context.device)
         self.launch("feed", self._feed, context, sizes, is_ragged=True)
         cache.commit_path(sizes[:, None], sizes, is_chain=True)
@@ -177,11 +168,8 @@ class BlockRunner(DraftRunner):
 
     def draft(self, anchors: Tensor) -> tuple[Tensor, Tensor]:
         """Returns logits of each place of a block, `[rows, places, vocab]`, and the states that
-        they are made of, `[rows, places, hidden]`, in one forward.
-
-        Args:
-            anchors: the last committed token of each row, `[rows]`.
-        """
+        they are made of, `[rows, places, hidden]`, in one forward behind the last committed token
+        of each row, `anchors [rows]`."""
         size = self.model.config.block_size
         logits, states = self.launch("draft", self._draft, anchors, entries=size)
         return logits, states

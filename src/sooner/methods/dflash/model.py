@@ -309,20 +309,13 @@ class DFlashModel(DraftModule):
         return config.decoder("qwen3", **layers, use_sliding_window=use), scales
 
     def context(self, states: Tensor) -> Tensor:
-        """Returns entries of the context, `[rows, entries, hidden]`.
-
-        Args:
-            states: of the target's layers, side by side, `[rows, entries, layers * hidden]`.
-        """
+        """Returns entries of the context, `[rows, entries, hidden]`, of states of the target's
+        layers side by side, `[rows, entries, layers * hidden]`."""
         return self.hidden_norm(self.fc(states.to(self.device, self.dtype)))
 
     def keys_values(self, layer: int, entries: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
-        """Returns keys and values of a layer, `[rows, kv_heads, entries, dim]` each.
-
-        Args:
-            entries: of the context, or of the block as they enter this layer's attention,
-                `[rows, entries, hidden]`.
-        """
+        """Returns keys and values of a layer, `[rows, kv_heads, entries, dim]` each, of entries of
+        the context, or of the block as they enter its attention, `[rows, entries, hidden]`."""
         attention: Any = self.layers[layer].self_attn
         keys = attention.k_norm(self._split(attention.k_proj(entries)))
         return rotated(keys, rotation), self._split(attention.v_proj(entries))
@@ -355,14 +348,8 @@ class DFlashModel(DraftModule):
         return self.embed_tokens(tokens.to(self.device))
 
     def logits(self, states: Tensor, adapter: Any) -> Tensor:
-        """Returns logits of denoised entries, `[rows, entries, vocab]`, by the target's ids.
-
-        Those that a reduced vocabulary lacks are minus infinity.
-
-        Args:
-            states: `[rows, entries, hidden]`.
-            adapter: the target's.
-        """
+        """Returns logits `[rows, entries, vocab]`, by the target's ids, of denoised `states [rows,
+        entries, hidden]`; those that a reduced vocabulary lacks are minus infinity."""
         config = self.config
         if self.lm_head is None:
             logits = adapter.logits(states.to(adapter.dtype))
@@ -379,11 +366,7 @@ class DFlashModel(DraftModule):
         self, token: Tensor, logits: Tensor, states: Tensor, memory: Any, adapter: Any
     ) -> tuple[Tensor, Any]:
         """Returns a place's logits as the chain head corrects them, by the target's ids, `[rows, 1,
-        vocab]`, and what it has to remember; see `MarkovHead.forward`.
-
-        Args:
-            token: before the place, `[rows, 1]`; the anchor at first.
-        """
+        vocab]`, and what it has to remember; see `MarkovHead.forward`."""
         chain, ids, embeds = self.chain, self.token_ids, self.embed(token, adapter)
         assert chain is not None
         if ids is None:

@@ -68,12 +68,7 @@ class DraftHead(DraftModule):
         return embeds
 
     def embed_prompt(self, adapter: Any, embeds: Tensor, ids: Tensor, visual: Tensor) -> Tensor:
-        """Returns the embeddings of a prompt as the head takes them, `[rows, entries, hidden]`.
-
-        Args:
-            adapter: the target's.
-            embeds, ids, visual: as of `embed`; placeholders have their ids.
-        """
+        """Returns the embeddings of a prompt as `embed` does; placeholders have their ids."""
         if self.sees_pixels:
             return self.embed(embeds, ids, visual)
         ids = ids.clamp(0, adapter.vocab_size - 1)

@@ -178,12 +178,9 @@ class ParallelDrafter(Drafter):
         self.acceptance.observe(list(map(len, tokens)), right)
 
     def _commit(self, outcome: Outcome) -> list[bool]:
-        """Posts what was committed.
-
-        Returns:
-            Whether the draft of each row is what the target generated, and goes on. That of the
-            others can't be read until the worker has acknowledged the update.
-        """
+        """Posts what was committed; returns whether the draft of each row is what the target
+        generated, and goes on. That of the others can't be read until the worker has acknowledged
+        the update."""
         new: dict[int, tuple[int, list[int]]] = {}
         for row, tokens in enumerate(outcome.new):
             new[self.rows.active[row]] = len(self.rows.output(row)) - len(tokens), tokens

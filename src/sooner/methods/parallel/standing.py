@@ -130,10 +130,7 @@ class StandingDraft(contextlib.AbstractContextManager["StandingDraft"]):
 
     def start(self) -> str | None:
         """Start the process now, so that the first run needs not; waits for a run that has it.
-
-        Returns:
-            Why that failed, in a line; `None` where it is ready.
-        """
+        Returns why that failed, in a line; `None` where it is ready."""
         with self._busy, contextlib.suppress(WorkerError):
             self._process()
         return self.failure
