@@ -132,11 +132,6 @@ def visual_tokens(context: Context) -> Tensor:
     return context.target.visual_tokens(context.inputs).repeat_interleave(context.copies, 0)
 
 
-def frame_numbers(context: Context) -> Tensor:
-    """Returns the frame, or -1, of each token of the target's packed prompt, `[rows, width]`."""
-    return context.target.packed_frames(context.inputs).repeat_interleave(context.copies, 0)
-
-
 def prompt_lengths(context: Context) -> list[int]:
     """Returns real tokens of each of the target's prompts."""
     ids, mask = context.inputs["input_ids"], context.inputs.get("attention_mask")

@@ -77,7 +77,12 @@ class DraftConfig:
         derived = {
             "num_key_value_heads": heads, "head_dim": hidden // heads, "target_hidden_size": hidden,
         }  # fmt: skip
-        values = {**derived, **values, **read_saved(raw), "rope_parameters": rope_parameters(raw)}
+        values = {
+            **derived,
+            **values,
+            **(raw.get(CONFIG_KEY) or {}),
+            "rope_parameters": rope_parameters(raw),
+        }
         for item in fields(cls):
             if item.default is MISSING and item.default_factory is MISSING:
                 needed(values, item.name, where)
@@ -179,11 +184,6 @@ def saved_fields(config: Any) -> dict[str, Any]:
     names = ["temperature", "target", "provenance"]
     names += ["sees_pixels"] if not getattr(config, "sees_pixels", True) else []
     return {name: getattr(config, name) for name in names}
-
-
-def read_saved(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `saved_fields` has put into a config.json."""
-    return dict(raw.get(CONFIG_KEY) or {})
 
 
 def rope_parameters(raw: Mapping[str, Any]) -> dict[str, Any]:

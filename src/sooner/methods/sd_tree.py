@@ -275,7 +275,9 @@ class TreeDrafter(ChainDrafter):
         if self.draws and processing.do_sample:
             p = processing.probabilities(keys)
             noise = outcome.noise.to(p.device)
-            keys = race(p, noise.waiting(Purpose.DRAFT, depth, p.shape[-1])).log()
+            # A token's wait has rate `p`, so the k first are k draws without replacement, in order
+            # (Efraimidis and Spirakis 2006).
+            keys = (p / noise.waiting(Purpose.DRAFT, depth, p.shape[-1])).log()
             probs = [p]
         keys, best = keys.topk(level.branching)  # [rows, sources, most]
         new = best.flatten(1).index_select(1, level.picks)
@@ -321,15 +323,6 @@ class TreeDrafter(ChainDrafter):
         ).trimmed()
         self.moved = self._slots[order[:, : made.nodes]]
         return made
-
-
-def race(p: Tensor, waits: Tensor) -> Tensor:
-    """Keys whose k largest are k draws from `p` without replacement, in the order drawn.
-
-    With standard exponential `waits`, each token's waiting time has rate `p` (Efraimidis and
-    Spirakis 2006).
-    """
-    return p / waits
 
 
 SIBLINGS = ("drawn", "top")

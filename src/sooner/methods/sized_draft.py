@@ -255,21 +255,6 @@ class PromptStates:
     def width(self) -> int:
         return self.embeds.shape[1]
 
-    @property
-    def states(self) -> Tensor:
-        """Returns `[rows, width, hidden]`.
-
-        Raises:
-            UnsupportedError: a prefill context took tokens out on the way.
-        """
-        states = torch.cat(self._states, 1) if len(self._states) > 1 else self._states[0]
-        if states.shape[1] != self.width:
-            raise UnsupportedError(
-                f"the drafter needs the states of all {self.width} prompt tokens, but a prefill "
-                f"context left {states.shape[1]} of them; leave the context"
-            )
-        return states
-
     def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         index = torch.tensor(rows, device=self.embeds.device)
@@ -282,9 +267,18 @@ class PromptStates:
 
     def entries(self) -> tuple[Tensor, Tensor, list[int]]:
         """Returns embeddings of the token behind each state but the last, the states, and their
-        number; the last prompt token's entry begins what was generated, see `CommittedTokens`."""
-        sizes = [length - 1 for length in self.lengths]
-        return self.embeds[:, 1:], self.states[:, :-1], sizes
+        number; the last prompt token's entry begins what was generated, see `CommittedTokens`.
+
+        Raises:
+            UnsupportedError: a prefill context took tokens out on the way.
+        """
+        states = torch.cat(self._states, 1) if len(self._states) > 1 else self._states[0]
+        if states.shape[1] != self.width:
+            raise UnsupportedError(
+                f"the drafter needs the states of all {self.width} prompt tokens, but a prefill "
+                f"context left {states.shape[1]} of them; leave the context"
+            )
+        return self.embeds[:, 1:], states[:, :-1], [length - 1 for length in self.lengths]
 
 
 Runner = TypeVar("Runner", bound=DraftRunner)

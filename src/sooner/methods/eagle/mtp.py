@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import SoonerError, UnsupportedError
 from ...models.checkpoint import tensor_files
-from ..draft_module import Rotation, read_saved, saved_fields
+from ..draft_module import Rotation, saved_fields
 from ..published import CONFIG, CONFIG_KEY, Weights, renamed
 from ..target_print import fingerprint
 from .head import DraftHead
@@ -200,7 +200,7 @@ class MtpHead(DraftHead):
                 "ahead; one layer that goes on from its own state is run. It takes a cache for each"
             )
         model = _model_config(folder, config)
-        head = cls(MtpConfig(model, layout, **read_saved(config)))
+        head = cls(MtpConfig(model, layout, **(config.get(CONFIG_KEY) or {})))
         weights = Weights.read(folder, cls.kind, layout.renames, prefix, layout.copies)
         if hasattr(head.layer.self_attn, "gate_proj"):
             _part_gates(weights, head.head_dim)

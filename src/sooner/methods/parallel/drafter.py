@@ -19,7 +19,7 @@ from ...engine.sampling import Processing
 from ...engine.tree import Tree
 from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
-from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
+from ..context import Context, prompt_lengths, visual_tokens
 from ..controller import RoundCost
 from ..draft_length import ChainAcceptance
 from .board import TokenIndices
@@ -45,7 +45,9 @@ class PrefillRanking(ForwardHooks):
         super().__init__()
         self.stats, self.rank, self.on_ranked = context.stats, rank, on_ranked
         # What of the prompt is pixels is known before it runs; only the ranking has to wait.
-        self.visual, self.frames = visual_tokens(context), frame_numbers(context)
+        frames = context.target.packed_frames(context.inputs)
+        self.frames = frames.repeat_interleave(context.copies, 0)
+        self.visual = visual_tokens(context)
         self.lengths = prompt_lengths(context)
         self.first: Tensor | None = None
         layers = context.target.decoder.layers
