@@ -81,10 +81,8 @@ def embed(
     adapter: Adapter, inputs: Mapping[str, Any], rows: int, copies: int = 1,
     output_ids: Tensor | None = None,
 ) -> Prompt:  # fmt: skip
-    """Embed `rows` prompts and repeat each `copies` times, so that pixels are encoded once.
-
-    Args:
-        output_ids: what the prompts really end with; see `Context`.
+    """Embed `rows` prompts, which may end with other `output_ids` (see `Context`), and repeat each
+    `copies` times, so that pixels are encoded once.
 
     Raises:
         SoonerError: `inputs` hold another number of prompts.

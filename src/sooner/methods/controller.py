@@ -266,10 +266,8 @@ class Controller(Generic[Size]):
     round dearer (`RoundCost.is_ragged`). That counts as the drafts' loss, and a trial in a batch
     that is still even is put off until it is paid for.
 
-    Args:
-        option: name of the method's option, for notes.
-
     Attributes:
+        option: name of the method's option, for notes.
         note: called with each change of mind in one line, and with the kind of an alarm behind it,
             as `Stats.note`; `times`: of rounds and draft forwards.
         catch_up: seconds that a draft takes later for each plain round that it did not see.

@@ -91,10 +91,8 @@ class Acceptance:
 
     For one pair of models and one way to draft and sample.
 
-    Args:
-        whole: of all kinds of prompts, where this is of one `kind`.
-
     Attributes:
+        whole: of all kinds of prompts, where this is of one `kind`.
         accepted, refused: draft tokens, those of old rounds with less weight.
         requests: of all kinds that there are, and the times of their rounds.
     """

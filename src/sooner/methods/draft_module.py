@@ -196,11 +196,8 @@ def rope_parameters(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse(kind: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would change the numbers and are not computed here.
-
-    Args:
-        kind: what the drafter is called.
-        options: whether its config says so, by what it says.
+    """Refuse options of a `kind` of drafter that would change the numbers and are not computed
+    here: `options` have whether its config says so, by what it says.
 
     Raises:
         UnsupportedError: names the first that it says.

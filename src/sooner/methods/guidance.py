@@ -20,11 +20,8 @@ class GuidedRunner(ModelRunner):
     The rows with their condition come first. What leaves the runner has one row of each pair: its
     logits are `uncond + scale * (cond - uncond)` (Ho & Salimans 2022, in the form that
     transformers uses), mixed before any logits processing, so that a draft is verified once, by the
-    distribution that is sampled from.
-
-    Args:
-        adapter, capacity: as of `ModelRunner`.
-        scale: 1 is the condition alone; more follows the condition more closely.
+    distribution that is sampled from. A scale of 1 is the condition alone; more follows the
+    condition more closely.
     """
 
     def __init__(self, adapter: Adapter, capacity: int, scale: float) -> None:

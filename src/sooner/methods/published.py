@@ -149,14 +149,12 @@ class Weights:
         module.load_state_dict(self.tensors)
 
     def take_vocabulary(self, drafted: int, vocab: int | None) -> Tensor | None:
-        """Take out which of the target's tokens are drafted: `target = draft + d2t[draft]`.
+        """Take out which of the target's tokens are drafted, `target = draft + d2t[draft]`, and
+        return their ids, `[drafted]`; `None` is all of the target's.
 
         Args:
             drafted: how many there are.
             vocab: size of the target's vocabulary, where the config tells it.
-
-        Returns:
-            Their ids, `[drafted]`; `None` is all of the target's.
 
         Raises:
             SoonerError: `d2t` or `t2d` don't fit the sizes, or each other.

@@ -42,9 +42,6 @@ class TreeShape:
 
     Only nodes with children are forwarded by a draft; they are its *sources*.
 
-    Args:
-        branching: see `Branching`.
-
     Attributes:
         parents: parent of each node, or `ROOT`.
         ranks: position of each node among its siblings, the most likely first.
@@ -249,7 +246,8 @@ class TreeDrafter(ChainDrafter):
     def _extend(
         self, depth: int, logits: Tensor, outcome: Outcome, tokens: Tensor, legal: Tensor
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Add the children of one level.
+        """Add the children of one level; returns tokens and legal nodes with those, and what its
+        nodes were drawn from.
 
         When they are drawn, all nodes of a level share the noise of their place: only one of them
         can be on the path that is accepted.
@@ -259,9 +257,6 @@ class TreeDrafter(ChainDrafter):
             tokens: drafted so far, `[rows, nodes]`.
             legal: nodes that have a chance under the processed distribution, `[rows, nodes]` bool:
                 the others, and all below them, are never shown to the target.
-
-        Returns:
-            Tokens and legal nodes with those of the level, and what its nodes were drawn from.
         """
         level, processing, probs = self._levels[depth], self.context.processing, list[Tensor]()
 

@@ -390,18 +390,13 @@ class ChainDrafter(Drafter):
         return tree
 
     def _catch_up(self, outcome: Outcome, cached: Tensor | None) -> tuple[Forward, int]:
-        """Feed each row the committed tokens that the draft has not seen, and commit them.
+        """Feed each row the committed tokens that the draft has not seen, and commit them; returns
+        the forward of the last one of each of `members`, and most tokens of a row.
 
         What was committed behind a draft is on the device already; only rows that are further
-        behind, or that drafted chains of several lengths, need one upload.
-
-        Args:
-            cached: draft tokens of the last round that the draft's cache holds, `[members]`, if it
-                was one with a draft.
-
-        Returns:
-            the forward of the last one of each of `members`, and most tokens of a row.
-        """
+        behind, or that drafted chains of several lengths, need one upload. `cached` are draft
+        tokens of the last round that the draft's cache holds, `[members]`, if it was one with a
+        draft."""
         assert self.runner is not None
         outputs = [outcome.rows.output(row) for row in self.members]
         lengths = zip(outputs, self.prompt_lengths, self.runner.lengths, strict=True)

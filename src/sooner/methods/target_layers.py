@@ -27,10 +27,6 @@ class LayerStates:
     along row by row, and so do `Outcome.hidden` and `Drafter.on_prefill`; `logits` reads the first
     part alone.
 
-    Args:
-        adapter: the target's adapter.
-        layers: which states, numbered as above.
-
     Raises:
         SoonerError: a layer that the target does not have.
         UnsupportedError: a decoder without a list of layers.

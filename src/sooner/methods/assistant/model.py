@@ -162,12 +162,8 @@ class Centroids(nn.Module):
         self.register_buffer("token_ordering", torch.arange(config.vocab_size))
 
     def forward(self, states: Tensor, head: Tensor) -> Tensor:
-        """Returns scores `[rows, 1, vocab]` of the likeliest clusters' tokens; see `far_below`.
-
-        Args:
-            states: `[rows, 1, hidden]`.
-            head: rows of the LM head, `[vocab, hidden]`.
-        """
+        """Returns scores `[rows, 1, vocab]` of the likeliest clusters' tokens behind `states [rows,
+        1, hidden]`, by the LM head's rows `[vocab, hidden]`; see `far_below`."""
         best = self.centroids(states).topk(self.chosen).indices  # [rows, 1, chosen]
         clusters = self.token_ordering.view(self.centroids.out_features, -1)
         tokens = clusters[best].flatten(-2)  # [rows, 1, scored]
@@ -229,16 +225,14 @@ class AssistantModel(DraftModule):
     def forward(
         self, embeds: Tensor, states: Tensor, rotations: Mapping[str, Rotation], attend: Attend
     ) -> tuple[Tensor, Tensor]:
-        """Returns one step.
+        """Returns one step: the state to go on from, `[rows, 1, target hidden]`, and logits,
+        `[rows, 1, vocab]`.
 
         Args:
             embeds: of the last token, `[rows, 1, target hidden]`.
             states: that it was said from, `[rows, 1, target hidden]`.
             rotations: of its position; see `rotations`.
             attend: reads the target's keys and values.
-
-        Returns:
-            the state to go on from, `[rows, 1, target hidden]`, and logits, `[rows, 1, vocab]`.
         """
         both = torch.cat([embeds, states], -1).to(self.device, self.dtype)
         inner = self.pre_projection(both)

@@ -138,12 +138,8 @@ class HeadRunner(DraftRunner):
         return self._self_masks.new_zeros(rows, 1, self._words)
 
     def count_from(self, next_position: Tensor, lengths: list[int]) -> None:
-        """Let entries behind the prompts have the target's positions.
-
-        Args:
-            next_position: of the first token behind each prompt, `[rows]` or `[axes, rows]`.
-            lengths: tokens of each prompt.
-        """
+        """Let entries behind prompts of so many tokens have the target's positions; `next_position`
+        is that of the first token behind each, `[rows]` or `[axes, rows]`."""
         device = self.head.device
         delta = next_position.to(device) - torch.tensor(lengths, device=device)
         if self._delta is not None and self._delta.has_room(delta, self.cache.max_rows):
@@ -173,11 +169,8 @@ class HeadRunner(DraftRunner):
         self.cache.set_lengths(sizes)
 
     def feed(self, embeds: Tensor, states: Tensor, sizes: Tensor, counts: list[int]) -> Tensor:
-        """Commit entries behind each row; the estimate of its last one, `[rows, 1, hidden]`.
-
-        Args:
-            embeds, states, sizes: as `remember` takes them, at least one of a row; `sizes [rows]`.
-            counts: the sizes on the host.
+        """Commit entries behind each row, at least one, as `remember` takes them, but for `sizes
+        [rows]` and `counts`, the same on the host; the estimate of its last, `[rows, 1, hidden]`.
         """
         cache, device = self.cache, self.head.device
         inputs, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
@@ -203,7 +196,8 @@ class HeadRunner(DraftRunner):
     def level(
         self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
     ) -> tuple[Tensor, Tensor]:
-        """Forward one level of trees, uncommitted.
+        """Forward one level of trees, uncommitted: returns the estimates `[rows, entries, hidden]`,
+        and what each entry itself sees.
 
         Args:
             tokens: `[rows, entries]`.
@@ -211,9 +205,6 @@ class HeadRunner(DraftRunner):
             depth: how far the level lies behind the committed entries; 0 is right behind them.
             visible: what their parents see of the tree, as bits, `[rows, entries, words]`.
             written: entries of upper levels.
-
-        Returns:
-            The estimates `[rows, entries, hidden]`, and what each entry itself sees.
         """
         head, whole = self.head, written + tokens.shape[1]
 
