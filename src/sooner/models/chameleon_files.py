@@ -62,18 +62,13 @@ class VQGANDecoder:
 
     Args:
         path: the checkpoint, or its `state_dict` as safetensors.
-        device, dtype: where and how it runs.
+        device: where it runs, in fp32.
 
     Raises:
         SoonerError: no such file, or not a VQGAN.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+    def __init__(self, path: str | Path, device: torch.device | str = "cpu") -> None:
         file = Path(path)
         if not file.is_file():
             raise SoonerError(f"no VQGAN at {file}; {ADVICE}")
@@ -83,7 +78,7 @@ class VQGANDecoder:
                 raise SoonerError(f"{file} has no {name}; {ADVICE}")
         used = ("quantize.embedding.", "post_quant_conv.", "decoder.")  # the encoder is not
         named = {name: tensor for name, tensor in whole.items() if name.startswith(used)}
-        state = {name: tensor.to(device, dtype) for name, tensor in named.items()}
+        state = {name: tensor.to(device, torch.float32) for name, tensor in named.items()}
         self.codebook: Tensor = state["quantize.embedding.weight"]  # [codes, features]
         features, latent = self.codebook.shape[1], state["post_quant_conv.weight"].shape[0]
         self.entry = nn.Conv2d(features, latent, 1)
@@ -94,7 +89,7 @@ class VQGANDecoder:
         )
         for prefix, module in ours:
             part = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            module.to(device, dtype).load_state_dict(self._named(part))
+            module.to(device, torch.float32).load_state_dict(self._named(part))
             module.eval()
 
     @torch.no_grad()

@@ -74,8 +74,7 @@ def self_check(
         reason = " ".join(str(error).split())[:120]
         raise UnsupportedError(
             f"{type(model).__name__} fails its self-check ({type(error).__name__}: {reason}); "
-            "decode "
-            "it with its own generate()"
+            "decode it with its own generate()"
         ) from error
     near = NEAR if adapter.dtype in (torch.float32, torch.float64) else NEAR_HALF
     if not worst <= near:

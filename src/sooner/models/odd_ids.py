@@ -64,8 +64,7 @@ def find(adapter: Any) -> list[int]:
             raise UnsupportedError(
                 f"{type(adapter.model).__name__} fails its self-check on words alone "
                 f"({type(error).__name__}: {reason}); decode it with its own generate(), or write "
-                "an "
-                "adapter (docs/add-a-model.md)"
+                "an adapter (docs/add-a-model.md)"
             ) from error
         for name, value in outputs.items():
             differs = (value != ours[name]).flatten(2).any(-1)
