@@ -21,13 +21,10 @@ logger = logging.getLogger("sooner.serve")
 LONGEST = 400
 """Characters of what a client is told."""
 TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     408: "timeout_error",
-    413: "invalid_request_error",
     429: "rate_limit_error",
     503: "service_unavailable_error",
     504: "timeout_error",
@@ -80,7 +77,8 @@ def refused(error: RefusedError) -> Response:
 
 def error_fields(error: RefusedError) -> dict[str, str | None]:
     """Returns the fields of OpenAI's error object."""
-    kind = TYPES.get(error.status, "server_error")
+    other = "invalid_request_error" if error.status < 500 else "server_error"
+    kind = TYPES.get(error.status, other)
     return {"message": error.text, "type": kind, "param": error.field, "code": error.code}
 
 
