@@ -91,8 +91,7 @@ class Loaded:
 
     @property
     def tokenizer(self) -> Any:
-        """Returns the processor's tokenizer; some models that see come without a processor, as
-        DeepSeek-OCR."""
+        """Returns the processor's tokenizer, or the processor where it is one (DeepSeek-OCR)."""
         return getattr(self.processor, "tokenizer", self.processor)
 
 

@@ -102,11 +102,7 @@ def plan_threads(
     Raises:
         SoonerError: fewer than one thread is asked for.
     """
-    is_parallel = False
-    draft = pair.draft
-    if draft is not None and placement is not None:
-        device = draft.device
-        is_parallel = device.type == "cpu" and place(placement, device) != "thread"
-    return Threads.plan(
-        requested, is_miniature=pair.miniature is not None, processes=int(is_parallel)
-    )
+    processes, draft = 0, pair.draft
+    if draft is not None and placement is not None and draft.device.type == "cpu":
+        processes = int(place(placement, draft.device) != "thread")
+    return Threads.plan(requested, is_miniature=pair.miniature is not None, processes=processes)
