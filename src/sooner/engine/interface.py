@@ -127,9 +127,7 @@ class CommittedBlock:
     entries: Tensor
 
     def last(self, count: int) -> Tensor:
-        """Returns the last `count` tokens of each row, `[rows, count]`; of those that said fewer,
-        their first one stands in front.
-        """
+        """Returns each row's last `count` tokens, `[rows, count]`, with its first one in front."""
         line = torch.arange(-count, 0, device=self.entries.device)
         return self.tokens.gather(1, (self.entries[:, None] + line).clamp(min=0))
 
@@ -233,8 +231,7 @@ class Drafter:
     """
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
-        """Is called before the target's forward over `pending`; the first call precedes the
-        prefill."""
+        """Is called before the target's forward over `pending`; first before the prefill."""
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         """Is called in the prefill with the target's states of the prompt's tokens from `start` on.
@@ -255,8 +252,7 @@ class Drafter:
         return Tree.empty(len(outcome.rows.active), outcome.hidden.device)
 
     def select_rows(self, rows: list[int]) -> None:
-        """Keeps only these active rows, in this order, as the others have ended. Called before
-        `propose`."""
+        """Keeps only these active rows, in this order, before `propose`; the others have ended."""
 
     def merge(self, other: Any) -> None:
         """Take the rows of `other`, a drafter of the same method that has begun, behind one's own.

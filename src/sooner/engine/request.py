@@ -45,9 +45,7 @@ class TokenLogprobs:
 
     @staticmethod
     def of(logits: Tensor, tokens: list[int], limit: int) -> list[TokenLogprobs]:
-        """Returns log-probabilities of `tokens`, generated after `logits [tokens, vocab]`, with
-        the `limit` likeliest.
-        """
+        """Returns log-probabilities behind `logits [tokens, vocab]`, with the `limit` likeliest."""
         logprobs = logits.float().log_softmax(-1)
         chosen = logprobs.gather(1, torch.tensor(tokens, device=logprobs.device)[:, None])
         best = logprobs.topk(min(limit, logprobs.shape[-1]))
@@ -352,9 +350,7 @@ class RunningBatch:
             request.round_seconds += rows * share
 
     def output(self) -> list[tuple[float, int]]:
-        """Returns, for each request, when it began, and the fewest tokens that a row of it has
-        generated since.
-        """
+        """Returns of each request when it began, and the fewest tokens of a row of it since."""
         generated = [] if self.decoding is None else self.decoding.rows.generated
         return [
             (request.began, min(len(generated[row]) for row in request.batch_rows))

@@ -169,9 +169,7 @@ class RowWatch(StoppingCriteria, ABC):
 
     @abstractmethod
     def end(self, row: int, new: Sequence[int]) -> int | None:
-        """Returns how many of the `new` tokens of original row `row` it may keep, 1 or more,
-        if it ends within or behind them; `None` if it goes on.
-        """
+        """Returns how many `new` tokens (1 or more) a row that ends keeps; `None` if it goes on."""
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
         """HF's own loop can't be watched: it shows no new tokens."""

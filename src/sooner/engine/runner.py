@@ -36,8 +36,7 @@ GRAPHS = "_sooner_graphs"
 
 @dataclass(frozen=True)
 class Forward:
-    """The result that a forward gives: `logits [rows, entries, vocab]` and `hidden [rows, entries,
-    hidden]`."""
+    """What a forward gives: `logits [rows, entries, vocab]`, `hidden [rows, entries, hidden]`."""
 
     logits: Tensor
     hidden: Tensor

@@ -92,8 +92,7 @@ class ActRequest(ApiFields):
 
 
 def write(actions: np.ndarray, as_numpy: bool) -> Any:
-    """Returns actions `[horizon, dims]` as the JSON value of an answer, in the form of its
-    request's picture."""
+    """Returns actions `[horizon, dims]` as JSON, in the form of the request's picture."""
     rows = [as_json_numpy(action) if as_numpy else action.tolist() for action in actions]
     return rows[0] if len(rows) == 1 else rows
 

@@ -183,9 +183,7 @@ class ReplicaSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches an address; a name other than localhost is not
-    trusted.
-    """
+    """Returns whether only this machine reaches an address; no name but localhost is trusted."""
     if host == "localhost":
         return True
     try:

@@ -58,8 +58,7 @@ def _dense(layer: nn.Module, adapter: Adapter) -> nn.Module:
 
 @contextmanager
 def _replaced(module: nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """`module` with another forward. One that stood on the instance, as device hooks put it there,
-    comes back."""
+    """`module` with another forward; one that stood on the instance (device hooks) comes back."""
     before = {name: value for name, value in module.__dict__.items() if name == "forward"}
     module.forward = forward
     try:

@@ -106,9 +106,7 @@ class GridIndex(Index):
         return self.sees(frontier, rank)
 
     def sees(self, frontier: Tensor, rank: Tensor) -> Tensor:
-        """Returns which pairs of frontiers `[queries, 1]` and ranks `[keys]` see each other,
-        `[heads, queries, keys]` bool.
-        """
+        """Returns which frontiers `[queries, 1]` see ranks `[keys]`, `[heads, queries, keys]`."""
         columns = (value[:, None, None] for value in vars(self).values())
         stride, phase, hline, vline, slash, segment, sink, local = columns
         row, column = frontier % stride, rank % stride  # [heads, queries, 1], [heads, 1, keys]

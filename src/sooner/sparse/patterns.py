@@ -30,8 +30,7 @@ Kind = Literal["dense", "lines", "grid"]
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """The entry that one head has in a `LineIndex`: ranks, distances `frontier - rank`, last
-    queries."""
+    """One head's entry in a `LineIndex`: ranks, distances `frontier - rank`, last queries."""
 
     vertical: Tensor
     slash: Tensor

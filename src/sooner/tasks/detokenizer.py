@@ -55,9 +55,7 @@ class Detokenizer:
         self._sent = 0  # letters of the window's text that were told
 
     def add(self, token: int) -> str:
-        """Returns the text that became final by this token; often that of the token, sometimes
-        none.
-        """
+        """Returns the text that this token made final, often its own, sometimes none."""
         if token in self.skipped:
             return ""
         self._ids.append(token)

@@ -74,9 +74,7 @@ class RoundRecord:
         return tokens[:count].tolist(), parents[:count].tolist()
 
     def path(self) -> list[int]:
-        """Returns nodes that were accepted, from the first level down; siblings are distinct
-        tokens.
-        """
+        """Returns nodes that were accepted, top level first; siblings are distinct tokens."""
         tokens, parents = self.nodes()
         result, above = [], -1
         nodes = list(zip(parents, tokens, strict=True))
@@ -156,8 +154,7 @@ class Watch:
         return self._in_run(time.perf_counter())
 
     def draft_overlaps(self) -> list[tuple[float, float]]:
-        """Returns when forwards of a draft that works beside the target began and ended, in the
-        run's seconds; none for drafts that take turns with it."""
+        """Returns spans of a draft's forwards beside the target, in seconds of the run, if any."""
         spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
         return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
 

@@ -286,9 +286,7 @@ def _window(first: int, last: int, call: _Call) -> tuple[int, int]:
 
 
 def _slots(store: Tensor, ranges: tuple[tuple[int, int], ...]) -> Tensor:
-    """Returns keys and values of one range as a view, or of several ranges as a copy: `[rows,
-    kv_heads, slots, dim]`.
-    """
+    """Returns states of one range (a view) or several (a copy), `[rows, kv_heads, slots, dim]`."""
     if len(ranges) == 1:
         first, end = ranges[0]
         return store[:, :, first:end]

@@ -184,8 +184,7 @@ def store_row(
 def softmax_step(
     q, k, scale, softcap, seen, top, total, MASKED: tl.constexpr, SOFTCAP: tl.constexpr
 ):  # fmt: skip
-    """Returns the weights of one step of the online softmax, in base 2, and what the sums before
-    shrink by."""
+    """Returns the weights of an online softmax step, in base 2, and what sums before shrink by."""
     scores = tl.dot(q, k, input_precision="ieee")
     if SOFTCAP:
         scores = scores * (scale / softcap)

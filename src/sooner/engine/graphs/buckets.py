@@ -73,8 +73,7 @@ class StepRecords:
             self.buckets, self.results = {}, {}
 
     def bucket(self, target: ModelRunner, tree: Tree, minimum: int) -> Bucket | None:
-        """The smallest that holds a step, of `minimum` entries at least; `None` if
-        there is none."""
+        """Returns the smallest that holds a step, of `minimum` entries at least, or `None`."""
         if self.replays.failure or not target.takes_graphs or tree.nodes >= self.entries:
             return None
         rows = min(power_of_two(tree.rows), target.cache.row_capacity)

@@ -91,8 +91,7 @@ def video(task: DecodeTask) -> dict[str, Any]:
 
 
 def info_fields(info: VideoInfo) -> dict[str, Any]:
-    """Returns what is known of a video, as JSON has it; `VideoInfo(path, **fields)` is the way
-    back."""
+    """Returns a video's properties for JSON; `VideoInfo(path, **fields)` is the way back."""
     return {name: value for name, value in vars(info).items() if name != "path"}
 
 

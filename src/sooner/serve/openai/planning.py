@@ -102,9 +102,7 @@ class Planner:
         self._experience = Experience()
 
     def prediction_of(self, request: ChatRequest) -> list[int] | None:
-        """Returns token ids of `prediction`, no more than an answer can have; slow if it is
-        long.
-        """
+        """Returns ids of `prediction`, no more than an answer can have; slow if it is long."""
         if request.prediction is None:
             return None
         text = text_of(request.prediction.content)

@@ -298,9 +298,7 @@ class _Chat:
 
 
 def _template(processor: Any) -> str | None:
-    """Returns the chat template that a processor or its tokenizer goes by; `None` if there
-    is none.
-    """
+    """Returns the chat template of a processor or its tokenizer; `None` if there is none."""
     template = getattr(processor, "chat_template", None)
     if template is None:
         template = getattr(getattr(processor, "tokenizer", None), "chat_template", None)

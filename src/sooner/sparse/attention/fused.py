@@ -203,8 +203,7 @@ def _lines(row: PlaneHead, index: LineIndex, place: int) -> None:
 
 
 def _grid(row: PlaneHead, index: GridIndex) -> None:
-    """Horizontal lines, slash lines, and the rest: a pair that lies on several is computed with
-    the first of them."""
+    """Horizontal lines, slash lines, and the rest; a pair on several is computed with the first."""
     stride, phase, hline, vline, slash, segment, sink, local = (
         value.item() for value in vars(index).values()
     )

@@ -189,9 +189,7 @@ class Survey:
 
     @property
     def figures(self) -> Tensor:
-        """Returns relative error `|sparse - dense| / |dense|`, recall and cost, the share of dense
-        attention's pairs: `[3, heads]`.
-        """
+        """Returns error `|sparse - dense| / |dense|`, recall and share of pairs, `[3, heads]`."""
         error, recall, pairs = self.regions[WHOLE]
         relative = (error / self.norm.clamp(min=1e-30)).sqrt()
         return torch.stack([relative, recall / self.tokens, pairs / self.pairs])

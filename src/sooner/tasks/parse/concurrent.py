@@ -128,9 +128,7 @@ class ConcurrentParser:
 
 
 def engine_pages(model: Any, method: Method, rows: int, length: int) -> int:
-    """Returns pages of an engine's memory, 256 tokens each: what `rows` of so many tokens take, or
-    as many as there is memory for.
-    """
+    """Returns 256-token pages of an engine's memory: what `rows` so long take, or what fits."""
     gpus = gpus_of(model)
     free = sum(free_bytes(gpu, SHARE) for gpu in gpus) if gpus else ON_CPUS
     longest = min(max_positions(model) or length, length) + method.largest_block()

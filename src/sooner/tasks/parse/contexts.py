@@ -99,9 +99,7 @@ def on_page(
 
 
 def page_texts(pieces: Sequence[Piece], form: str, place: int = 0) -> list[str]:
-    """Returns texts of a page's regions that stand one behind the other, of each the draft at
-    `place` or its last one, with what the target writes around it.
-    """
+    """Returns each piece's draft at `place`, or its last, with what the target writes around."""
     target = FORMS[form]
     texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
     for number, (piece, following) in enumerate(pairwise(pieces)):

@@ -244,9 +244,7 @@ class Delivery:
         self._write(files)
 
     def save(self, task: PageTask, page: ParsedPage, is_fresh: bool = False) -> None:
-        """Keep what became of a page. A failure never takes the place of what was parsed, unless
-        it `is_fresh`.
-        """
+        """Keep what became of a page; a failure replaces what was parsed only if it `is_fresh`."""
         end = PARSED if page.status != FAILED else ASIDE if page.set_aside else BROKEN
         data = {
             "input_hash": task.input_hash,
@@ -333,9 +331,7 @@ class Delivery:
 
 
 def _entry_name(place: str) -> str:
-    """Returns what an entry is called: its document's place, or a hash of one that is no name for a
-    file with an ending more.
-    """
+    """Returns an entry's name: its document's place, or a hash of one that can't be a file's."""
     longest = LONGEST - len(END)
     if is_unicode(place) and all(len(part.encode()) <= longest for part in place.split("/")):
         return f"{DOCUMENTS}/{place}{END}"

@@ -254,8 +254,6 @@ def type_of(model: str) -> str:
 
 
 def base_name(model: str) -> str:
-    """Returns the part of a folder or hub id that is the model's own: the last one, but for a
-    snapshot of the hub's cache, which is a number.
-    """
+    """Returns a model's own name: its last part, or its repository's in a snapshot of the hub."""
     path = Path(model).expanduser()
     return path.parent.parent.name if path.parent.name == "snapshots" else path.name

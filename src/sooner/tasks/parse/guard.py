@@ -65,8 +65,7 @@ class GuardedDrafter:
             self._free.put(process)
 
     def close(self) -> None:
-        """End the processes by force; the next page starts another one, and a call that is under
-        way in another thread gets an empty draft."""
+        """End the processes by force: calls get empty drafts, the next page starts another one."""
         for process in self.processes:
             process.end()
 
@@ -116,8 +115,7 @@ class _Process:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that start meanwhile ignore Ctrl-C, which a terminal sends to them, too: it is
-    for their parent, which ends them."""
+    """Processes that start meanwhile ignore Ctrl-C, which is for their parent, who ends them."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

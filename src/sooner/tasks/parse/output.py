@@ -202,9 +202,7 @@ class ParseOutput:
             self.delivery.forget_entry(place)
 
     def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
-        """Returns whether an entry's files are those that this run would write; then it says the
-        rest.
-        """
+        """Returns whether an entry's files are what this run would write; then it says the rest."""
         numbers = {*self.intake.pages.select(entry.of)}
         failed = [line for line in entry.lines if line["status"] == FAILED]
         if (

@@ -157,9 +157,7 @@ class PageParser:
         await self.regions(work)
 
     def _request(self, work: PageWork) -> DecodeRequest:
-        """Returns stage 2: one pass over the page, with what there is as an unordered set of
-        drafts.
-        """
+        """Returns stage 2: one pass over the page, with an unordered set of drafts."""
         settings, form = self.settings, self.ask.form
         limit = room_for(self.target.model, work.inputs, settings.max_new_tokens)
         prefill = build_prefill(CaptionSettings(prefill=settings.prefill), self.pair)

@@ -205,9 +205,7 @@ class ParsedPage:
         return self.status != FAILED and self.truncated is None
 
     def encodable(self, **changes: Any) -> ParsedPage:
-        """Returns the page with `changes`, and with U+FFFD for lone surrogates, which a model's
-        JSON or a file's text may hold.
-        """
+        """Returns the page with `changes`, and U+FFFD for lone surrogates of JSON or a file."""
         return replace(
             self, markdown=_encodable(self.markdown), raw=_encodable(self.raw),
             regions=[replace(region, text=_encodable(region.text)) for region in self.regions],

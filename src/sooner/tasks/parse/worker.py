@@ -216,9 +216,7 @@ class PageWorker:
 
     @asynccontextmanager
     async def _parsed(self, task: PageTask) -> AsyncIterator[tuple[Page | None, ParsedPage]]:
-        """A page, `None` if it can't be read, and its result; the next page begins behind the
-        block.
-        """
+        """A page, `None` if unreadable, and its result; the next page begins behind the block."""
         preparing = asyncio.ensure_future(self._prepared(task))
         try:
             async with self._parsing:

@@ -151,8 +151,7 @@ class HeadTraining(Recipe):
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
 
     def recorded_layers(self, target: int) -> tuple[int, ...]:
-        """EAGLE-3's are the decoder's output, which says what the target thinks, and then the three
-        that the head reads."""
+        """EAGLE-3's are the decoder's output, and then the three that the head reads."""
         if self.format != "eagle3":
             return ()
         if self.layers is None and target < 4:

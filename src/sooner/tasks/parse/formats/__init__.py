@@ -37,9 +37,7 @@ def markdown_document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> It
 
 
 def json_page(parsed: ParsedPage) -> bytes:
-    """Returns a page without figures of how it was parsed, the same whoever did that, however
-    fast; its headers and footers stand apart, too.
-    """
+    """Returns a page without figures of how it was parsed, and its headers and footers apart."""
     data = {name: value for name, value in asdict(parsed).items() if name not in FIGURES}
     for region in data["regions"]:
         del region["acceptance"]

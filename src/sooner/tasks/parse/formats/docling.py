@@ -222,9 +222,7 @@ class _Writer:
 
 
 def table_data(text: str) -> docling.TableData:
-    """Returns cells with their places; the first row is the head, more of them where HTML
-    says so.
-    """
+    """Returns cells with their places; the first row is the head, more of them if HTML says so."""
     marked = re.findall(r"<tr\b.*?(?=<tr\b|$)", text, re.IGNORECASE | re.DOTALL)
     heads = max(1, sum(1 for _ in takewhile(lambda row: "<th" in row.lower(), marked)))
     rows = read_table(text)

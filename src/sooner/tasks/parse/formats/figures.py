@@ -57,9 +57,7 @@ def named(parsed: ParsedPage, labels: Sequence[str]) -> ParsedPage:
 
 
 def crops(page: Page, parsed: ParsedPage) -> dict[str, bytes]:
-    """Returns PNG files of a page whose regions are `named`, by name; without any the page is
-    unused.
-    """
+    """Returns PNG files by name of a page whose regions are `named`; unused without any."""
     result = {}
     for region in parsed.regions:
         if region.picture and (box := crop_box(region.bbox, page.size)) is not None:

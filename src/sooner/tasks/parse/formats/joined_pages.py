@@ -158,9 +158,7 @@ def folder_of(info: dict[str, Any]) -> str:
 
 
 def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
-    """Yields pages in order, each once nothing can follow it; those that one paragraph covers wait
-    together.
-    """
+    """Yields pages in order, each once nothing can follow it; what one paragraph covers waits."""
     pending: list[DocumentPage] = []
     for parsed in pages:
         page = DocumentPage.of(parsed)
@@ -176,9 +174,7 @@ def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
 
 
 def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
-    """Join the last block of the pages that wait with the first one of the next page, if it goes
-    on; returns whether it does.
-    """
+    """Join the last waiting block with the next page's first, if it goes on; returns whether."""
     last, home = pending[-1].parsed, pending[0]
     if page.parsed.number != last.number + 1 or last.status == PARTIAL:
         return False
@@ -204,9 +200,7 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
 
 
 def _is_at_edges(boxes: Boxes, sizes: Sequence[Size]) -> bool:
-    """Returns whether they stand in the lower and the upper part of their pages, if that is
-    known.
-    """
+    """Returns whether they stand in their pages' lower and upper part, if that is known."""
     low, high = boxes
     reaches_down = low is None or low[3] >= LOW * sizes[0][1]
     return reaches_down and (high is None or high[1] <= HIGH * sizes[1][1])
