@@ -75,7 +75,7 @@ def test_prompts_of_a_text_file(tmp_path: Path) -> None:
     assert load_prompts(path) == {"wishes.txt/1": "a fox", "wishes.txt/3": "two owls"}
     assert len(load_prompts(path, limit=1)) == 1
     path.write_text("\n")
-    with pytest.raises(SoonerError, match="holds no prompts"):
+    with pytest.raises(SoonerError, match="has no question or prompt"):
         load_prompts(path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SoonerError, match="can't be read as text"):

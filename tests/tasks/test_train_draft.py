@@ -276,7 +276,7 @@ def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
         ('{"image": "b.png"}', "does not exist"),
         ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
         ("image", "is no JSON"),
-        ("", "is empty"),
+        ("", "has no question or prompt"),
     ):
         file.write_text(line)
         with pytest.raises(sooner.SoonerError, match=error):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import SoonerError, reason_of
+from ..errors import SoonerError
 from .caption import CaptionCallbacks, answer, check_greedy, verify_prompt
 from .clip import Prompt, room_notes, timed
+from .identity import read_prompts
 from .loading import ModelPair
 from .prompting import max_positions, written
 from .settings import CaptionSettings
@@ -58,22 +59,6 @@ def verify(
     for number, line in read_prompts(path):
         prompt = prepare([{"role": "user", "content": line}], pair, settings)
         yield {"file": f"{path}:{number}", **verify_prompt(prompt, pair, settings, on_stage)}
-
-
-def read_prompts(path: Path) -> list[tuple[int, str]]:
-    """Returns the lines of a text file that are not blank, with their numbers.
-
-    Raises:
-        SoonerError: the file can't be read, or holds no text.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoonerError(f"'{path}' can't be read as text: {reason_of(error)}") from error
-    questions = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not questions:
-        raise SoonerError(f"'{path}' has no question; write one a line")
-    return questions
 
 
 def chat(

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import miniatures
 from ..checkpoints import checkpoint
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 from ..io import JsonLines, read_line, to_line
 from .settings import CaptionSettings
 
@@ -50,6 +50,23 @@ def find(paths: Sequence[Path | str]) -> list[Path]:
             )
         result[path] = None
     return list(result)
+
+
+def read_prompts(path: Path) -> list[tuple[int, str]]:
+    """Returns the lines of a text file that are not blank, with their numbers.
+
+    Raises:
+        SoonerError: the file can't be read, or holds no text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = reason_of(error)
+        raise SoonerError(f"prompt file '{path}' can't be read as text: {reason}") from error
+    questions = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not questions:
+        raise SoonerError(f"'{path}' has no question or prompt; write one a line")
+    return questions
 
 
 RECORDS = "0.1.0"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ... import __version__
-from ...errors import SoonerError, reason_of
+from ...errors import SoonerError
 from ...io import check_writable, replacing
-from ..identity import find
+from ..identity import find, read_prompts
 from ..video import film
 
 METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
@@ -39,16 +38,8 @@ def load_prompts(path: Path, limit: int | None = None) -> dict[str, str]:
     Raises:
         SoonerError: no such file, or nothing in it.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = reason_of(error)
-        raise SoonerError(f"prompt file '{path}' can't be read as text ({reason})") from error
-    numbered = ((f"{path.name}/{number}", line.strip()) for number, line in enumerate(lines, 1))
-    prompts = dict(islice(((name, text) for name, text in numbered if text), limit))
-    if not prompts:
-        raise SoonerError(f"'{path}' holds no prompts; write one a line")
-    return prompts
+    lines = read_prompts(path)[:limit]
+    return {f"{path.name}/{number}": line.strip() for number, line in lines}
 
 
 def load_clips(root: Path, limit: int | None = None, apart: Path | None = None) -> list[Path]:

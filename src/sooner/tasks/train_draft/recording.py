@@ -34,7 +34,7 @@ from ...models.openvla.config import OpenVLAConfig
 from ...models.openvla.processing import OpenVLAProcessor
 from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
-from ..identity import find, sha256
+from ..identity import find, read_prompts, sha256
 from ..loading import ModelPair
 from ..prompting import GENERAL_PROMPT, chat, written
 from ..settings import CaptionSettings
@@ -342,18 +342,8 @@ def read_questions(source: Path | str) -> list[FilePrompt]:
     root = Path(source)
     if root.suffix.lower() not in (".jsonl", ".json"):
         return [FilePrompt(path) for path in find([root])]
-    try:
-        lines = root.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoonerError(f"'{root}' can't be read: {reason_of(error)}") from error
-    questions = [
-        _question(line, f"'{root}' line {number}", root.parent)
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
-    if not questions:
-        raise SoonerError(f"'{root}' is empty; give one question a line")
-    return questions
+    lines = read_prompts(root)
+    return [_question(line, f"'{root}' line {number}", root.parent) for number, line in lines]
 
 
 def _question(line: str, where: str, home: Path) -> FilePrompt:
