@@ -26,12 +26,7 @@ from ..engine.request import RequestOptions
 from ..engine.rows import Reason
 from ..errors import FieldError, SoonerError
 from ..methods import Autoregressive, Method
-from ..tasks.act.observation import (
-    Observation,
-    as_json_numpy,
-    decode_picture,
-    from_buffer,
-)
+from ..tasks.act.observation import Observation, as_json_numpy, decode_picture, from_buffer
 from ..tasks.act.policy import Policy
 from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest, Tokens

@@ -225,11 +225,7 @@ class ChatServer:
     """
 
     def __init__(
-        self,
-        pair: ModelPair,
-        model_name: str,
-        settings: ChatSettings,
-        log_level: str = "warning",
+        self, pair: ModelPair, model_name: str, settings: ChatSettings, log_level: str = "warning"
     ) -> None:
         method = serving_method(pair, settings)
         if not method.joins(method):  # it decodes only rows that were admitted together

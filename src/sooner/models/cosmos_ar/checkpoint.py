@@ -22,11 +22,7 @@ from .config import CosmosARConfig
 from .model import CosmosARForCausalLM
 
 FILES = ("model.safetensors", "model.pt")
-TOP = {
-    "tok_embeddings": "model.embed_tokens",
-    "norm": "model.norm",
-    "output": "lm_head",
-}
+TOP = {"tok_embeddings": "model.embed_tokens", "norm": "model.norm", "output": "lm_head"}
 LAYER = {
     "attention.wq": "self_attn.q_proj",
     "attention.wk": "self_attn.k_proj",

@@ -198,11 +198,7 @@ class Answering:
 
 
 async def frames(
-    answering: Answering,
-    first: Step,
-    steps: AsyncIterator[Step],
-    form: AnswerForm,
-    name: str,
+    answering: Answering, first: Step, steps: AsyncIterator[Step], form: AnswerForm, name: str
 ) -> AsyncIterator[bytes]:
     """Yields the body of a stream.
 

@@ -54,13 +54,7 @@ class ChatPrompts:
         max_model_len: tokens that prompt and answer may have together.
     """
 
-    def __init__(
-        self,
-        name: str,
-        target: Loaded,
-        media: MediaReader,
-        max_model_len: int,
-    ) -> None:
+    def __init__(self, name: str, target: Loaded, media: MediaReader, max_model_len: int) -> None:
         self.name, self.target, self.media = name, target, media
         # The tokenizer is not safe in two threads, and answers are turned into text elsewhere.
         self.processor = copy.deepcopy(target.processor)

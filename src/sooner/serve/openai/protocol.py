@@ -67,8 +67,7 @@ class FilePart(ApiFields):
 
 
 Part = Annotated[
-    TextPart | RefusalPart | ImagePart | VideoPart | FilePart,
-    Field(discriminator="type"),
+    TextPart | RefusalPart | ImagePart | VideoPart | FilePart, Field(discriminator="type")
 ]
 Parts = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
 
