@@ -149,8 +149,7 @@ class Outcome:
     """What a round has decided; the drafter gets it after the target's forward.
 
     Attributes:
-        rows: the batch; `rows.active` are the rows that go on, and every list below is in that
-            order.
+        rows: the batch; `rows.active` are the rows that go on, in the order of every list below.
         new: tokens committed this round, each ending in the target's own token.
         accepted: how many of them were draft tokens.
         budget: how many tokens each row may generate in the next round, its longest draft counted.

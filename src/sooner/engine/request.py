@@ -104,8 +104,7 @@ class Request:
         num_preemptions: how often it was preempted.
         prefill_seconds: time of its prefills, pictures included.
         round_seconds: its share of the rounds: each is divided by the rows that it decoded.
-        logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
-            called.
+        logprobs: of each row's tokens, if they were asked for; added to before `on_tokens`.
         mode: `exact`, `relaxed` or `approximate`, once it decodes.
         drafts: what was verified so far, over all its rows; counted before `on_tokens` is called.
         deviations: of each row from its target's choices, where a tolerance accepts others.

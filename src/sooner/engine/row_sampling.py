@@ -56,8 +56,7 @@ class SamplingParams:
         ignored: ids at the beginning of each row's prompt that it does not count; empty is none.
         presence_penalty: taken from the score of each token of the output, once.
         frequency_penalty: taken from it for each time that the token was generated.
-        logit_bias: `(id, value)` pairs; the value is added to the id's score, minus infinity
-            forbids it.
+        logit_bias: `(id, value)` pairs; the value is added to the score, minus infinity forbids.
         stop_token_ids: ids that end a row.
         n: samples of each prompt.
         processors: HF processors without an equivalent by row, which the host runs.

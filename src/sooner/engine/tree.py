@@ -112,8 +112,7 @@ class Tree:
         """Returns what the block *root + nodes* reaches: `[rows, 1 + nodes, 1 + nodes]` bool.
 
         Entry `[r, i, j]` says that block entry `j` lies on the path from the root to entry `i`,
-        both ends included. Entry 0 is the root; node `i` is entry `1 + i`. Found once, so don't
-        write to it.
+        both ends included. Entry 0 is the root; node `i` is entry `1 + i`. Don't write to it.
         """
         if not self._ancestors:
             self._ancestors.append(self._reach())

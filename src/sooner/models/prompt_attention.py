@@ -31,8 +31,7 @@ else 0, `[rows, 1, tokens, 1]`."""
 class CrossCache(SlotCache):
     """Holds slots, and for layers with cross-attention keys and values of each row's pictures.
 
-    Rows without pictures have keys and values of 0 and see nothing, which leaves their states as
-    they are.
+    Rows without pictures have keys and values of 0 and see nothing: their states stay.
 
     Args:
         layers: number of all layers.

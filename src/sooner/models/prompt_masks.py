@@ -15,8 +15,7 @@ Masks = dict[str, Tensor]
 
 
 def masks_of(mask: Any, rows: int, width: int) -> Masks | None:
-    """Returns the masks of four dimensions that a decoder was called with; `None` if these are
-    none.
+    """Returns the four-dimensional masks that a decoder was called with; `None` for others.
 
     Args:
         mask: the decoder's `attention_mask`.

@@ -35,8 +35,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             the last inputs of a convolution, `[rows, channels, kernel]`, or a recurrent state.
         offset: entries of the block under way that the mixer has been given.
         rows: those that a prefill is at, `[some]`; `None` are all.
-        lent: a copy of the recurrent state that the mixer has and may write to, as Mamba's does at
-            one token.
+        lent: a copy of the recurrent state that the mixer may write to, as Mamba's at one token.
     """
 
     is_compileable = False

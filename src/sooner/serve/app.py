@@ -58,8 +58,7 @@ class Handler:
         maximum: requests that are under way at once.
 
     Attributes:
-        on_stop: called with the number of requests under way, if there are any, when the server is
-            told to stop.
+        on_stop: called with the number of requests under way, if any, when the server is to stop.
         metrics: of the whole server.
         num_in_flight: requests that are read, prepared or answered.
     """
@@ -152,8 +151,7 @@ class Handler:
     async def wait_for(
         self, request: Request, work: Awaitable[Result], deadline: float | None = None
     ) -> Result:
-        """Returns the result of `work`, which is cancelled if the client hangs up or the deadline
-        passes.
+        """Returns what `work` gives, cancelled if the client hangs up or the deadline passes.
 
         Raises:
             ClientDisconnect: the client hung up.

@@ -41,8 +41,7 @@ class Plane:
     Attributes:
         queries: slots in the prompt, ascending, `[queries]`.
         keys: slots in the prompt, ascending, `[keys]`.
-        frontier: rank of the last key that each query may see, never falling, -1 for none,
-            `[queries]`.
+        frontier: rank of the last key each query may see, never falling, -1 for none, `[queries]`.
         period: ranks from the first token of a video frame to that of the next, 0 if there are no
             two frames in a row among the keys. Where they differ, the one that most ranks have.
         offset: rank of the first token of the first such frame, modulo `period`.

@@ -63,8 +63,7 @@ class PatternTable:
         model: hub id or folder of the model, or its class name; for people.
         fingerprint: of the text config's shapes, see `fingerprint`; for checks.
         layers: one `HeadEntry` for each query head of each decoder layer, dense ones explicit.
-        dense_below: prompt tokens below which dense attention was measured to be faster; 0 for
-            always sparse.
+        dense_below: prompt tokens below which dense attention was faster; 0 for always sparse.
         frame_tokens: tokens of a video frame in the samples, `None` where there were no videos.
         samples: SHA-256 of each sample file.
         about: device, versions, settings of the search, notes; plain data.

@@ -36,8 +36,7 @@ class Sampler:
     fps: float | None = None
 
     def __call__(self, info: VideoInfo) -> list[int]:
-        """Returns indices below `info.frames` in order; all of them where fewer exist than are
-        wanted.
+        """Returns indices below `info.frames` in order; all where there are fewer than wanted.
 
         Raises:
             SoonerError: the processor can't sample this video; in its own words.

@@ -127,8 +127,7 @@ def load_pair(
     """Load a target and its draft.
 
     Args:
-        model: hub id or folder; `None` takes the bundled miniature, with its draft unless another
-            is given.
+        model: hub id or folder; `None` takes the bundled miniature, by default with its draft.
         draft: hub id or folder.
         device: `auto` (CUDA if there is any), `cpu`, `cuda`, `cuda:1`, ...
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
@@ -310,8 +309,7 @@ def max_memory(device_map: Any, separate: str | None) -> dict[int | str, int] | 
 
 
 def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
-    """Returns what transformers takes as `dtype`: a torch dtype, or `"auto"` for the checkpoint's
-    own.
+    """Returns transformers' `dtype`: a torch dtype, or `"auto"` for the checkpoint's own.
 
     Raises:
         SoonerError: not one of `DTYPES`.

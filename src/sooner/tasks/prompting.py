@@ -16,8 +16,7 @@ GENERAL_PROMPT = "Describe this video in detail."
 
 
 def chat(processor: Any, prompt: str, kind: Literal["video", "image"] = "video") -> str:
-    """Returns one user message of a video or picture and a question, as the model's chat template
-    has it.
+    """Returns a user message of a video or picture and a question, by the model's chat template.
 
     An empty prompt is none: the picture is all there is.
 
@@ -44,8 +43,7 @@ def written(processor: Any, messages: list[dict[str, Any]]) -> str:
 
 
 def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dict[str, Any]:
-    """Returns the model's inputs: `input_ids [1, width]`, the mask, and pixels in the model's
-    dtype.
+    """Returns the model's inputs: `input_ids [1, width]`, mask, and pixels in its dtype.
 
     The frames are already the ones to be seen, so the processor is told not to sample again but
     is still given the file's rate and their indices, from which some families take timestamps.

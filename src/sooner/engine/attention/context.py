@@ -221,8 +221,7 @@ def block_attention(
         window: sliding window in positions: an entry sees those greater than its own less `window`.
         chunk: size of position chunks (Llama 4): an entry sees those of its own chunk.
         softcap: scores become `softcap * tanh(scores / softcap)` (Gemma 2).
-        sinks: a score a head that takes its share of the softmax and adds nothing, `[heads]`
-            (GPT-OSS).
+        sinks: a score a head with a share of the softmax that adds nothing, `[heads]` (GPT-OSS).
 
     Returns:
         `[rows, heads, entries, dim]`, in memory `[rows, entries, heads, dim]`. An entry that sees

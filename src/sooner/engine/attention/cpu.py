@@ -66,8 +66,7 @@ class _Plan(NamedTuple):
     """The calls of torch's kernel that one call of block attention is made of.
 
     Attributes:
-        prefix: slots from the first to before the second that all queries see; a call without a
-            mask.
+        prefix: slots from the first to before the second, which all queries see without a mask.
         ranges: the other slots, in a call of their own.
         mask: of that call, `[rows, kv_heads, group * entries, slots]`; `None`: the block sees
             itself causally.

@@ -27,8 +27,7 @@ class ForwardGraphs:
         compiled: arguments of `torch.compile`, which makes each shape's forward.
 
     Attributes:
-        key: under which they are stored when a run ends, see `store.key_of`; `None`: they end with
-            it.
+        key: under which they are stored when a run ends (`store.key_of`); `None`: they end with it.
     """
 
     def __init__(
@@ -161,8 +160,7 @@ class PartGraphs:
 
     Args:
         recorder: of the device.
-        key: under which they are stored when a run ends, see `store.key_of`; `None`: they end with
-            it.
+        key: under which they are stored when a run ends (`store.key_of`); `None`: they end with it.
     """
 
     def __init__(self, recorder: GraphRecorder, key: Hashable) -> None:

@@ -53,8 +53,7 @@ class StepGraphs:
         recorder: of the device; `None` only pads.
         entries: of the largest block that is expected; larger ones are not padded.
         compiled: arguments of `torch.compile` for the forward, a callable a bucket.
-        owner: see `store.key_of`: later runs go on with this one's memory and records. `None`: they
-            end with it.
+        owner: see `store.key_of`: later runs go on with its memory and records; `None`: none do.
 
     Attributes:
         minimum: entries that steps are padded to at least, for who warms up.

@@ -85,8 +85,7 @@ class GraphStore:
             return store
 
     def take(self, key: Hashable, fits: Callable[[SlotCache], bool]) -> StaticMemory | None:
-        """The shortest of a key whose cache fits, the latest of those; it is the caller's from now
-        on."""
+        """The shortest of a key whose cache fits, the latest of those; from now on the caller's."""
         with _LOCK:
             fitting = [
                 memory

@@ -127,8 +127,7 @@ class PagedCache(SlotCache):
         device: of the page table.
 
     Attributes:
-        table: pages of each row, `[max_rows, columns]` int32, the trash page behind them; it stays
-            where it is.
+        table: pages of each row, `[max_rows, columns]` int32, the trash page behind them; it stays.
     """
 
     def __init__(

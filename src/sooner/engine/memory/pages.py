@@ -191,8 +191,7 @@ class Prefix:
     Attributes:
         ids: token ids.
         media: pictures and clips among them, in their order.
-        positions: RoPE positions, `[axes, tokens]` or `[tokens]`, an array of numpy; `None` before
-            they are known.
+        positions: RoPE positions, `[axes, tokens]` or `[tokens]`, of numpy; `None` until known.
         next_position: of the token behind, on each axis.
     """
 

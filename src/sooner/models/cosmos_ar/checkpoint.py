@@ -69,8 +69,7 @@ def load_published(
         overrides: fields of `CosmosARConfig` that are known better.
 
     Raises:
-        SoonerError: no such file; tensors missing, left over or of another size; an unknown
-            override.
+        SoonerError: no such file; tensors missing, left over or of another size; a bad override.
         UnsupportedError: the checkpoint needs something that is not built in; says what.
     """
     file = _weights_file(Path(path))

@@ -82,8 +82,7 @@ class PublishedTokenizer:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Decodes clips of codes `[rows, t, h, w]`: `[rows, 3, 1 + 8 (t - 1), 16 h, 16 w]` in
-        -1..1, fp32.
+        """Decodes codes `[rows, t, h, w]`: `[rows, 3, 1 + 8 (t - 1), 16 h, 16 w]` in -1..1, fp32.
 
         Raises:
             SoonerError: codes of another shape.
@@ -99,8 +98,7 @@ class PublishedTokenizer:
     def _ids(self, quantized: Tensor) -> Tensor:
         """FSQ codes `[rows, levels, t, h, w]` in -1..1 to ids `[rows, t, h, w]`.
 
-        As the published pipeline does, the encoder's own ids are left aside: these are exact in
-        bf16 too.
+        As the published pipeline does, the encoder's own ids are left aside: these are exact in bf16.
         """
         half = torch.tensor([level // 2 for level in self.levels], device=self.device)
         place = torch.tensor([1, *self.levels[:-1]], device=self.device).cumprod(0)

@@ -91,8 +91,7 @@ class PictureForm:
         return torch.cat([*(pixels - means) / stds])  # of [2, 3, side, side]
 
     def fitted(self, picture: Any) -> Image.Image:
-        """Returns a picture as the square that the towers see, RGB; one that is that square stays
-        as it is.
+        """Returns a picture as the RGB square that the towers see; such a square stays as it is.
 
         Raises:
             SoonerError: as `as_image`.
@@ -105,8 +104,7 @@ def as_image(picture: Any) -> Image.Image:
     """A picture as PIL has it, checked.
 
     Raises:
-        SoonerError: not PIL and not `[height, width, 3]` uint8, empty, or of more than 25
-            megapixels.
+        SoonerError: neither PIL nor `[height, width, 3]` uint8; empty; more than 25 megapixels.
     """
     if isinstance(picture, Image.Image):
         check_picture_size(picture.width, picture.height)

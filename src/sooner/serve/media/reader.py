@@ -58,8 +58,7 @@ class ByteCache:
 
 
 def read(url: str, settings: MediaSettings) -> bytes:
-    """Returns the content of a `data:`, `file:` or `http(s):` URL, or of a path below the media
-    root; blocks.
+    """Returns what is at a `data:`, `file:` or `http(s):` URL or below the media root; blocks.
 
     Raises:
         MediaError: it is not allowed, not there, or too large.
@@ -92,8 +91,7 @@ def read(url: str, settings: MediaSettings) -> bytes:
 class MediaReader:
     """Gets pictures, videos and PDFs; every method blocks, and may be called in any thread.
 
-    Each comes with a key, a hash of its content and of what was chosen of it: the same key is the
-    same pixels.
+    Each comes with a key, a hash of its content and of what was chosen: equal keys, equal pixels.
 
     Args:
         settings: limits, and where files may come from.

@@ -129,8 +129,7 @@ def from_base64(data: str, limits: MediaSettings) -> bytes:
 
 
 def read_below(root: Path, path: str, limits: MediaSettings) -> bytes:
-    """Returns a file below `root`: no `..`, and no symbolic link on the way, not even one made
-    meanwhile.
+    """Returns a file below `root`: no `..`, no symbolic link on the way, however late it is made.
 
     Args:
         path: relative to `root`, or absolute and in it.

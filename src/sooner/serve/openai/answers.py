@@ -1,5 +1,4 @@
-"""Answers and chunks, as JSON has them, made of the same updates; and the texts and bytes of single
-tokens.
+"""Answers and chunks as JSON has them, of the same updates; texts and bytes of single tokens.
 
 OpenAI's fields are always there, null or not; `reasoning_content` and `metrics` are vLLM's, and
 `token_origins` is ours.

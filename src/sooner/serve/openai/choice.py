@@ -85,8 +85,7 @@ class Choice:
         is_finished: nothing more will be told, though its request may still run.
         finish_reason: once it is over.
         has_ended: its request has.
-        num_tokens: tokens that count: up to the one that completed a stop string, an end token
-            included.
+        num_tokens: tokens that count: up to the end of a stop string, an end token included.
         num_drafted: those of them that were drafted.
     """
 
@@ -277,8 +276,7 @@ class ForcedCalls(AnswerParser):
 class TemplateAnswer(AnswerParser):
     """Read by transformers' `ResponseParser`, letter by letter, so that no cut matters.
 
-    A call that is not as its template has it is told as content: a model's slip is no error of the
-    server.
+    A call that is not as its template has it is told as content: the server made no error.
 
     Args:
         template: loaded by `load_response_template`.

@@ -44,8 +44,7 @@ class Prepared:
     """Holds inputs of the model for one prompt.
 
     Attributes:
-        inputs: what the processor returned: CPU tensors of one row, `input_ids [1, tokens]` among
-            them.
+        inputs: what the processor returned: CPU tensors of one row, with `input_ids [1, tokens]`.
         prompt_tokens: their number, placeholders of pixels included.
         media_keys: content hashes of pictures and videos, for caches.
     """
@@ -123,8 +122,7 @@ class Planner:
 
         Args:
             name: the client's request's id.
-            arrived, deadline: when it came, and by when it has to be answered, in the engine's
-                seconds.
+            arrived, deadline: when it came, and has to be answered, in the engine's seconds.
             matcher: makes the grammar of one choice, by the ids of its prompt.
 
         Raises:

@@ -142,8 +142,7 @@ REFUSED = (
     "thinking_token_budget", "truncate_prompt_tokens", "truncation_side", "use_beam_search",
     "vllm_xargs", "web_search_options",
 )  # fmt: skip
-"""Fields that would change the answer and can't be honoured; docs/serve.md says what does the
-same."""
+"""Fields that change the answer and can't be honoured; docs/serve.md says what does the same."""
 
 
 class AnswerSchema(NamedTuple):

@@ -24,8 +24,7 @@ COPIED = 16384
 class Fused:
     """Gathers the keys of each tile of queries, runs torch's fused kernel on them, and merges.
 
-    States that the kernel does not take go to the reference: other dtypes, values of another size
-    than the keys.
+    What the kernel does not take goes to the reference: other dtypes, values sized unlike keys.
     """
 
     name = "fused"

@@ -33,8 +33,7 @@ class MMInference:
 
     Layers run the model's own attention where all their heads are `Dense`, and where the prompt is
     shorter than `dense_below` tokens; if all do, the result is *exact*. What happened is in
-    `stats.notes`, and in the report that the context hands out; what was kept as well, if it is
-    measured.
+    `stats.notes`, and in the report that the context hands out, with what was kept, if measured.
 
     Args:
         table: the patterns; one pattern for all heads; or `None` for defaults that suit the model.

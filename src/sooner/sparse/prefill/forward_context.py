@@ -99,8 +99,7 @@ class SparsePrefill:
         dense_below: rows with fewer tokens run dense.
         backend: runs sparse attention.
         is_measured: whether recall and pairs are measured.
-        left: slots of the tokens that a pruner has left so far, `[left]`, of a batch of one row;
-            `None` for all.
+        left: slots of tokens that a pruner has left of one row so far, `[left]`; `None` for all.
         reports: of the layers so far.
         lengths: real tokens of each row.
     """
@@ -146,8 +145,7 @@ class SparsePrefill:
     def attend(
         self, layer: int, call: AttentionCall, fallback: DenseCall
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns attention of a layer, `[rows, tokens, heads, head_dim]`, and weights if it has
-        some.
+        """Returns attention of a layer, `[rows, tokens, heads, head_dim]`, and weights, if any.
 
         Args:
             call: the layer's states.

@@ -33,8 +33,7 @@ def shortlist(
 
     Inside a boundary, a budget is shared: a few words may well look at everything if the many
     frames look at little. What minimises the error is, for some weight of cost, the pattern of the
-    lowest error plus weighed cost in each region by itself; the weight goes up until the budget is
-    kept.
+    lowest error plus weighed cost in each region; the weight goes up until the budget is kept.
 
     Args:
         prices: time of each candidate's pairs relative to dense attention's, `[candidates]`.

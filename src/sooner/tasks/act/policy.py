@@ -161,8 +161,7 @@ class Policy:
 
     `plain` decodes token by token, `strict` speculates with the draft head and says the same,
     `relaxed` also accepts what is near, and `auto` runs whichever is measured to be quickest: of
-    `plain` and `relaxed` where an allowance was given, else of the exact ones, `plain` and
-    `strict`.
+    `plain` and `relaxed` with an allowance, else of the exact ones, `plain` and `strict`.
 
     Args:
         model: an `OpenVLAForActionPrediction` in eval mode.
@@ -265,8 +264,7 @@ class Policy:
         return name
 
     def settle(self, name: str | None, rows: int) -> str:
-        """Returns `plain`, `strict` or `relaxed`: the method asked for, `auto` by what was
-        measured.
+        """Returns the method asked for, `plain`, `strict` or `relaxed`, `auto` by measurement.
 
         Raises:
             SoonerError: as `check_method`.

@@ -63,8 +63,7 @@ def check_target(path: Path, suffix: str, overwrite: bool) -> None:
     """Refuse, before any work, a file that could not be written afterwards.
 
     Raises:
-        SoonerError: another ending, a folder that can't be written, or a file that is there
-            already.
+        SoonerError: another ending, a folder that can't be written, or a file that is there.
     """
     if path.suffix.lower() != suffix:
         raise SoonerError(f"output '{path}' must end in {suffix}; it holds its seed and settings")

@@ -36,8 +36,7 @@ from .settings import ImagineSettings, fresh_seed
 def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     """Crop the middle to the aspect of `height` x `width`, then scale; uint8 in and out.
 
-    Shrinking takes means over boxes, which for whole multiples loses nothing that the model
-    could see.
+    Shrinking takes means over boxes, which for whole multiples loses nothing models could see.
     """
     is_larger = pixels.shape[1] >= height and pixels.shape[2] >= width
     way = Image.Resampling.BOX if is_larger else Image.Resampling.BILINEAR

@@ -140,8 +140,7 @@ class Reading(FormAnswer):
 
 
 def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) -> Reading:
-    """Returns an answer in a form of `families.FORMS`; one that is wrapped in a code fence is taken
-    out.
+    """Returns an answer in a form of `families.FORMS`, out of a code fence if it is in one.
 
     Args:
         draft: whose regions say where a text without boxes is from.

@@ -37,9 +37,7 @@ PAGES = 16
 """Pages under way by default."""
 
 SHARE = 0.8
-"""The share of a GPU that weights, keys and values may take; pictures and forwards need the
-rest.
-"""
+"""Share of a GPU that weights, keys and values may take; pictures and forwards need the rest."""
 
 PROMPT = 16384
 """Tokens that a page's prompt is left at most. One with more is decoded alone."""
@@ -202,8 +200,7 @@ class EngineQueue:
     """Gives the requests of many pages to one engine and takes its steps, in a thread of its own.
 
     What can't share rounds is decoded by itself, between two steps: a request with a sparse
-    prefill, one that is longer than the engine has pages for, and one for which memory ran out
-    beside others.
+    prefill, one too long for the engine's pages, and one for which memory ran out beside others.
 
     Args:
         engine: used by this thread alone from now on.

@@ -85,8 +85,7 @@ def on_page(
 ) -> list[str]:  # fmt: skip
     """Returns what a target wrote about a region's crop, as it would write that on the page.
 
-    Where both forms have texts in the same style, the very text is kept; else it is read as a
-    drafter's is.
+    Where both forms have texts in one style, the very text is kept; else it is read as drafts are.
     """
     source, target = FORMS[ask.about(region).form], FORMS[ask.form]
     text = source.body(text)

@@ -98,8 +98,7 @@ class DecodeRequest:
         verification: options of `HSD`.
         verify_every: of `sooner.generate`, which decodes a request that is alone.
         prefill: a sparse one; the model's own by default.
-        seconds: of decoding, after which rows are stopped; neither the prefill nor the wait for
-            drafts counts.
+        seconds: of decoding, after which rows are stopped, without prefill and the wait for drafts.
         forwards: after which rows are stopped.
     """
 

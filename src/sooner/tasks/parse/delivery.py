@@ -107,8 +107,7 @@ class Delivery:
     """Keeps what becomes of pages, and names and writes the files of a run.
 
     Attributes:
-        folder: of the results; a folder or a URL. What can't be read or written there raises its
-            `StorageError`.
+        folder: of the results, or a URL. What fails there raises its `StorageError`.
         formats: of `formats.FORMATS`.
         figures: labels of regions that are cut out as pictures.
         furniture: keep page headers and footers in the texts of documents.

@@ -64,8 +64,7 @@ class FamilyPrompts:
         region: the prompt for a region's crop; empty for the same.
         region_form: in what form that is answered.
         by_label: questions about crops of some labels, or of `CODE`, where these have their own.
-        template: the whole input with `{prompt}` in it, for models whose processors come without a
-            chat template.
+        template: the whole input with `{prompt}` in it, where a processor has no chat template.
     """
 
     page: str
@@ -111,8 +110,7 @@ class Family:
         source: where these are documented: repositories of GitHub or of Hugging Face's hub, and a
             file in each; `README` is a model card, too.
         types: `model_type` of its checkpoints.
-        named: pattern of its checkpoints' names, where others have the same types; empty for all
-            of these types.
+        named: pattern of its checkpoints' names, where others have the same types, or empty.
         longest: pixels of the longer side of the pages that it was trained on; `None` for any, as
             its processor scales pages itself.
         size: width and height of the pages that it reads, in pixels; `None` for any.
@@ -156,8 +154,7 @@ def family_of(model: str, model_type: str = "", chosen: str | None = None) -> Fa
     """Returns what a model was trained with: what its folder says, and else its family.
 
     Its family is what the caller has `chosen`, else what the folder's `sooner.json` names, else the
-    one of its name and type. A finetune in a folder of another name is not recognised, if its base
-    is no parser.
+    one of its name and type; a finetune of another name is unknown, if its base is no parser.
 
     Args:
         model: a folder or hub id.

@@ -22,8 +22,7 @@ def picture_inputs(
     processor: Any, pictures: Sequence[Picture], prompt: str | Sequence[str], model: Any,
     template: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the model's inputs for one prompt a picture, padded on the left, `input_ids [rows,
-    width]`.
+    """Returns inputs for one prompt a picture, padded on the left, `input_ids [rows, width]`.
 
     Args:
         pictures: RGB, `[height, width, 3]` uint8 each.

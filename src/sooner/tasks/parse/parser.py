@@ -86,8 +86,7 @@ class PageParser:
 
         Args:
             page: its picture.
-            draft: what drafters say of it. Without, and where it is empty, the page is decoded
-                plainly.
+            draft: what drafters say of it. Without, and where it is empty, decoding is plain.
 
         Raises:
             MemoryRanOutError: memory ran out.

@@ -47,8 +47,7 @@ GAIN = 0.03
 AGAIN = 12
 """Pages after which the way that lost is tried once more, since documents change."""
 TRIAL, TRIAL_PROMPT = 0.1, 0.5
-"""Shares of a page's forwards and of its prompt that stage 1 may spend before it has been seen to
-pay."""
+"""Shares of a page's forwards and prompt that stage 1 may spend before it is seen to pay."""
 
 RECENT = 8
 """Recent pages from which a cost is estimated."""
@@ -360,8 +359,7 @@ class RegionStage:
 
 
 def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
-    """Returns the regions that the drafter is not sure of, or of which drafters say different
-    things.
+    """Returns the regions that the drafter is unsure of, or drafters say different things of.
 
     A formula is never sure: confidence is about its characters, not its structure.
     """

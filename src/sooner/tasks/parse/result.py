@@ -87,8 +87,7 @@ class ParsedRegion:
         bbox_1000: the same in thousandths of the page's width and height.
         acceptance: share of its tokens that were drafted; `None` if that can't be told.
         level: of a heading, 1 for the highest; 0 for unknown.
-        picture: name of the PNG file that it was cut out into, in its document's folder; empty if
-            it was not.
+        picture: name of the PNG file of its cut-out, in its document's folder; empty without.
     """
 
     order: int
@@ -218,8 +217,7 @@ class ParsedPage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ParsedPage:
-        """Returns the page of such data; what is missing is as by default, what is unknown left
-        out.
+        """Returns the page of such data; what is missing is by default, what is unknown left out.
 
         Raises:
             KeyError, TypeError: it is no page.

@@ -336,8 +336,7 @@ def read_questions(source: Path | str) -> list[FilePrompt]:
     paths are relative to it and may be missing, or of a folder of videos.
 
     Raises:
-        SoonerError: nothing there; a line that is no question, by its number; a file that is not
-            there.
+        SoonerError: nothing there; a line that is no question, by its number; a missing file.
     """
     root = Path(source)
     if root.suffix.lower() not in (".jsonl", ".json"):

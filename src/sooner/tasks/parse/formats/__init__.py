@@ -137,8 +137,7 @@ def render_document(
 
     Args:
         pages: those that were parsed, in order.
-        info: of the document as a whole: `source`, `status`, `input_hash`, `settings_hash`,
-            `failed`.
+        info: of the whole document: `source`, `status`, `input_hash`, `settings_hash`, `failed`.
         furniture: keep page headers and footers in formats of `WITH_FURNITURE`.
     """
     write = FORMATS[format_].document

@@ -69,8 +69,7 @@ def crops(page: Page, parsed: ParsedPage) -> dict[str, bytes]:
 
 
 def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
-    """Returns pixels of a region and of a margin around it; `None` if there is not enough to be
-    seen.
+    """Returns pixels of a region with a margin; `None` if there is not enough to be seen.
 
     Args:
         box: of the region.
