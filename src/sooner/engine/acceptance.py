@@ -23,8 +23,7 @@ class VerifyResult:
     """What a rule has decided for each row.
 
     Attributes:
-        path: block entries of the accepted nodes from the root down, `[rows, depth]`, padded with
-            zeros behind `accepted`.
+        path: block entries of the accepted nodes from the root down, `[rows, depth]`, then zeros.
         accepted: number of accepted draft tokens, `[rows]`.
         bonus: the token that the target adds behind the accepted path, `[rows]`.
     """
@@ -146,8 +145,7 @@ def reject_chain(
         tree: chains with `probs` set.
         p: `[rows, 1 + nodes, vocab]`, fp32, each row of the last axis sums to one.
         noise: of the rows, at their last committed token.
-        guess: what the draft already drew for the place behind the chain; the token there is
-            coupled with it.
+        guess: what the draft drew for the place behind the chain, with which its token is coupled.
     """
     if tree.probs is None or not tree.is_chain:
         raise ValueError("reject_chain needs a chain with its draft probabilities")

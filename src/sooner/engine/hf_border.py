@@ -336,8 +336,7 @@ def _pad_id(config: GenerationConfig) -> int:
 
 
 def model_arguments(model: Any) -> frozenset[str]:
-    """Returns names of what a model's forward, and the encoders of its pixels, take beside
-    `MADE_BY_GENERATE`.
+    """Returns what a model's forward and its pixels' encoders take beside `MADE_BY_GENERATE`.
 
     `generate` hands these to a method as they came. It would encode pixels first; but the draft
     needs them raw, and vision time belongs into the statistics.

@@ -220,8 +220,7 @@ def _stacked(above: Tensor, below: Tensor) -> Tensor:
 
 
 class Drafter:
-    """Makes the next draft. It has two moments, around the target's forward, and may read
-    the states of the prefill.
+    """Makes the next draft, around the target's forward; it may read the prefill's states.
 
     Rows are admitted together, and each group has a drafter of its own until its prompts are
     prefilled; then it may `merge` the drafter of rows that decode already.
@@ -241,8 +240,7 @@ class Drafter:
     def begin(self, outcome: Outcome) -> Iterator[None]:
         """Behind the prefill, if any row goes on: once, before the first `propose` or `merge`.
 
-        Here a drafter prefills its own prompts; it yields between two chunks of them, where other
-        rows may decode.
+        Here a drafter prefills its own prompts; it yields between chunks, so that others decode.
         """
         return iter(())
 

@@ -96,8 +96,7 @@ class RowNoise:
 
         Args:
             purpose: what they decide.
-            ahead: how many places each draw is ahead of `places`, `[rows, draws]` or `[draws]`;
-                one number is one draw.
+            ahead: places of draws ahead of `places`, `[rows, draws]`, `[draws]` or a number.
             salt: tells apart draws of one purpose and place, such as siblings; like `ahead`.
             is_fresh: other numbers in every round, which a row ends with at least one token more.
         """

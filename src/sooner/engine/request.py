@@ -92,8 +92,7 @@ class Request:
         inputs, options: as they were given.
         method: decodes it.
         rows: number of its rows.
-        call: what transformers makes of inputs and options, once it has begun; its tensors are on
-            the model's device.
+        call: what transformers makes of inputs and options, begun; tensors on the model's device.
         tokens: the new tokens of each row, once the request has ended.
         finish_reasons: why each row ended, then.
         error: the error that ended it, if one did; `tokens` are those generated before.

@@ -91,8 +91,7 @@ class Processing:
         return self._rows[row]
 
     def watch(self, watcher: Any) -> None:
-        """Show the logits of these rows to `watcher`, which changes nothing and reads no prefix,
-        before any processor."""
+        """Show these rows' raw logits to `watcher`, which changes nothing and reads no prefix."""
         self._watchers.append(watcher)
 
     def merge(self, other: Processing) -> None:

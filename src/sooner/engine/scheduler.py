@@ -209,8 +209,7 @@ class Engine:
         """Queue a request; its pixels are encoded when its turn comes.
 
         Args:
-            inputs: what the model's processor returned, on any device; it is moved to the model's
-                when the request begins.
+            inputs: what the model's processor returned, on any device; moved when it begins.
             method: another than the engine's, or the same with drafts of its own (`HSD`).
             seed: seeds every draw of this request.
             on_tokens: called with `(row, new tokens, how many were drafted)` after each commit. It

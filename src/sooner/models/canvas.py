@@ -78,8 +78,7 @@ class Sampling:
 class Canvas(Adapter):
     """An adapter that draws: its vocabulary holds codes, its tokens stand on a grid.
 
-    Subclasses give `grid`, `pixels`, and `guided_inputs` where the family was trained for
-    classifier-free guidance.
+    Subclasses give `grid`, `pixels`, and, for classifier-free guidance, `guided_inputs`.
     """
 
     published: Sampling = Sampling()

@@ -50,8 +50,7 @@ def self_check(
     """Compare a prefill and two blocks of drafts with the model's own `generate`, step by step.
 
     Three tokens that `generate` is made to say, on each of three paths of a tree, have to get the
-    logits that one forward over the whole tree gives them: positions, masks and cache are then
-    the model's own.
+    logits that one forward over the whole tree gives them: the model's positions, masks and cache.
 
     Args:
         adapter: of the model to check, in eval mode.

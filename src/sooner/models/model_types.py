@@ -40,8 +40,7 @@ COMMON = ("qwen3_vl", "qwen2_5_vl", "llava_onevision")
 def brings_code(config: dict[str, Any]) -> bool:
     """Returns whether a model of this config can only be built by the checkpoint's own code.
 
-    A type that transformers holds is built by transformers, and OpenVLA here, whatever the
-    checkpoint brings.
+    A type that transformers holds is built by it, and OpenVLA here, whatever the checkpoint brings.
     """
     kind = config.get("model_type")
     is_known = kind in CONFIG_MAPPING_NAMES or kind in OpenVLA.model_types
@@ -78,8 +77,7 @@ _SEEING, _READING = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, MODEL_FOR_CAUSAL
 
 
 def model_type(name: str, trust_remote_code: bool = False) -> str:
-    """Returns the `model_type` in a model's config: of `sooner.models.FAMILIES`, or one that the
-    generic adapter may take.
+    """Returns a config's `model_type`, of `sooner.models.FAMILIES` or for the generic adapter.
 
     Raises:
         SoonerError: no such model, a type that is not supported, or one whose code comes with the

@@ -21,8 +21,7 @@ from .base import Adapter, Packing, decoder_arguments
 class Parser(Adapter):
     """The adapter that runs GOT-OCR 2.0, LightOnOCR, DeepSeek-OCR 2 and Qianfan-OCR.
 
-    Features in place of placeholder tokens, one running position for every token, and a decoder
-    that sees backwards only.
+    Features for placeholder tokens, one running position, and a decoder that sees backwards only.
     """
 
     model_types = ("deepseek_ocr2", "got_ocr2", "lighton_ocr", "qianfan_ocr")
@@ -150,8 +149,7 @@ class DeepSeekOCR(Adapter):
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         """By the forward that the decoder's own one goes on to, behind a prompt.
 
-        The decoder's own forward looks for pictures wherever several tokens come at once, and
-        asks for ids to count them.
+        The decoder's own forward looks for pictures in several tokens at once, and asks for ids.
         """
         inputs = kwargs.pop(EXTRA, None)
         if inputs is not None:

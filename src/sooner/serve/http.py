@@ -56,8 +56,7 @@ async def read_body(request: Request, settings: ServerSettings) -> bytes:
     """Returns the body of a request; a declared length is refused before anything is read.
 
     Raises:
-        RefusedError: 413 if it has more than `max_body` bytes, 408 if it does not come within
-            `body_seconds`.
+        RefusedError: 413 if it has more than `max_body` bytes, 408 if it is too late.
         ClientDisconnect: the client left.
     """
 

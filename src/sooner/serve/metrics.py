@@ -130,8 +130,7 @@ class ServerMetrics:
         self._histograms[name].observe(seconds)
 
     def on_end(self, request: ServedRequest, seconds: float) -> None:
-        """Records that a request ended, in whatever way, `seconds` after it arrived; with what was
-        drafted for it."""
+        """Records a request's end, `seconds` after it arrived, with what was drafted for it."""
         self._count("request_success", FINISHED[request.finish_reason or "error"])
         self._histograms["e2e_request_latency_seconds"].observe(seconds)
         self._counters["num_preemptions"].inc(request.num_preemptions)

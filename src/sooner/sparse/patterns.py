@@ -324,8 +324,7 @@ def fold(profile: Tensor, stride: int) -> Tensor:
 def excess(weight: Tensor, profile: Tensor, stride: int) -> Tensor:
     """Returns share of a profile's weight in one class, less the share that any class has.
 
-    Largest at the true stride: half of it has the same lines among twice as many, and twice of it
-    misses every other one.
+    Largest at the true stride: half has the same lines among twice as many, twice misses half.
     """
     return weight / profile.sum().clamp(min=1e-12) - 1 / stride
 

@@ -44,8 +44,7 @@ class Detokenizer:
 
     Args:
         tokenizer: HF's.
-        skipped: tokens that are not written out, see `special_ids`; templates that parse an answer
-            want all of them.
+        skipped: tokens without text, see `special_ids`; templates that parse answers want all.
     """
 
     def __init__(self, tokenizer: Any, skipped: Collection[int] = ()) -> None:

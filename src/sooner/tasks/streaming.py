@@ -81,8 +81,7 @@ def run(
 ) -> tuple[Generation, str]:
     """Generate once; returns what was generated and its text.
 
-    The text is made piece by piece even if nobody watches, so that two runs that are compared
-    carry the same load.
+    The text is made even if nobody watches, so that two runs to be compared carry the same load.
 
     Args:
         prefill: from `build_prefill`; the model's own by default, whatever the settings say.

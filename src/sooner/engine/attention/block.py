@@ -25,8 +25,7 @@ class Block(NamedTuple):
 
     Entry 0 is the root, the last committed token whose keys are not in the cache yet. Entry `i` of
     row `r` lies in slot `lengths[r] + i`. An entry sees the committed slots, its ancestors and
-    itself. A named tuple of tensors passes through decoders, `torch.compile` and accelerate's
-    moves between devices.
+    itself. A named tuple of tensors passes through decoders, `torch.compile` and accelerate.
 
     A tree that is being drafted is forwarded level by level: the first `written` entries were, and
     their keys are in the cache, uncommitted. The queries are those of the entries behind them.
@@ -60,8 +59,7 @@ def pack_ancestors(reach: Tensor, sizes: Tensor | None = None, words: int = WORD
     """Returns ancestors as bits, `[rows, queries, words]` int32.
 
     Args:
-        reach: `[rows, queries, entries]` bool; `[r, i, j]` says that query `i` sees entry `j`, as
-            `Tree.ancestors` has it.
+        reach: `[rows, queries, entries]` bool: query `i` sees entry `j`, as in `Tree.ancestors`.
         sizes: entries behind these see nothing and are not seen, `[rows]`; where every entry is a
             query.
         words: of 32 bits.

@@ -68,8 +68,7 @@ class _Plan(NamedTuple):
     Attributes:
         prefix: slots from the first to before the second, which all queries see without a mask.
         ranges: the other slots, in a call of their own.
-        mask: of that call, `[rows, kv_heads, group * entries, slots]`; `None`: the block sees
-            itself causally.
+        mask: of that call, `[rows, kv_heads, group * entries, slots]`; `None`: a causal block.
         free: slots of it that no entry sees, `[rows, 1, slots, 1]`; `None` if each is seen.
         apart: plans of each row alone instead, where rows are of very different lengths.
     """

@@ -19,8 +19,7 @@ Function = Callable[..., tuple[Tensor, ...]]
 
 
 class ForwardGraphs:
-    """The forwards of a draft model, whose rows are padded, with their inputs and results by shape;
-    see `ModelRunner.graphs`.
+    """Padded forwards of a draft model, inputs and results by shape; see `ModelRunner.graphs`.
 
     Args:
         recorder: of the device; `None` only pads.

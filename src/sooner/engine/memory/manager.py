@@ -185,8 +185,7 @@ class EngineMemory:
             prompt_info: its text.
             rows: of its batch.
             block: entries of a round.
-            growing: rows that may grow; a page is left to each, or else one would have to make room
-                at once.
+            growing: rows that may grow; a page is left to each, or one had to make room at once.
         """
         pool = self.pool
         if not pool.used:
@@ -213,8 +212,7 @@ class EngineMemory:
             batch: the rows that it is to join.
 
         Returns:
-            The session and how many tokens of its prompt are in the cache; `None` if there is no
-            room for it yet.
+            The session and its prompt's cached tokens; `None` if there is no room for it yet.
 
         Raises:
             SoonerError: it may need more than all pages.

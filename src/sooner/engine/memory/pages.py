@@ -411,8 +411,7 @@ class CopiedRows(RowPages):
 class SpareSlots:
     """Slots of a batch that has ended, for the next one.
 
-    On CPUs memory that is new costs more than what is written to it: the system gives it page by
-    page, as it is touched.
+    On CPUs new memory costs more than what is written to it: it comes page by page, when touched.
 
     Args:
         reuses: whether slots are taken over; where an allocator keeps memory itself they are not.

@@ -16,8 +16,7 @@ class CosmosARConfig(PreTrainedConfig):
 
     Args:
         vocab_size: codes; 64,000 are FSQ levels 8 x 8 x 8 x 5 x 5 x 5.
-        latent_shape: codes of a clip as (frames, height, width). The raster order of this box is
-            the order of the tokens.
+        latent_shape: codes of a clip, (frames, height, width); their raster orders the tokens.
         head_dim: even; `hidden_size // num_attention_heads` when left out.
         use_qk_norm: RMS-normalise queries and keys, head by head, before they are rotated.
         yarn_scale: stretch RoPE (YaRN) by this factor, from `original_latent_shape`; `None` leaves

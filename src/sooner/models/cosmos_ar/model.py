@@ -138,8 +138,7 @@ class CosmosARModel(CosmosARPreTrainedModel):
             inputs_embeds: `[rows, entries, hidden]` instead.
             attention_mask: `None` for causal; `[rows, slots]` with 0 on padding; or ready,
                 `[rows or 1, 1, entries, slots]`, bool or additive.
-            position_ids: raster indices into the clip, `[rows or 1, entries]`; what follows the
-                cache when left out.
+            position_ids: raster indices into the clip, `[rows or 1, entries]`; by default the next.
             cache: a cache to continue and fill.
             use_cache: make a cache where none is given; by default outside of training.
 

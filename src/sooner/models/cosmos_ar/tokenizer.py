@@ -58,8 +58,7 @@ class PublishedTokenizer:
         """Returns codes of clips.
 
         Args:
-            pixels: `[rows, 3, frames, height, width]` in -1..1; 1 + a multiple of 8 frames, sides
-                that are multiples of 16.
+            pixels: `[rows, 3, frames, height, width]` in -1..1; 1 + 8 n frames, sides of 16 n.
 
         Returns:
             `[rows, 1 + (frames - 1) / 8, height / 16, width / 16]`, int64.
@@ -98,7 +97,7 @@ class PublishedTokenizer:
     def _ids(self, quantized: Tensor) -> Tensor:
         """FSQ codes `[rows, levels, t, h, w]` in -1..1 to ids `[rows, t, h, w]`.
 
-        As the published pipeline does, the encoder's own ids are left aside: these are exact in bf16.
+        As the published pipeline does, the encoder's own ids are unused: these are exact in bf16.
         """
         half = torch.tensor([level // 2 for level in self.levels], device=self.device)
         place = torch.tensor([1, *self.levels[:-1]], device=self.device).cumprod(0)

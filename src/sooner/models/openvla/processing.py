@@ -191,8 +191,7 @@ class OpenVLAProcessor:
             `pixel_values [rows, 6, side, side]`.
 
         Raises:
-            SoonerError: a picture of another kind or shape, an empty instruction, or not as many
-                of one as of the other.
+            SoonerError: a picture of another kind, an empty instruction, or unequal numbers.
         """
         if isinstance(instructions, str):
             instructions = [instructions]

@@ -74,8 +74,7 @@ WAY_OUT = "take the dataset_statistics.json that the checkpoint was trained with
 class ActionStatistics:
     """Holds the 1st and 99th percentile of each dimension of an action, which became -1 and 1.
 
-    Kim et al. 2024 (OpenVLA), section 3.2. Physical units are those of the data set: metres and
-    radians for the most part.
+    Kim et al. 2024 (OpenVLA), section 3.2. Units are the data set's, mostly metres and radians.
 
     Args:
         name: of the data set, the `unnorm_key` of OpenVLA's code.

@@ -94,8 +94,7 @@ class PublicNetwork(httpcore2.AnyIOBackend):
         """Returns a connection to the first address of a host.
 
         Raises:
-            MediaError: one of its addresses is not public. Which one is not told: that would be a
-                map of the network here.
+            MediaError: one of its addresses is not public; which one would map the network.
         """
         lookup = asyncio.get_running_loop().getaddrinfo
         entries = await lookup(host, port, type=socket.SOCK_STREAM)

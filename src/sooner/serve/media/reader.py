@@ -118,8 +118,7 @@ class MediaReader:
         """Returns the frames of a video that `choose` picks, with their key.
 
         Args:
-            choose: indices of frames, ascending; it may refuse by a `MediaError`. It is the same
-                for the same content.
+            choose: ascending indices of frames, the same for a content; may raise `MediaError`.
 
         Raises:
             MediaError, MediaBusyError: as `picture`.
@@ -167,8 +166,7 @@ class ProcessedMedia:
         processor: of text and pixels; it looks here before it has pixels processed.
 
     Attributes:
-        media_keys: content hashes of the media of the request under way, in order; without any,
-            nothing is looked up.
+        media_keys: content hashes of the request's media, in order; without, nothing is looked up.
     """
 
     def __init__(self, processor: Any) -> None:

@@ -168,8 +168,7 @@ class Planner:
     def decoding(
         self, prediction: list[int] | None, tokens: int
     ) -> tuple[Method, Callable[[Session], None]]:
-        """Returns how a request of `tokens`, prompt and answer, is decoded, and what its session
-        is handed to."""
+        """Returns how a request of `tokens` in all is decoded, and what takes its session."""
         method, slots = self.served.method, self.served.slots
         if isinstance(method, HSD):  # without a prediction it decodes plainly
             return replace(method, drafts=[[prediction] if prediction else []]), follow_draws
@@ -233,8 +232,7 @@ def follow_draws(session: Session, prediction: Sequence[int] = ()) -> None:
     draws; still fewer drafts are kept than by rejection sampling. Greedy decoding is the same.
 
     Args:
-        prediction: what its row is expected to say; drafts are looked up there, in a batch with
-            rows that have none.
+        prediction: what its row is expected to say, where drafts are looked up; others have none.
     """
     is_exact, drafter = session.stats.mode == EXACT, session.drafter
     if is_exact:

@@ -70,8 +70,7 @@ class PrefillHooks(ForwardHooks):
         """Register the functions, name them in the config, and hook model and decoder.
 
         Raises:
-            UnsupportedError: another context of this kind is at work; or the model's attention
-                can't be replaced.
+            UnsupportedError: another such context is at work; the attention can't be replaced.
         """
         self._refuse()
         attend = partial(_attend, self)

@@ -17,8 +17,7 @@ class FastV(Pruner):
 
     Args:
         ratio: share of the visual tokens that is dropped.
-        layer: K: this many layers see all tokens; the ranking is the K-th one's attention,
-            averaged over heads.
+        layer: K, layers that see all tokens; the last one's attention, averaged over heads, ranks.
 
     Raises:
         SoonerError: a value out of range.

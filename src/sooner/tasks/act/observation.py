@@ -99,8 +99,7 @@ class Observation:
     Args:
         image: RGB, uint8 `[height, width, 3]`.
         instruction: what the robot is to do.
-        unnorm_key: data set whose statistics turn the action into physical units; a policy with
-            one data set needs none.
+        unnorm_key: data set whose statistics give physical units; a policy with one needs none.
 
     Raises:
         FieldError: a wrong shape, type or size; says which field and how it should be.

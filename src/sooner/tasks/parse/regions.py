@@ -146,8 +146,7 @@ class PageWork:
         slots: prompt tokens of all its crops.
         pieces: regions for stage 1.
         output: of those that it read, by `Piece.place`.
-        texts: by `Piece.place`, of crops that came to their end or as far as the budget went;
-            without a budget, of all.
+        texts: by `Piece.place`, of crops that ended or came as far as a budget; without, of all.
         stats: of the batches of stage 1.
         seconds: that it took.
     """

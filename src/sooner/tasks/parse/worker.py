@@ -111,8 +111,7 @@ class PageWorker:
         intake: how pages are read.
         load: makes the parser when the first page needs it: it is called with a page and its draft,
             or has an async `parse`, `pages_in_flight` and `close`, as `ConcurrentParser`.
-        drafter: drafts pages; `None` decodes plainly. Its errors fail the page, if it is not
-            `GuardedDrafter`.
+        drafter: drafts pages, or `None`. Its errors fail the page, if it is not `GuardedDrafter`.
         workers: pages that are read and drafted at a time, and ahead; 0 drafts each in its turn.
         output: takes the pages; `None` for a worker whose pages are only `parsed`.
     """

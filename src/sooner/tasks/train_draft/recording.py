@@ -202,8 +202,7 @@ def record(
         batches: processed inputs, each a batch as the model's `generate` takes it.
         out: the recording's folder.
         max_new_tokens: most tokens of an answer.
-        layers: whose states are kept, side by side, numbered as `methods.target_layers` does; none
-            is the decoder's output.
+        layers: whose states are kept, numbered as by `methods.target_layers`; none is the output.
         shard_samples: samples of a file, at least.
         on_batch: told the progress.
         options: anything else that `model.generate` takes.
