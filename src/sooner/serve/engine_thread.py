@@ -146,7 +146,8 @@ def end_process(status: int) -> None:
 
 
 class EngineThread:
-    """Hands requests of any thread to an engine in one of its own; each ends exactly once.
+    """Takes requests from any thread, and hands them to an engine in one of its own; each request
+    ends exactly once.
 
     The thread calls `open` once, and then `run_commands` and `step` in turns; tests call them
     themselves, with a clock of their own.

@@ -30,7 +30,8 @@ Kind = Literal["dense", "lines", "grid"]
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """One head's entry in a `LineIndex`: ranks, distances `frontier - rank`, last queries."""
+    """The entry that one head has in a `LineIndex`: ranks, distances `frontier - rank`, last
+    queries."""
 
     vertical: Tensor
     slash: Tensor
@@ -324,7 +325,8 @@ def fold(profile: Tensor, stride: int) -> Tensor:
 def excess(weight: Tensor, profile: Tensor, stride: int) -> Tensor:
     """Returns share of a profile's weight in one class, less the share that any class has.
 
-    Largest at the true stride: half has the same lines among twice as many, twice misses half.
+    Largest at the true stride: half of it has the same lines among twice as many, and twice of it
+    misses every other one.
     """
     return weight / profile.sum().clamp(min=1e-12) - 1 / stride
 

@@ -68,7 +68,8 @@ KIND = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class StridedRows(NamedTuple):
-    """A tensor `[heads, tokens, ...]` as kernels read it: memory, strides of heads and tokens."""
+    """A tensor `[heads, tokens, ...]` that a kernel reads by its memory and the strides of heads
+    and tokens."""
 
     at: Tensor
     head: int
