@@ -85,7 +85,8 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
     """Returns how drafts are made, as the settings say; else the best that these models allow.
 
     Raises:
-        SoonerError: an unknown method, one that lacks its draft, or serves no requests that join.
+        SoonerError: an unknown method, one that lacks its draft, or one that serves no requests
+            that come and go.
     """
     if settings.method == "hsd":
         return HSD(drafts=[[]], nodes=settings.num_draft_tokens, experience=Experience())

@@ -44,7 +44,8 @@ class Detokenizer:
 
     Args:
         tokenizer: HF's.
-        skipped: tokens without text, see `special_ids`; templates that parse answers want all.
+        skipped: tokens that are not written out, see `special_ids`; templates that parse an answer
+            want all of them.
     """
 
     def __init__(self, tokenizer: Any, skipped: Collection[int] = ()) -> None:

@@ -19,7 +19,8 @@ Function = Callable[..., tuple[Tensor, ...]]
 
 
 class ForwardGraphs:
-    """Padded forwards of a draft model, inputs and results by shape; see `ModelRunner.graphs`.
+    """The forwards of a draft model, whose rows are padded, with their inputs and results by shape;
+    see `ModelRunner.graphs`.
 
     Args:
         recorder: of the device; `None` only pads.

@@ -185,7 +185,8 @@ class EngineMemory:
             prompt_info: its text.
             rows: of its batch.
             block: entries of a round.
-            growing: rows that may grow; a page is left to each, or one had to make room at once.
+            growing: rows that may grow; a page is left to each, or else one would have to make room
+                at once.
         """
         pool = self.pool
         if not pool.used:

@@ -58,7 +58,8 @@ class PublishedTokenizer:
         """Returns codes of clips.
 
         Args:
-            pixels: `[rows, 3, frames, height, width]` in -1..1; 1 + 8 n frames, sides of 16 n.
+            pixels: `[rows, 3, frames, height, width]` in -1..1; 1 + a multiple of 8 frames, sides
+                that are multiples of 16.
 
         Returns:
             `[rows, 1 + (frames - 1) / 8, height / 16, width / 16]`, int64.

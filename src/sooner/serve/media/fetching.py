@@ -94,7 +94,8 @@ class PublicNetwork(httpcore2.AnyIOBackend):
         """Returns a connection to the first address of a host.
 
         Raises:
-            MediaError: one of its addresses is not public; which one would map the network.
+            MediaError: one of its addresses is not public. Which one is not told: that would be a
+                map of the network here.
         """
         lookup = asyncio.get_running_loop().getaddrinfo
         entries = await lookup(host, port, type=socket.SOCK_STREAM)

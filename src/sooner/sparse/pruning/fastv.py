@@ -17,7 +17,8 @@ class FastV(Pruner):
 
     Args:
         ratio: share of the visual tokens that is dropped.
-        layer: K, layers that see all tokens; the last one's attention, averaged over heads, ranks.
+        layer: K: this many layers see all tokens; the ranking is the K-th one's attention,
+            averaged over heads.
 
     Raises:
         SoonerError: a value out of range.

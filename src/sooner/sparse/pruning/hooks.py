@@ -314,7 +314,8 @@ class Pruner:
 
         Raises:
             SoonerError: the model has too few layers for this pruner.
-            UnsupportedError: another pruner works on it; later, what can't be pruned.
+            UnsupportedError: another pruner is at work on it, or, later, a prompt or a cache that
+                can't be pruned.
         """
         with PruningHooks(self, adapt(model)):
             yield

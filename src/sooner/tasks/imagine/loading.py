@@ -43,7 +43,8 @@ JIT = ("encoder.jit", "decoder.jit")
 def chameleon_options(
     folder: str, device: torch.device, tokenizer: str | None, layout: str | None
 ) -> dict[str, Any]:
-    """Returns options of a Chameleon's canvas: its layout, and Meta's `vqgan.ckpt` for pixels.
+    """Returns options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its
+    codes, Meta's `vqgan.ckpt`.
 
     Args:
         tokenizer: the decoder's file or its folder, where it is not in the model's.

@@ -45,7 +45,8 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
 def region_pieces(draft: PageDraft, ask: FamilyPrompts) -> list[Piece]:
     """Returns regions with text, each in the form in which the target answers about its crop.
 
-    A crop has no neighbours, and its box is the whole picture: boxes are left out of drafts.
+    What stands on a crop has no neighbours, and a box that is the whole picture: forms with boxes
+    are drafted without them.
     """
     pieces = []
     for place, region in enumerate(draft.regions):

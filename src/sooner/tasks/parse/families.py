@@ -110,7 +110,8 @@ class Family:
         source: where these are documented: repositories of GitHub or of Hugging Face's hub, and a
             file in each; `README` is a model card, too.
         types: `model_type` of its checkpoints.
-        named: pattern of its checkpoints' names, where others have the same types, or empty.
+        named: pattern of its checkpoints' names, where others have the same types; empty for all
+            of these types.
         longest: pixels of the longer side of the pages that it was trained on; `None` for any, as
             its processor scales pages itself.
         size: width and height of the pages that it reads, in pixels; `None` for any.

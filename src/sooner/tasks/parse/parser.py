@@ -268,7 +268,8 @@ def load_parser(
         trust_remote_code: run a checkpoint's own code, as that of dots.ocr.
 
     Raises:
-        SoonerError: as `load_pair`; a model without pictures, processor, or miniature here.
+        SoonerError: as `load_pair`, a model that reads text only, has no processor or is no causal
+            one, or no miniature here.
     """
     name = parser_name(model)
     kind = model_type(name, trust_remote_code)
