@@ -29,7 +29,7 @@ TINY: dict[str, Any] = {
     "latent_shape": SHAPE,
 }
 YARN = {"yarn_scale": 2.0, "original_latent_shape": (2, 3, 9)}
-KINDS = [{}, {"use_qk_norm": False, **YARN}]
+KINDS = [{}, {"apply_abs_pos_emb": True}, {"use_qk_norm": False, **YARN}]
 CODES = torch.randint(0, 50, (3, 60), generator=torch.Generator().manual_seed(1))
 
 
@@ -47,7 +47,7 @@ def close(ours: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours, expected, atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["base", "yarn"])
+@pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
 @torch.no_grad()
 def test_our_runner_equals_incremental_decoding_on_ragged_rows(kind: dict) -> None:
     model = tiny(**kind)

@@ -53,7 +53,9 @@ def published_state(prefix: str = "model.") -> State:
     }
 
 
-def published_logits(state: State, codes: list[int], yarn: bool = False) -> Tensor:
+def published_logits(
+    state: State, codes: list[int], absolute: bool = False, yarn: bool = False
+) -> Tensor:
     """Logits `[entries, vocab]` of the published model, head by head and token by token."""
     weights = {name: tensor.double() for name, tensor in state.items()}
     h = [weights["model.tok_embeddings.weight"][code] for code in codes]
@@ -63,6 +65,8 @@ def published_logits(state: State, codes: list[int], yarn: bool = False) -> Tens
             for name, tensor in weights.items()
             if name.startswith(f"model.layers.{layer}.")
         }
+        if absolute:  # in front of every layer
+            h = [x + sinusoids(place) for place, x in enumerate(h)]
         normed = [rms(x, at["attention_norm"]) for x in h]
         keys = [[key(at, x, place, kv, yarn) for kv in range(KV_HEADS)]
                 for place, x in enumerate(normed)]  # fmt: skip
@@ -113,6 +117,15 @@ def turned(x: Tensor, place: int, yarn: bool) -> Tensor:
         out[plane] = x[plane] * cos - x[plane + 4] * sin
         out[plane + 4] = x[plane + 4] * cos + x[plane] * sin
     return out
+
+
+def sinusoids(place: int) -> Tensor:
+    """Width of 32: 12 channels for the frame, 10 each for row and column."""
+    out: list[float] = []
+    for at, size in zip(where(place), (12, 10, 10), strict=True):
+        turns = [at * 10_000 ** (-2 * index / size) for index in range(size // 2)]
+        out += [math.sin(turn) for turn in turns] + [math.cos(turn) for turn in turns]
+    return torch.tensor(out, dtype=torch.float64)
 
 
 def write(folder: Path, state: Any, data: dict | None = None, name: str = "model.pt") -> Path:
@@ -172,7 +185,7 @@ def test_config_json_tells_what_tensors_cannot(tmp_path: Path) -> None:
         "n_layers": 7,  # the tensors know better
         "n_kv_heads": None,
         "video_latent_shape": list(SHAPE),
-        "apply_abs_pos_emb": False,
+        "apply_abs_pos_emb": True,
         "rope_dim": "3D",
         "apply_yarn": True,
         "yarn_scale": 2,
@@ -183,7 +196,7 @@ def test_config_json_tells_what_tensors_cannot(tmp_path: Path) -> None:
     }
     model = load_published(write(tmp_path, state, config))
     assert model.config.num_hidden_layers == LAYERS
-    close(logits(model), published_logits(state, CODES, yarn=True))
+    close(logits(model), published_logits(state, CODES, absolute=True, yarn=True))
 
 
 def test_the_stretched_model_is_known_by_its_size(
@@ -235,8 +248,6 @@ def test_missing_and_left_over_tensors_are_listed(tmp_path: Path) -> None:
 def test_other_refusals_name_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="rope_dim '1D'"):
         load_published(broken(tmp_path, {}, {"rope_dim": "1D"}))
-    with pytest.raises(UnsupportedError, match="apply_abs_pos_emb 'True'"):
-        load_published(broken(tmp_path, {}, {"apply_abs_pos_emb": True}))
     with pytest.raises(SoonerError, match="no yarn_scale"):
         load_published(broken(tmp_path, {}, {"apply_yarn": True}))
     with pytest.raises(SoonerError, match=r"model.safetensors or model.pt"):

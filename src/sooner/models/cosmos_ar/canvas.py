@@ -19,7 +19,7 @@ class CosmosAR(Adapter):
     """Continues a clip: `input_ids` are its first codes in raster order.
 
     Positions are raster indices, so they count tokens as a text model's do. Frame, row and column
-    are worked out inside of the decoder.
+    are worked out inside of the decoder, and so are absolute positions.
     """
 
     model_types = ("cosmos_ar",)

@@ -48,6 +48,7 @@ CONFIG_NAMES = {
     "norm_eps": "rms_norm_eps",
     "rope_theta": "rope_theta",
     "video_latent_shape": "latent_shape",
+    "apply_abs_pos_emb": "apply_abs_pos_emb",
 }
 YARN = ("yarn_scale", "yarn_beta_fast", "yarn_beta_slow", "original_latent_shape")
 # Layers and width of the one published base model that is stretched, as its inference code has it.
@@ -141,9 +142,7 @@ def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], config: dict
             f"{file} has cross-attention to a text (Cosmos Video2World), which is not built in; "
             "load a base model such as Cosmos-1.0-Autoregressive-4B"
         )
-    # Only the models that read a text add sinusoids to the input of every layer.
-    built: dict[str, Any] = {"rope_dim": "3D", "norm_type": "rmsnorm"}
-    built |= {"pytorch_rope_version": "v2", "apply_abs_pos_emb": False}
+    built = {"rope_dim": "3D", "norm_type": "rmsnorm", "pytorch_rope_version": "v2"}
     for key, value in built.items():
         if config.get(key, value) != value:
             raise UnsupportedError(

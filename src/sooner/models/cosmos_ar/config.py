@@ -19,6 +19,8 @@ class CosmosARConfig(PreTrainedConfig):
         latent_shape: codes of a clip, (frames, height, width); their raster orders the tokens.
         head_dim: even; `hidden_size // num_attention_heads` when left out.
         use_qk_norm: RMS-normalise queries and keys, head by head, before they are rotated.
+        apply_abs_pos_emb: add sinusoids of (frame, height, width) to the input of every layer. The
+            published base models don't; only the text-conditioned ones do.
         yarn_scale: stretch RoPE (YaRN) by this factor, from `original_latent_shape`; `None` leaves
             it as it is. The 12B model has 2.
         yarn_beta_fast, yarn_beta_slow: turns within the original shape above which a frequency
@@ -42,6 +44,7 @@ class CosmosARConfig(PreTrainedConfig):
     rms_norm_eps: float = 1e-5
     rope_theta: float = 500_000.0
     use_qk_norm: bool = True
+    apply_abs_pos_emb: bool = False
     yarn_scale: float | None = None
     yarn_beta_fast: float = 4.0
     yarn_beta_slow: float = 1.0

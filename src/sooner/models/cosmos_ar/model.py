@@ -1,6 +1,7 @@
 """Cosmos-1.0's autoregressive video model: layers of Qwen3 whose positions lie in a box.
 
-What differs from Qwen3: RoPE over frame, row and column.
+What differs from Qwen3: RoPE over frame, row and column and, where the config asks for it, absolute
+sinusoids added to the input of every layer.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from transformers.models.qwen3.modeling_qwen3 import (
 from ...engine.interface import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError
 from .config import CosmosARConfig
+
+ABSOLUTE_THETA = 10_000.0
 
 
 def coordinates(positions: Tensor, latent_shape: tuple[int, int, int]) -> tuple[Tensor, ...]:
@@ -61,6 +64,21 @@ def rotation(config: CosmosARConfig, positions: Tensor) -> tuple[Tensor, Tensor]
     angles = torch.cat(parts, -1)  # [rows, entries, head_dim / 2]
     angles = torch.cat([angles, angles], -1)
     return angles.cos(), angles.sin()
+
+
+def absolute(config: CosmosARConfig, positions: Tensor) -> Tensor:
+    """Returns sinusoids of frame, height and width for `positions [rows, entries]`.
+
+    Returns:
+        `[rows, entries, hidden]`, fp32: for each axis its sines, then its cosines.
+    """
+    parts = []
+    for at, size in zip(
+        coordinates(positions, config.latent_shape), split(config.hidden_size), strict=True
+    ):
+        angles = at[..., None] * _frequencies(size, ABSOLUTE_THETA, at)
+        parts += [angles.sin(), angles.cos()]
+    return torch.cat(parts, -1)
 
 
 def _frequencies(channels: int, theta: float, like: Tensor) -> Tensor:
@@ -135,7 +153,7 @@ class CosmosARModel(CosmosARPreTrainedModel):
 
         Args:
             input_ids: codes, `[rows, entries]`.
-            inputs_embeds: `[rows, entries, hidden]` instead.
+            inputs_embeds: `[rows, entries, hidden]` instead. Positions are added in here.
             attention_mask: `None` for causal; `[rows, slots]` with 0 on padding; or ready,
                 `[rows or 1, 1, entries, slots]`, bool or additive.
             position_ids: raster indices into the clip, `[rows or 1, entries]`; by default the next.
@@ -160,10 +178,16 @@ class CosmosARModel(CosmosARPreTrainedModel):
         # Positions stay out of this: it would take a jump among them for the start of another text.
         mask = create_causal_mask(self.config, states, attention_mask, cache)
         cosines, sines = (part.to(states.dtype) for part in rotation(self.config, position_ids))
+        place = None
+        if self.config.apply_abs_pos_emb:
+            place = absolute(self.config, position_ids).to(states.dtype)
         options: dict[str, Any] = {CACHE: cache}
         for layer in self.layers:
             states = layer(
-                states, position_embeddings=(cosines, sines), attention_mask=mask, **options
+                states if place is None else states + place,
+                position_embeddings=(cosines, sines),
+                attention_mask=mask,
+                **options,
             )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **options)
 
