@@ -81,7 +81,7 @@ def test_every_setting_counts_in_the_hash() -> None:
         "method": "plain", "num_draft_tokens": 3, "frames": 4, "fps": 2.0, "prompt": "what?",
         "max_new_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3, "compare": True,
             "prune": 0.5, "placement": "thread", "prefill": "fastv", "prefill_chunk": 64,
-        "head": "folder", "prefill_recall": True,
+        "head": "folder", "prefill_recall": True, "verify_every": 9,
     }  # fmt: skip
     assert set(changed) == {field.name for field in dataclasses.fields(CaptionSettings)}
     warm = CaptionSettings(temperature=1.0)

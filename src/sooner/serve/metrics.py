@@ -150,7 +150,8 @@ class ServerMetrics:
 
     def text(self) -> bytes:
         """Returns Prometheus' text format."""
-        for kind, number in dict(getattr(self._service.engine, "alarms", {})).items():
+        engine = getattr(self._service, "engine", None)
+        for kind, number in dict(getattr(engine, "alarms", {})).items():
             self._count("alarms", kind, number - self._alarms[kind])
             self._alarms[kind] = number
         return generate_latest(self.registry)
