@@ -20,7 +20,7 @@ from ..methods.dflash.model import DFlashModel
 from ..methods.drafter_changes import Change, file_changes, layers_of
 from ..models import Adapter, adapt
 from ..models.base import Packing
-from .chat import read_prompts
+from .identity import read_prompts
 from .loading import ModelPair
 from .settings import CaptionSettings
 from .train_draft.blocks import BlockTask

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from ..engine.interface import Prompt
 from ..errors import SoonerError, is_out_of_memory
 from ..models import adapt
 from ..sparse.modality import PromptLayout
@@ -50,8 +51,7 @@ def search_patterns(
         frames = max(frames, len(clip.frames.indices))
         with torch.inference_mode():
             prompt = adapter.embed_prompt(clip.inputs)
-        layout = PromptLayout.of(prompt, 0)
-        samples.append(SearchSample(lambda same=prompt: same, layout, sha256(path)))
+        samples.append(_sample(prompt, path))
     search = Search(adapter, samples, settings, sidecar, on_step)
     try:
         table = search.run()
@@ -64,6 +64,10 @@ def search_patterns(
         ) from error
     search.notes.remove()
     return table
+
+
+def _sample(prompt: Prompt, path: Path) -> SearchSample:
+    return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), sha256(path))
 
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:
