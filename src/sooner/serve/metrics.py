@@ -51,7 +51,7 @@ COUNTERS = {
 }
 LABELLED = {
     "request_success": ("Requests by how they ended.", "finished_reason"),
-    "alarms": ("Drafts whose acceptance fell, and blocks that plain decoding refutes.", "kind"),
+    "alarms": ("Fallen acceptance, blocks that plain decoding refutes, lost workers.", "kind"),
     "spec_decode_num_accepted_tokens_per_pos": (
         "Draft tokens accepted by place in the draft, from 0 on.", "position",
     ),

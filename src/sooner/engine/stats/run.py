@@ -120,7 +120,7 @@ class Stats:
         notes: decisions worth telling, such as why a draft length was chosen.
         alarms: of those what somebody should look into, by kind: drafts whose `acceptance` fell
             until they paid no more, a block that is a `mismatch` of its plain recomputation, and a
-            `worker` that drafts no more.
+            `worker` that drafts no more. Requests of one engine count them together.
         num_checked_blocks, num_check_forwards: blocks of rows that were recomputed plainly, and
             target forwards that took, which `nfe` does not count.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
