@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import linear, sigmoid, silu
@@ -287,9 +288,23 @@ def test_no_tree_is_made_of_places_that_depend_on_each_other(tmp_path: Path) -> 
     with pytest.raises(sooner.UnsupportedError, match="DominoHead has no marginals; use DFlash"):
         sooner.DDTree(folder)
     model = load_for("dflash", folder)
-    for layout in ("sglang", "speculators"):
-        with pytest.raises(sooner.UnsupportedError, match=r"a chain head, .* layout; keep"):
-            model.save_pretrained(tmp_path / "copy", layout)
+    with pytest.raises(sooner.UnsupportedError, match=r"a chain head, .* layout; keep"):
+        model.save_pretrained(tmp_path / "copy", "speculators")
+
+
+@pytest.mark.parametrize(
+    "name", ["dspark-deepspec", "dspark-specforge", "domino", "domino-unshifted", "dflash2"]
+)
+def test_chain_heads_are_written_as_they_are_published(name: str, tmp_path: Path) -> None:
+    weights = published(name)
+    model = load_for("dflash", written(tmp_path / "read", CONFIGS[name], weights))
+    model.save_pretrained(tmp_path / "written")
+    again = load_for("dflash", tmp_path / "written")
+    assert again.config == model.config
+    known = {key for key in weights if not key.startswith("confidence_head.")}
+    with safe_open(tmp_path / "written" / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == known
+        assert all(torch.equal(file.get_tensor(key), weights[key]) for key in known)
 
 
 def test_heads_that_can_not_be_are_refused_by_name(tmp_path: Path) -> None:

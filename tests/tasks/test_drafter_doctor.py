@@ -170,9 +170,32 @@ def test_a_head_that_sees_placeholders_drafts_as_it_is_measured(
     assert length < decoded_length(home / "eagle3", home, pair) - 1
 
 
+def test_a_chain_head_is_measured_as_it_drafts(home: Path, pair: ModelPair, tmp_path: Path) -> None:
+    """A head that confuses some places: the token before each counts, as in decoding."""
+
+    def chained(config: Config, tensors: Tensors) -> None:
+        rank, width, vocab = 4, config["hidden_size"], config["vocab_size"]
+        config["dflash_config"] |= {
+            "projector_type": "domino", "shift_label": False, "pure_draft_prefix_len": 0,
+            "gru_hidden_dim": rank, "emb_dim": rank,
+        }  # fmt: skip
+        torch.manual_seed(5)
+        for name, shape in (
+            ("prefix_gru.weight_ih_l0", (3 * rank, width)),
+            ("prefix_gru.weight_hh_l0", (3 * rank, rank)),
+            ("embed_proj.0.weight", (rank, width + rank)), ("embed_proj.2.weight", (vocab, rank)),
+        ):  # fmt: skip
+            tensors[name] = torch.randn(shape)
+
+    folder = planted(home, "dflash", chained, tmp_path)
+    length = diagnose(pair, folder, home / "sample.jsonl", tokens=TOKENS).results[0][1].length
+    assert length == pytest.approx(decoded_length(folder, home, pair), abs=0.12)
+    assert 1.2 < length < decoded_length(home / "dflash", home, pair) - 0.5
+
+
 def decoded_length(drafter: Path, home: Path, pair: ModelPair) -> float:
     """The accepted length of decoding with chains of five draft tokens."""
-    is_dflash = drafter.name == "dflash"
+    is_dflash = "dflash_config" in (drafter / "config.json").read_text()
     sizes = {"num_draft_tokens": 5} if is_dflash else {"nodes": 5, "depth": 5, "top_k": 1}
     sample = json.loads((home / "sample.jsonl").read_text())
     question = FilePrompt(Path(sample["video"]), prompt=sample["prompt"])

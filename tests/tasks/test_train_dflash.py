@@ -68,6 +68,40 @@ def test_an_interrupted_training_ends_as_a_whole_training(
     assert len(made.tokens[0]) == 6
 
 
+@pytest.mark.parametrize("kind", ["dflash2", "dspark", "domino"])
+def test_a_chain_head_learns_what_the_token_before_a_place_says(
+    kind: str, recording: DataSet, tmp_path: Path
+) -> None:
+    recipe = replace(
+        RECIPE, format=kind, steps=60, lr=5e-3, warmup=4, anchors=8, chain_rank=8, holdout=0.01
+    )
+    model, losses = tiny.model("llama"), list[float]()
+    head = train(
+        model, recording, tmp_path, recipe, progress=False,
+        on_step=lambda entry: losses.append(entry["loss"]),
+    )  # fmt: skip
+    assert losses[-1] < 0.8 * losses[0]
+    assert head.config.drafts == recipe.block_size - (kind == "dflash2")
+    learnt = [weight for name, weight in head.named_parameters() if "chain." in name]
+    assert learnt
+    assert all((weight != 0).any() for weight in learnt)
+    read = load_for("dflash", tmp_path / "head")
+    assert read.config.chain == head.config.chain
+    for name, weight in head.state_dict().items():
+        assert torch.equal(weight, read.state_dict()[name]), name
+
+
+def test_a_state_from_before_a_setting_goes_on(recording: DataSet, tmp_path: Path) -> None:
+    model = tiny.model("llama")
+    train(model, recording, tmp_path, RECIPE, progress=False, stop_after=2)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    del state["settings"]["chain_rank"], state["settings"]["format"]
+    torch.save(state, tmp_path / "state.pt")
+    assert train(model, recording, tmp_path, RECIPE, progress=False).config.provenance["step"] == 6
+    with pytest.raises(sooner.SoonerError, match="was trained with other settings"):
+        train(model, recording, tmp_path, replace(RECIPE, chain_rank=3), progress=False)
+
+
 def test_settings_of_blocks_are_read_by_their_format() -> None:
     recipe = make_recipe("dflash", {"block_size": 8, "steps": 900, "layers": (3,)})
     assert isinstance(recipe, BlockTraining)
@@ -76,6 +110,12 @@ def test_settings_of_blocks_are_read_by_their_format() -> None:
         make_recipe("dflash", {"unroll": 3})
     with pytest.raises(sooner.SoonerError, match="give one number"):
         make_recipe("dflash", {"layers": (1, 2, 3)})
+    with pytest.raises(sooner.SoonerError, match="--chain-rank is of formats dflash2"):
+        make_recipe("dflash", {"chain_rank": 4})
+    recipe = make_recipe("domino", {"chain_rank": 4})
+    assert (recipe.format, drafter_config(recipe, adapt(tiny.model("llama"))).drafts) == (
+        "domino", 16
+    )  # fmt: skip
     with pytest.raises(sooner.SoonerError, match="block_size"):
         BlockTraining(block_size=1)
 

@@ -20,7 +20,7 @@ from .display import Display
 from .from_settings import Fields, from_settings
 
 HEAD_OPTIONS = Fields(without=("format",), only_explicit=True)
-BLOCK_OPTIONS = Fields(only=("block_size", "anchors", "decay"), only_explicit=True)
+BLOCK_OPTIONS = Fields(only=("block_size", "anchors", "decay", "chain_rank"), only_explicit=True)
 
 commands = typer.Typer(help="Train draft heads.", no_args_is_help=True)
 

@@ -45,6 +45,20 @@ def chain_options(raw: Mapping[str, Any], where: Any) -> dict[str, Any]:
     return options
 
 
+def published_chain(config: Any) -> tuple[str, dict[str, Any], str]:
+    """Returns what the files of SGLang's and z-lab's drafters say of such parts: the architecture,
+    options, and what the names of the head's tensors begin with."""
+    chain = config.chain
+    options = {name: value for name, value in chain.items() if name not in ("kind", "prefix")}
+    if "markov_rank" in chain:
+        options |= {"projector_type": "dspark", "markov_head_type": chain["kind"]}
+        return "DSparkDraftModel", options, "markov_head."
+    if "gru_hidden_dim" in chain:
+        options |= {"projector_type": "domino", "shift_label": config.from_anchor}
+        return "DominoDraftModel", {**options, "pure_draft_prefix_len": chain["prefix"]}, ""
+    return "DFlash2DraftModel" if chain else "DFlashDraftModel", options, "candidate_selector."
+
+
 class MarkovHead(nn.Module):
     """Adds a bias of low rank that the token before a place gives (DSpark, arXiv 2607.05147).
 
@@ -58,6 +72,7 @@ class MarkovHead(nn.Module):
         rank, self.kind = config.chain["markov_rank"], config.chain["kind"]
         self.markov_w1 = nn.Embedding(config.vocab_size, rank)
         self.markov_w2 = nn.Linear(rank, config.draft_vocab_size or config.vocab_size, bias=False)
+        nn.init.zeros_(self.markov_w2.weight)
         if self.kind == "gated":
             self.gate_proj = nn.Linear(config.hidden_size + rank, rank)
         if self.kind == "rnn":
@@ -97,6 +112,7 @@ class DominoHead(nn.Module):
         self.prefix_gru = nn.GRU(hidden, width, bias=False, batch_first=True)
         layers = (hidden + width, inner), (inner, config.vocab_size)
         first, last = (nn.Linear(*sizes, bias=False) for sizes in layers)
+        nn.init.zeros_(last.weight)
         self.embed_proj = nn.Sequential(first, nn.SiLU(), last)
 
     def forward(
@@ -113,14 +129,15 @@ class DominoHead(nn.Module):
 class CandidateSelector(nn.Module):
     """Rescores the best tokens of a place by the token before it; no others are drafted (DFlash 2).
 
-    A candidate `b` behind `a` gets `logit(b) + <A[a] * H(state), B[b]>`.
+    A candidate `b` behind `a` gets `logit(b) + <A[a] * H(state), B[b]>`. In training the others
+    keep their logits, so that a target among them has a loss.
     """
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         rank, self.count = config.chain["selector_rank"], config.chain["selector_top_k"]
-        self.predecessor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
-        self.successor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
+        self.predecessor_codebook = nn.Parameter(torch.randn(config.vocab_size, rank))
+        self.successor_codebook = nn.Parameter(torch.zeros(config.vocab_size, rank))
         self.hidden_projection = nn.Linear(config.hidden_size, rank, bias=False)
 
     def forward(
@@ -130,7 +147,8 @@ class CandidateSelector(nn.Module):
         values, ids = logits.topk(min(self.count, logits.shape[-1]))  # [rows, 1, candidates]
         query = self.predecessor_codebook[token] * self.hidden_projection(states)
         values = values + (self.successor_codebook[ids] @ query[..., None])[..., 0]
-        return far_below(values, logits.shape[-1]).scatter_(-1, ids, values), None
+        others = logits if self.training else far_below(values, logits.shape[-1])
+        return others.scatter(-1, ids, values), None
 
 
 def chain_head(config: Any) -> nn.Module | None:
@@ -150,8 +168,10 @@ class BlockConv(nn.Module):
         super().__init__()
         hidden, self.taps = config.hidden_size, config.chain["conv_kernel_size"]
         self.groups = hidden // config.chain["conv_group_size"]
-        self.base_kernel = nn.Parameter(torch.empty(2, self.taps, hidden))
+        first = torch.eye(self.taps)[0]  # a block enters and leaves as it is
+        self.base_kernel = nn.Parameter(first[:, None].repeat(2, 1, hidden))
         self.kernel_projection = nn.Linear(hidden, 2 * self.taps * self.groups, bias=False)
+        nn.init.zeros_(self.kernel_projection.weight)
 
     def forward(self, entries: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Returns the sublayer's input for entries of blocks, `[rows, entries, hidden]`, and what

@@ -29,10 +29,9 @@ from ..draft_module import (
     saved_fields,
     whole_vocabulary,
 )
-from ..published import CONFIG, CONFIG_KEY, MATCHING, Weights, needed, size_of
-from .chain import BlockConv, around, chain_head, chain_options
+from ..published import CONFIG, CONFIG_KEY, MATCHING, Weights, needed, renamed, size_of
+from .chain import BlockConv, around, chain_head, chain_options, published_chain
 
-ARCHITECTURE = "DFlashDraftModel"
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 QWEN3 = ("num_hidden_layers", "attention_bias", "hidden_act", "layer_types", "sliding_window")
@@ -258,28 +257,36 @@ class DFlashModel(DraftModule):
         return model.eval()
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Returns the drafter in z-lab's layout, which SGLang reads.
+        """Returns the drafter in z-lab's or SpecForge's layout, which SGLang reads.
 
         Raises:
             UnsupportedError: a drafter that this layout can't tell.
         """
         config = self.config
-        layers, scales = self._parts("z-lab", config.from_anchor or 0 in config.layers)
+        architecture, chain, prefix = published_chain(config)
+        from_anchor = chain.get("shift_label", "markov_rank" in chain)
+        is_odd = config.from_anchor != from_anchor or 0 in config.layers
+        layers, scales = self._parts("z-lab", is_odd)
         within = {
             "mask_token_id": config.mask_token_id,
             "target_layer_ids": [layer - 1 for layer in config.layers],
             **scales,
+            **chain,
         }
-        content = {"architectures": [ARCHITECTURE], **layers, "block_size": config.block_size}
+        content = {"architectures": [architecture], **layers, "block_size": config.block_size}
         if config.is_causal is not None:
             content["is_causal"] = config.is_causal
         saved = {"dflash_config": within, CONFIG_KEY: saved_fields(config)}
-        return {**content, **saved}, self.state_dict()
+        tensors = {
+            renamed(name, [("chain.", prefix)]): of for name, of in self.state_dict().items()
+        }
+        return {**content, **saved}, tensors
 
     def speculators(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         config = self.config
         is_usual = config.causal == tuple(kind == SLIDING for kind in config.layer_types)
-        layers, scales = self._parts("speculators", not is_usual and any(config.causal))
+        is_odd = bool(config.chain) or (not is_usual and any(config.causal))
+        layers, scales = self._parts("speculators", is_odd)
         refuse("DFlash", {f"{', '.join(scales)}, which speculators' layout lacks": scales})
         content = config.speculators(
             "dflash", config.drafts, layers, architectures=["DFlashSpeculator"],
@@ -300,7 +307,7 @@ class DFlashModel(DraftModule):
         refuse("DFlash", {
             "a reduced vocabulary, a chain head, or a block that is drafted or masked in a way "
             f"that is not written in {layout}'s layout; keep the files that it was read from":
-                is_odd or is_reduced or config.chain,
+                is_odd or is_reduced,
         })  # fmt: skip
         fields = {name: getattr(config, name) for name in names}
         scales = {n: fields.pop(n) for n in SCALES if fields[n] != getattr(DFlashConfig, n)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
+from ...methods.dflash.chain import chain_options
 from ...methods.dflash.model import DFlashConfig, DFlashModel
 from .recording import TrainingSample
 from .settings import BlockTraining
 
 IGNORED = -100
 """Target of a place behind the end of an answer."""
+FROM_ANCHOR = ("dspark", "domino")
+"""Formats whose anchor drafts, too, as their authors have it."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,8 @@ class BlockBatch:
         states: of the target's layers, `[rows, tokens, layers * hidden]`.
         tokens: ids, `[rows, tokens + 1]`; what has no id is 0.
         anchors: place of each block's first token, `[rows, blocks]`.
-        targets: ids at the places of each block, `[rows, blocks, block_size]`; `IGNORED` at the
-            anchor, behind the answer's end and in padding.
+        targets: ids behind it that the block drafts, `[rows, blocks, drafts]`; `IGNORED` behind
+            the answer's end and in padding.
     """
 
     states: Tensor
@@ -39,11 +43,13 @@ class BlockBatch:
 
 
 def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tensor:
-    """Returns logits of all blocks of a batch, `[rows, blocks, block_size, vocab]`.
+    """Returns logits of what all blocks of a batch draft, `[rows, blocks, drafts, vocab]`.
 
-    A block sees the context in front of its anchor, and itself.
+    A block sees the context in front of its anchor, and itself; a chain head reads the targets
+    before a place, which are what was drafted as long as the draft holds.
     """
-    config, (rows, blocks, size) = model.config, batch.targets.shape
+    config, (rows, blocks, drafts) = model.config, batch.targets.shape
+    size = config.block_size
     context = model.context(batch.states)  # [rows, tokens, hidden]
     device = context.device
     line = torch.arange(context.shape[1], device=device)
@@ -51,7 +57,7 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
     past = [model.keys_values(n, context, rotation) for n in range(config.num_hidden_layers)]
     places = (batch.anchors[..., None] + torch.arange(size, device=device)).flatten(1)
     tokens = batch.targets.new_full((rows, blocks, size), config.mask_token_id)
-    tokens[..., 0] = batch.tokens.gather(1, batch.anchors)
+    tokens[..., 0] = first = batch.tokens.gather(1, batch.anchors)
     masks = [
         _mask(batch.anchors, size, line, window, causal)
         for window, causal in zip(config.windows, config.causal, strict=True)
@@ -65,8 +71,19 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
 
     with torch.no_grad():
         embeds = model.embed(tokens.flatten(1), adapter)
-    states = model.denoise(embeds, model.rotation(places), attend)
-    return model.logits(states, adapter).unflatten(1, (blocks, size))
+    states = model.denoise(embeds, model.rotation(places), attend).unflatten(1, (blocks, size))
+    states = states[:, :, size - drafts :].flatten(0, 1)  # [rows * blocks, drafts, hidden]
+    logits = model.logits(states, adapter)
+    if model.chain is not None:
+        before = torch.cat([first[..., None], batch.targets[..., :-1].clamp(min=0)], -1)
+        corrected, memory = list[Tensor](), None
+        for token, base, state in zip(
+            before.flatten(0, 1).split(1, 1), logits.split(1, 1), states.split(1, 1), strict=True
+        ):
+            each, memory = model.corrected_logits(token, base, state, memory, adapter)
+            corrected.append(each)
+        logits = torch.cat(corrected, 1)
+    return logits.unflatten(0, (rows, blocks))
 
 
 def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: bool) -> Tensor:
@@ -84,7 +101,7 @@ def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: 
 
 
 class BlockTask(nn.Module):
-    """A DFlash drafter that learns.
+    """A DFlash drafter that learns, with its chain head if it has one.
 
     Its loss is the cross-entropy with what the target said, the early places of a block counting
     more. Place `k` (from 1) weighs `exp(-(k - 1) / decay)`: a wrong token makes all behind it
@@ -128,9 +145,9 @@ class BlockTask(nn.Module):
         counts = torch.tensor([len(sample) for sample in drawn])[:, None]
         tokens = pad_sequence([sample.tokens for sample in samples], batch_first=True)
         ends = torch.tensor([len(sample.tokens) for sample in samples])[:, None, None]
-        places = anchors[..., None] + torch.arange(settings.block_size)  # [rows, blocks, size]
+        behind = 1 + torch.arange(self.head.config.drafts)
+        places = anchors[..., None] + behind  # [rows, blocks, drafts]
         inside = (places < ends) & (torch.arange(anchors.shape[1]) < counts)[..., None]
-        inside[..., 0] = False
         clamped = places.clamp(max=tokens.shape[1] - 1).flatten(1)
         targets = tokens.gather(1, clamped).view_as(places).masked_fill(~inside, IGNORED)
         states = pad_sequence([sample.states.float() for sample in samples], batch_first=True)
@@ -138,8 +155,8 @@ class BlockTask(nn.Module):
 
     def forward(self, batch: BlockBatch) -> dict[str, Tensor]:
         """Returns `loss`, and the share of `hits` among all places, each a scalar."""
-        logits = denoise_blocks(self.head, self._adapter[0], batch)[:, :, 1:].float()
-        targets = batch.targets[:, :, 1:]  # [rows, blocks, places]
+        logits = denoise_blocks(self.head, self._adapter[0], batch).float()
+        targets = batch.targets
         places = torch.arange(targets.shape[2], device=targets.device)
         weight = (-places / self.settings.decay).exp() * (targets != IGNORED)
         each = cross_entropy(
@@ -152,11 +169,8 @@ class BlockTask(nn.Module):
     @torch.no_grad()
     def hits(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
         """Returns which blocks have a place of each depth, and in which of those all places up to
-        it are the target's tokens, `[rows, blocks, block_size - 1]` bool."""
-        targets, size = batch.targets[:, :, 1:], batch.targets.shape[2]
-        first = int(not self.head.config.from_anchor)
-        logits = denoise_blocks(self.head, self._adapter[0], batch)
-        best = logits[:, :, first : first + size - 1].argmax(-1)
+        it are the target's tokens, `[rows, blocks, drafts]` bool."""
+        targets, best = batch.targets, denoise_blocks(self.head, self._adapter[0], batch).argmax(-1)
         return targets != IGNORED, (best == targets).long().cumprod(-1).bool()
 
     def calibrate(self, batches: Iterable[BlockBatch]) -> None:
@@ -168,7 +182,18 @@ def drafter_config(settings: BlockTraining, adapter: Any) -> DFlashConfig:
 
     The mask token is the last of the vocabulary, which tokenizers seldom use.
     """
+    rank, hidden = settings.chain_rank, adapter.text_config.hidden_size
+    sizes: dict[str, dict[str, Any]] = {
+        "dspark": {"markov_rank": rank},
+        "domino": {"gru_hidden_dim": rank, "emb_dim": rank, "pure_draft_prefix_len": 1},
+        "dflash2": {
+            "selector_rank": rank, "selector_top_k": min(16, adapter.vocab_size),
+            "conv_kernel_size": 2, "conv_group_size": math.gcd(16, hidden),
+        },
+    }  # fmt: skip
+    chain = {"hidden_size": hidden, **sizes.get(settings.format, {})}
     return DFlashConfig.like(
         adapter, num_hidden_layers=settings.layers, block_size=settings.block_size,
         mask_token_id=adapter.vocab_size - 1, layers=settings.recorded_layers(adapter.layers),
+        chain=chain_options(chain, "the recipe"), from_anchor=settings.format in FROM_ANCHOR,
     )  # fmt: skip

@@ -12,7 +12,8 @@ from ...checks import check_choice, check_fields, check_keys, option
 from ...errors import SoonerError
 
 HEADS = ("eagle", "eagle3", "mtp")
-FORMATS = (*HEADS, "dflash")
+BLOCKS = ("dflash", "dflash2", "dspark", "domino")
+FORMATS = (*HEADS, *BLOCKS)
 LAYOUTS = ("sglang", "speculators")
 
 
@@ -167,11 +168,14 @@ class BlockTraining(Recipe):
     """The recipe of a DFlash drafter, beside what `Recipe` says.
 
     Attributes:
+        format: `dflash`, whose places are independent, or what corrects each place by the token
+            before it: `dflash2`, `dspark`, `domino`.
         layers: of the drafter.
         block_size: for dflash, entries of a block, its anchor included.
         anchors: for dflash, most blocks of a sample in a step.
         decay: for dflash, gamma of the weights of a block's places; the authors take 7 for blocks
             of 16, 5 for 10 and 4 for 8.
+        chain_rank: for dflash2, dspark and domino, width of what corrects a place.
 
     Raises:
         SoonerError: a value out of range.
@@ -179,13 +183,14 @@ class BlockTraining(Recipe):
 
     lr: float = option(6e-4, 0, above=True)
     max_warmup: ClassVar[int] = 800
-    format: ClassVar[str] = "dflash"
+    format: Literal["dflash", "dflash2", "dspark", "domino"] = option("dflash", known=BLOCKS)
     betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
     clip: float = option(1.0, 0, above=True, names=("--max-grad-norm",))
     layers: int = option(5, 1)
     block_size: int = option(16, 2)
     anchors: int = option(64, 1)
     decay: float = option(7.0, 0, above=True)
+    chain_rank: int = option(256, 1)
 
     def recorded_layers(self, target: int) -> tuple[int, ...]:
         """As many as the drafter has layers, spread evenly from the second layer's to the third
@@ -206,13 +211,15 @@ def make_recipe(kind: str, values: Mapping[str, Any]) -> Recipe:
         SoonerError: an unknown format, a value out of range, or of another format.
     """
     check_choice("format", kind, FORMATS)
-    check_keys("training setting", values, BlockTraining if kind == "dflash" else HeadTraining)
-    if kind != "dflash":
+    check_keys("training setting", values, BlockTraining if kind in BLOCKS else HeadTraining)
+    if kind not in BLOCKS:
         return HeadTraining(**{**values, "format": kind})
     layers = values.get("layers", (BlockTraining.layers,))
     if len(layers) != 1:
-        raise SoonerError("--layers of dflash is how many the drafter has; give one number")
-    return BlockTraining(**{**values, "layers": layers[0]})
+        raise SoonerError(f"--layers of {kind} is how many the drafter has; give one number")
+    if kind == "dflash" and "chain_rank" in values:
+        raise SoonerError("--chain-rank is of formats dflash2, dspark and domino; leave it out")
+    return BlockTraining(**{**values, "layers": layers[0], "format": kind})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,15 +217,15 @@ class Trainer:
         head = self.head.with_provenance(record, self.task.temperature)
         head.save_pretrained(self.out / "head", settings.layout)
         state = {
-            **self._origin(), "step": self.step, "seconds": self.seconds,
+            **self._origin(self.settings), "step": self.step, "seconds": self.seconds,
             "head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(),
         }  # fmt: skip
         with replacing(self.out / "state.pt") as part:
             torch.save(state, part)
 
-    def _origin(self) -> dict[str, Any]:
+    def _origin(self, recipe: Any) -> dict[str, Any]:
         """Returns what a state was made from; the layout of files is no part of it."""
-        settings = {name: of for name, of in asdict(self.settings).items() if name != "layout"}
+        settings = {name: of for name, of in asdict(recipe).items() if name != "layout"}
         return {"settings": settings, "data": [self.data.digest]}
 
     def resume(self) -> None:
@@ -238,7 +238,9 @@ class Trainer:
         if not path.is_file():
             return
         state = torch.load(path, weights_only=True, map_location=self.adapter.device)
-        for name, value in self._origin().items():
+        usual = self._origin(type(self.settings)())  # of settings that came after a state
+        state["settings"] = {**usual["settings"], **state["settings"]}
+        for name, value in self._origin(self.settings).items():
             if state[name] != value:
                 raise SoonerError(
                     f"'{path}' was trained with other {name}; train with those, into another "

@@ -21,8 +21,9 @@ PAGE = Page(
         Table(
             "Training", "training", TRAINING,
             "On the model's own greedy answers to prompts of other files than those below. `eagle` "
-            "is Spec-VLA's recipe (its table 4) on real text. By depth: the share of drafts whose "
-            "first tokens are all right, on the last answers of the recording, held out.",
+            "is Spec-VLA's recipe (its table 4) on real text; `dflash2`, `dspark` and `domino` are "
+            "`dflash` with a head that reads the token before a place. By depth: share of drafts "
+            "whose first tokens are all right, on the last answers of the recording, held out.",
         ),
         Table(
             "Acceptance on prompts of other files",

@@ -14,10 +14,14 @@ from ..settings import BenchSettings
 
 WORKLOADS = ("chat", "summarise", "copy", "copy-edit")
 """Workloads of `bench real` for whose kinds of prompts there are other files to learn from."""
+BLOCK = {"batch": 8, "layers": (2,), "block_size": 8, "anchors": 32, "decay": 4.0}
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "eagle": {},
     "eagle3": {"lr": 5e-4, "batch": 8, "unroll": 3, "draft_vocab_size": 8192},
-    "dflash": {"batch": 8, "layers": (2,), "block_size": 8, "anchors": 32, "decay": 4.0},
+    "dflash": BLOCK,
+    "dflash2": {**BLOCK, "chain_rank": 64},
+    "dspark": {**BLOCK, "chain_rank": 64},
+    "domino": {**BLOCK, "chain_rank": 64},
 }
 """Settings of each format beside the defaults, which for `eagle` are Spec-VLA's (table 4)."""
 CHAIN = {"nodes": 5, "depth": 5, "top_k": 1}
