@@ -324,6 +324,8 @@ def test_what_rows_are_expected_to_say_is_drafted_where_it_is_right() -> None:
     lookup = sooner.PromptLookup(8, predictions=[[], plain[1]])
     result = sooner.generate(model, inputs, lookup, **options)
     alone = sooner.generate(model, inputs, sooner.PromptLookup(8), **options)
+    cut = sooner.PromptLookup(8, predictions=[[], [*plain[1][:9], tiny.VOCAB, *plain[1][10:]]])
+    assert sooner.generate(model, inputs, cut, **options).tokens == plain, "an id without a score"
     assert result.tokens == plain
     assert result.stats.num_accepted_draft_tokens > alone.stats.num_accepted_draft_tokens
     with pytest.raises(sooner.SoonerError, match="predictions are for 1 rows, the batch has 2"):

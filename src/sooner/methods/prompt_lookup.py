@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle, islice, takewhile
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -310,6 +310,8 @@ class LookupDrafts:
             self.acceptance.observe(row.draft, row.match, new)
             row.text.extend(new)
             row.draft, row.match = row.text.draft(min(largest, budget - 1))
+            # Some models embed more ids than they have scores for, such as their picture token.
+            row.draft = list(takewhile(outcome.scores.shape[-1].__gt__, row.draft))
             chain = range(-1, len(row.draft) - 1)
             row.draft = row.draft[: len(allowed_nodes(processing, number, row.draft, chain))]
         return [
