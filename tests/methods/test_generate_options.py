@@ -69,6 +69,9 @@ HONOURED: dict[str, dict[str, Any]] = {
     "typical_p": {**SINGLE_CHOICE, "typical_p": 1e-6},
     "watermarking_config": {"watermarking_config": WatermarkingConfig(bias=4.0)},
     "prefix_allowed_tokens_fn": {"prefix_allowed_tokens_fn": on_a_leash},
+    "samples_and_penalty": {
+        "num_return_sequences": 2, "do_sample": True, "top_k": 1, "repetition_penalty": 2.0,
+    },
     "several": {
         "repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 8,
         "bad_words_ids": [[GENERATED[0][3]]], "eos_token_id": GENERATED[0][2],

@@ -136,9 +136,11 @@ def prepare(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -
     named = {"input_ids": ids, **_model_inputs(named, ids)}
     if not has_mask and _takes(model.__class__, "attention_mask"):
         named["attention_mask"] = model._prepare_attention_mask_for_generation(ids, config, named)
-    mask = named.get("attention_mask")
+    mask, copies = named.get("attention_mask"), config.num_return_sequences or 1
     if mask is not None and bool((mask == 1).all()):
         del named["attention_mask"]
+        mask = None
+    expanded = {} if mask is None else {"attention_mask": mask.repeat_interleave(copies, 0)}
     if config.token_healing:
         named["input_ids"] = ids = model.heal_tokens(ids, tokenizer)
     width = ids.shape[1]
@@ -157,15 +159,14 @@ def prepare(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -
         encoder_input_ids=ids,
         logits_processor=processors,
         device=ids.device,
-        model_kwargs=named,
+        model_kwargs={**named, **expanded},  # processors see a row for each sample
         **host,
     )
     ends = model._get_stopping_criteria(
         generation_config=config, stopping_criteria=criteria, tokenizer=tokenizer
     )
     params = params_of(
-        made, ends, width, len(ids) * (config.num_return_sequences or 1),
-        do_sample=bool(config.do_sample), n=config.num_return_sequences or 1,
+        made, ends, width, len(ids) * copies, do_sample=bool(config.do_sample), n=copies,
         presence_penalty=presence, frequency_penalty=frequency,
     )  # fmt: skip
     return Call(named, params, _chunk(config.prefill_chunk_size), _pad_id(config))
