@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 import sooner
 import tiny
+from sooner.methods.dflash.model import DFlashModel
 from sooner.methods.trained import load_for
 from sooner.models import adapt
 from sooner.tasks.train_draft.blocks import (
@@ -48,6 +50,35 @@ def test_a_block_sees_nothing_after_its_anchor(recording: DataSet) -> None:
         torch.testing.assert_close(denoise_blocks(model, adapter, batch), before)
         batch.states[:, anchor - 1] += 1.0
         assert not torch.allclose(denoise_blocks(model, adapter, batch), before)
+
+
+def test_blocks_side_by_side_do_not_mix(recording: DataSet) -> None:
+    """Two blocks give what each gives alone, also where convolutions mix entries of a block."""
+    recipe, adapter = replace(RECIPE, format="dflash2", chain_rank=4), adapt(tiny.model("llama"))
+    model = DFlashModel(drafter_config(recipe, adapter)).eval()
+    for name, weight in model.named_parameters():
+        if "conv" in name or "codebook" in name:
+            weight.data.normal_(0, 0.3)
+    batch = BlockTask(model, adapter, recipe).batch([recording[0]], 2)
+    with torch.no_grad():
+        together = denoise_blocks(model, adapter, batch)
+        for block in range(batch.anchors.shape[1]):
+            here = slice(block, block + 1)
+            alone = replace(batch, anchors=batch.anchors[:, here], targets=batch.targets[:, here])
+            torch.testing.assert_close(denoise_blocks(model, adapter, alone), together[:, here])
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dflash2", "dspark", "domino"])
+def test_drafters_learn_in_float32_beside_a_target_in_bfloat16(
+    kind: str, recording: DataSet
+) -> None:
+    recipe = replace(RECIPE, format=kind, chain_rank=4)
+    adapter = adapt(copy.deepcopy(tiny.model("llama")).bfloat16())
+    task = BlockTask(DFlashModel(drafter_config(recipe, adapter)), adapter, recipe)
+    task(task.batch([recording[0]], 0))["loss"].backward()
+    gradients = [weight.grad for weight in task.head.parameters() if weight.grad is not None]
+    assert gradients
+    assert all(each.isfinite().all() for each in gradients)
 
 
 def test_an_interrupted_training_ends_as_a_whole_training(
@@ -116,6 +147,8 @@ def test_settings_of_blocks_are_read_by_their_format() -> None:
     assert (recipe.format, drafter_config(recipe, adapt(tiny.model("llama"))).drafts) == (
         "domino", 16
     )  # fmt: skip
+    with pytest.raises(sooner.SoonerError, match="layout is 'speculators', which format 'dspark'"):
+        make_recipe("dspark", {"layout": "speculators"})
     with pytest.raises(sooner.SoonerError, match="block_size"):
         BlockTraining(block_size=1)
 

@@ -147,7 +147,7 @@ class CandidateSelector(nn.Module):
         values, ids = logits.topk(min(self.count, logits.shape[-1]))  # [rows, 1, candidates]
         query = self.predecessor_codebook[token] * self.hidden_projection(states)
         values = values + (self.successor_codebook[ids] @ query[..., None])[..., 0]
-        others = logits if self.training else far_below(values, logits.shape[-1])
+        others = logits.to(values.dtype) if self.training else far_below(values, logits.shape[-1])
         return others.scatter(-1, ids, values), None
 
 
@@ -158,7 +158,7 @@ def chain_head(config: Any) -> nn.Module | None:
 
 
 class BlockConv(nn.Module):
-    """Adds entries of a block to those that follow them, before a sublayer and after it.
+    """Adds entries of a block to those of the block that follow them, before a sublayer and after.
 
     The kernels are learned ones of each channel plus what a projection of the sublayer's input
     gives each group of channels (DFlash 2).
@@ -167,6 +167,7 @@ class BlockConv(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         hidden, self.taps = config.hidden_size, config.chain["conv_kernel_size"]
+        self.size = config.block_size
         self.groups = hidden // config.chain["conv_group_size"]
         first = torch.eye(self.taps)[0]  # a block enters and leaves as it is
         self.base_kernel = nn.Parameter(first[:, None].repeat(2, 1, hidden))
@@ -180,8 +181,9 @@ class BlockConv(nn.Module):
         kernels = kernels + self.base_kernel.unflatten(-1, (self.groups, -1))
 
         def mixed(inputs: Tensor, side: int = 1) -> Tensor:
-            blocks, length = inputs.unflatten(-1, (self.groups, -1)), inputs.shape[1]
-            shifted = (pad(blocks, (0, 0, 0, 0, tap, 0))[:, :length] for tap in range(self.taps))
+            blocks = inputs.unflatten(-1, (self.groups, -1)).unflatten(1, (-1, self.size))
+            padded = (pad(blocks, (0, 0, 0, 0, tap, 0)) for tap in range(self.taps))
+            shifted = (part[:, :, : self.size].flatten(1, 2) for part in padded)
             parts = [kernels[:, :, side, tap] * part for tap, part in enumerate(shifted)]
             return torch.stack(parts).sum(0).flatten(-2)
 

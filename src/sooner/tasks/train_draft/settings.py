@@ -74,6 +74,12 @@ class Recipe:
             )
         if self.holdout == 1:
             raise SoonerError(f"{name}: holdout is 1.0; leave samples to train on")
+        kind = getattr(self, "format", "eagle3")
+        if self.layout != "sglang" and kind not in ("eagle3", "dflash"):
+            raise SoonerError(
+                f"{name}: layout is '{self.layout}', which format '{kind}' does not have; write "
+                "'sglang', or train format 'eagle3' or 'dflash'"
+            )
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of step `step`, from 0."""
@@ -142,11 +148,6 @@ class HeadTraining(Recipe):
         if self.format != "eagle3" and (self.layers or self.draft_vocab_size):
             raise SoonerError(
                 "HeadTraining: layers and draft_vocab_size are of format 'eagle3'; leave them out"
-            )
-        if self.layout != "sglang" and self.format != "eagle3":
-            raise SoonerError(
-                f"HeadTraining: layout is '{self.layout}', which format '{self.format}' does not "
-                "have; write 'sglang', or train format 'eagle3' or 'dflash'"
             )
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
