@@ -30,6 +30,7 @@ def test_what_cannot_be_loaded_is_reported_once_in_a_line(tmp_path: Path) -> Non
         made = run(method, FAMILY, "video")
         assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
         (note,) = made.stats.notes
+        assert made.stats.alarms == {"worker": 1}
         notes.append(note)
     assert notes[0] == notes[1]
     assert "can't be loaded" in note

@@ -467,6 +467,7 @@ class Prefiller:
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
         request.rows = session.rows.batch
+        self.alarms.update(session.stats.alarms)
         session.drafts, session.stats.alarms = request.drafts, self.alarms
         session.max_draft = request.options.num_draft_tokens
         if (top := request.options.logprobs) is not None:

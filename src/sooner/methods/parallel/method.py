@@ -164,7 +164,7 @@ class ParallelVLM(DraftMethod):
         except WorkerError as error:
             if standing is not None and standing.is_spawned:  # there may be no weights here
                 text = f"no draft worker ({error}); decoding goes on without it"
-                context.stats.note(text, "worker")
+                context.stats.note(text, "worker" if standing.failure else "")
                 return Drafter(), follow_choices
             logger.info("this run drafts in a thread of its own: %s", error)
         worker = worker or Worker.in_thread(adapter, job)
