@@ -31,7 +31,6 @@ class GenerateOptions(TypedDict, total=False):
         stop_strings, tokenizer: texts that end a row, and the tokenizer that decodes it.
         logits_processor, stopping_criteria: objects of transformers, applied at each step.
         prefill_chunk_size: prompt tokens of one prefill forward; all at once if it is left out.
-        output_scores, output_logits: return the scores of each step, with `custom_generate`.
     """
 
     generation_config: GenerationConfig
@@ -64,5 +63,3 @@ class GenerateOptions(TypedDict, total=False):
     logits_processor: LogitsProcessorList | list[Any]
     stopping_criteria: StoppingCriteriaList | list[Any]
     prefill_chunk_size: int | None
-    output_scores: bool | None
-    output_logits: bool | None
