@@ -46,7 +46,6 @@ class CrossCache(SlotCache):
     def __init__(self, layers: int, cross: Iterable[int], capacity: int) -> None:
         self.cross_layers = {number: DynamicLayer() for number in cross}
         super().__init__(layers - len(self.cross_layers), capacity)
-        self.needs_masks = True
         slots: Iterator[Any] = iter(self.slot_layers)
         self.layers = [self.cross_layers.get(n) or next(slots) for n in range(layers)]
         self.mask: Tensor | None = None
@@ -186,7 +185,6 @@ class ReferenceCache(SlotCache):
 
     def __init__(self, layers: int, capacity: int) -> None:
         super().__init__(layers, capacity)
-        self.needs_masks = True
         self.prompt_lengths: list[int] = []
 
     @contextmanager

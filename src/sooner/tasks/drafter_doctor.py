@@ -137,7 +137,8 @@ class Recording:
     def is_loop(self) -> bool:
         """Returns whether most of the answer repeats itself, which any drafter drafts well."""
         words = self.sample.tokens[self.sample.prompt :].tolist()
-        return 2 * len(set(zip(*(words[n:] for n in range(4)), strict=False))) < len(words)
+        parts = list(zip(*(words[n:] for n in range(4)), strict=False))
+        return 2 * len(set(parts)) < len(parts)
 
     def accepted(self, drafter: Any, adapter: Adapter) -> Tensor:
         """Returns which positions begin a draft of each depth, and of which drafts all tokens are
