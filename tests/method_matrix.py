@@ -71,6 +71,11 @@ def _dflash(**options: Any) -> Callable[[str], sooner.Method]:
     return lambda family: sooner.DFlash(tiny.block_drafter(family), **options)
 
 
+def _domino(**options: Any) -> Callable[[str], sooner.Method]:
+    """One whose places depend on the tokens before them."""
+    return lambda family: sooner.DFlash(tiny.block_drafter(family, chain="domino"), **options)
+
+
 def _ddtree(**options: Any) -> Callable[[str], sooner.Method]:
     return lambda family: sooner.DDTree(tiny.block_drafter(family), **options)
 
@@ -120,6 +125,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "eagle3-auto": _eagle3(nodes="auto", top_k=16),
     "assistant": lambda family: sooner.Assistant(assistants.of(family), num_draft_tokens=4),
     "sd-tree-auto": lambda family: sooner.SDTree(tiny.noisy(family)),
+    "domino": _domino(num_draft_tokens=4),
 }
 
 

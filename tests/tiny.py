@@ -136,9 +136,18 @@ def eagle3_head(family: str, drafted: int = 64) -> Eagle3Head:
     return head
 
 
+CHAINS: dict[str, dict[str, Any]] = {
+    "": {},
+    "domino": {"gru_hidden_dim": 8, "emb_dim": 8, "prefix": 1},
+}
+"""Sizes of chain heads."""
+
+
 @functools.cache
 @torch.inference_mode(False)
-def block_drafter(family: str, block_size: int = 6, layers: int = 2) -> DFlashModel:
+def block_drafter(
+    family: str, block_size: int = 6, layers: int = 2, chain: str = ""
+) -> DFlashModel:
     """A DFlash drafter for `model(family)` that is right now and then: its denoising is random, but
     the state that it adds to leans towards what the target's LM head says of the last state."""
     torch.manual_seed(1)
@@ -146,7 +155,7 @@ def block_drafter(family: str, block_size: int = 6, layers: int = 2) -> DFlashMo
     config = DFlashConfig(
         hidden_size=target.hidden_size, intermediate_size=40, num_hidden_layers=layers,
         num_attention_heads=4, num_key_value_heads=2, head_dim=12, block_size=block_size,
-        mask_token_id=VOCAB - 1, layers=(1, 2), vocab_size=VOCAB,
+        mask_token_id=VOCAB - 1, layers=(1, 2), vocab_size=VOCAB, chain=CHAINS[chain],
     )  # fmt: skip
     drafter = DFlashModel(config).eval()
     for weights in drafter.parameters():

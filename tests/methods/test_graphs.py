@@ -58,7 +58,7 @@ CLOCKED = {"noisy-auto", "parallel", "parallel-paper", "sd-tree-auto"}
 
 KINDS = {
     "plain", "prompt-lookup", "noisy-4", "sd-tree", "jacobi-4", "eagle",
-    "eagle3", "dflash", "ddtree", "hsd",
+    "eagle3", "dflash", "domino", "ddtree", "hsd",
 }  # fmt: skip
 """A method of each kind of drafter; the merge lane has the others."""
 

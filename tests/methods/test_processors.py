@@ -66,7 +66,7 @@ def test_processors_with_a_state_are_refused_by_name(processor: LogitsProcessor,
 
 
 @pytest.mark.parametrize(
-    "name", ["parallel", "sd-tree", "eagle", "jacobi-4", "hsd", "stranger", "dflash", "ddtree"]
+    "name", ["parallel", "sd-tree", "eagle", "jacobi-4", "hsd", "stranger", "domino", "ddtree"]
 )
 def test_penalties_follow_every_kind_of_draft(name: str) -> None:
     """Chains, trees, windows and a draft that counts beside the loop; rows end apart."""
