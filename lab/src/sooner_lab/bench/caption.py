@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor
 from sooner.engine.stats.run import APPROXIMATE, EXACT
 from sooner.generation import generate
 from sooner.methods import Autoregressive, Method
+from sooner.methods.sd_tree import STATIC_TREE
 from sooner.models import adapt
 from sooner.parity import reference_run
 from sooner.registry import choices
@@ -44,6 +45,12 @@ from .run import (
     no_warm_up,
     row,
 )
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "sd-tree": {"branching": STATIC_TREE}, "specvlm": {"branching": STATIC_TREE},
+    "sparse-to-dense": {"num_draft_tokens": 9},
+}  # fmt: skip
+"""Sizes that baselines have in their papers; `"auto"` would choose others."""
 
 
 def run(
@@ -252,7 +259,8 @@ class CaptionBench:
         if name == COMPILED:
             return Autoregressive()
         alone = replace(self.pair)  # with nothing learnt: no run may depend on those before it
-        return build_method(self.caption_settings(name), alone, clip.draft_inputs)
+        made = build_method(self.caption_settings(name), alone, clip.draft_inputs)
+        return replace(made, **SIZES.get(name, {}))
 
     def pruner(self, name: str) -> Pruner | None:
         """Return what prunes the target in an arm of `LOSSY`, at the retention that all share.

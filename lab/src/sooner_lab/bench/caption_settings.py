@@ -117,7 +117,7 @@ class ClipSettings(BenchSettings):
     clips: int = option(4, 1)
     frames: int | None = option(None, 1)
     repeats: int = option(3, 1)
-    max_new_tokens: int = option(256, 1)
+    max_new_tokens: int = option(256, 2)
     num_draft_tokens: int = option(5, 1)
     prune: float | None = option(None, 0, 1, metavar="SHARE")
     retention: float = option(0.1, 0, 1, metavar="SHARE")

@@ -194,8 +194,9 @@ def row(arm: ArmSamples, plain: ArmSamples) -> Data:
             "decode_seconds": arm.decode_seconds,
             "e2e_seconds": arm.e2e_seconds,
             "tokens_per_second": arm.decode_speed,
-            "decode_speedup": arm.decode_speed / plain.decode_speed,
         }
+        if plain.decode_speed:
+            result["decode_speedup"] = arm.decode_speed / plain.decode_speed
         if arm.tokens == plain.tokens:  # a lossy text that ends early is no faster for it
             result["e2e_speedup"] = plain.e2e_seconds / arm.e2e_seconds
     if arm.stats:

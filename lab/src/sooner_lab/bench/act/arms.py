@@ -74,7 +74,7 @@ def contenders(settings: ActSettings, make: Loader) -> list[ActContender]:
     if exact.head is None:
         return arms
     arms += [
-        ActContender(name, name, exact) for name in ("strict", "auto") if name in settings.arms
+        ActContender(name, name, make(None)) for name in ("strict", "auto") if name in settings.arms
     ]
     if "relaxed" in settings.arms:
         arms += [

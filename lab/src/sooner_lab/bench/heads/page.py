@@ -13,7 +13,6 @@ TRAINING: Columns = (
     ("steps", "steps", "{}"), (times("seconds", 1 / 60), "minutes", "{:.1f}"),
     ("steps_per_second", "steps/s", "{:.2f}"), ("first_loss", "first loss", "{:.3f}"),
     ("last_loss", "last loss", "{:.3f}"), (by_depth("held_out"), "held out, 1, 2, ...", "{}"),
-    (times("peak_bytes", 2**-30), "memory, GiB", "{:.1f}"),
 )  # fmt: skip
 PAGE = Page(
     lambda result: f"Heads trained on real text: {result['model']}",

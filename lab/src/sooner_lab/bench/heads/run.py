@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import tempfile
 from ast import literal_eval
@@ -29,7 +28,7 @@ from ..real.run import RealBench, chat_inputs, messages
 from ..real.settings import TUNED_ON
 from ..real.texts import WORKLOADS
 from ..run import Data, Keep, Progress, Recorder
-from .settings import CHAIN, RECIPES, HeadsSettings
+from .settings import BLOCK, CHAIN, RECIPES, HeadsSettings
 from .texts import training_prompts
 
 PLAIN_GATE, CHAT_GATE, LOOKUP_GATE = 0.97, 1.15, 1.1
@@ -128,7 +127,6 @@ def train_head(
         "steps_per_second": origin["step"] / max(origin["seconds"], 0.1),
         "first_loss": losses[0], "last_loss": losses[-1],
         "held_out": origin["acceptance"]["chain"],
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }  # fmt: skip
 
 
@@ -137,8 +135,8 @@ def methods(heads: dict[str, Any]) -> dict[str, sooner.Method]:
     made: dict[str, sooner.Method] = {}
     for kind, head in heads.items():
         method: Any = sooner.DFlash if kind in BLOCKS else sooner.Eagle
-        drafts = getattr(head.config, "drafts", None)  # of a block
-        fixed = {"num_draft_tokens": drafts} if drafts else CHAIN
+        drafts = {"num_draft_tokens": BLOCK["block_size"] - 1}  # as many for each format
+        fixed = drafts if kind in BLOCKS else CHAIN
         made |= {kind: method(head), f"{kind}-chain": method(head, **fixed)}
     return made
 

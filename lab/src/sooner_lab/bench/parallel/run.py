@@ -48,7 +48,7 @@ def run(
         )  # fmt: skip
         points = bench.points if "sweep" in settings.parts else {}
         names = dict.fromkeys([*bench.arms(), *points])
-        unwarmed = [name for name in points if name not in bench.arms()]
+        unwarmed = [name for name in points if name not in (*bench.arms(), OURS, UNPRUNED)]
         measured = bench.measure(names, progress, unwarmed)
         rows = {arm["method"]: arm for arm in bench.rows(measured)}
         for arm in rows.values():

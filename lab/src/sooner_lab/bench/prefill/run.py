@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -83,9 +82,11 @@ class Patterns:
             return PatternTable.load(self.settings.patterns, self.adapter)
         # Priced by the clock: on a CPU, patterns of equal FLOPs differ by several times. No head
         # is left dense, as none of the other arms' is.
-        search = SearchSettings(budget=self.settings.budget, cost="measured", max_error=1e9)
+        search = SearchSettings(
+            budget=self.settings.budget, cost="measured", max_error=1e9, break_even=False
+        )
         if self.pair.target.is_text:
-            return self._of_text(replace(search, break_even=False))
+            return self._of_text(search)
         with tempfile.TemporaryDirectory() as folder:
             clips = [miniatures.find("video").function("clip")(Path(folder), SEARCHED, 7)]
             return search_patterns(self.pair, clips, search, CaptionSettings(frames=SEARCHED))

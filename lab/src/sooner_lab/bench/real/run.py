@@ -56,6 +56,9 @@ def run(settings: RealSettings, progress: Progress = print, keep: Keep | None = 
         count = TUNED_ON + max(settings.prompts, *settings.rows)
         prompts = WORKLOADS[workload](count)[TUNED_ON:]
         for count in settings.rows:
+            if len(prompts) < count:
+                progress(f"{workload}: left out at rows {count}, as it has {len(prompts)} prompts")
+                continue
             batches = [prompts[:count]] if count > 1 else [[each] for each in prompts]
             bench = RealBench(pair, batches[: settings.prompts], settings)
             progress(f"{workload}, rows {count}")
