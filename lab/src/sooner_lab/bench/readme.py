@@ -31,11 +31,11 @@ from .declared import Data
 from .render import cell, table_lines
 
 BLOCK = re.compile(
-    r"(<!-- table:([a-z-]+) (\S+)\n(.*?)-->\n)(?:(?!<!-- table).)*?(<!-- /table -->)", re.DOTALL
+    r"(<!-- table:([a-z0-9-]+) (\S+)\n(.*?)-->\n)(?:(?!<!-- table).)*?(<!-- /table -->)", re.DOTALL
 )
 OPEN = re.compile(r"<!-- table:([^ ]*) ")
 FIGURE = re.compile(
-    r"(<!-- figure:([a-z-]+)\s+(.+?)\s+(\{.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
+    r"(<!-- figure:([a-z0-9-]+)\s+(.+?)\s+(\{.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
 )
 STEP = re.compile(r"\[([^\]=]+)=([^\]]+)\]|\[(\d+)\]|\.?([^.\[\]]+)")
 PAGES = ("README.md", "docs/figures.md", "docs/scale.md")

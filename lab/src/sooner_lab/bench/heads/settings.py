@@ -14,7 +14,9 @@ from ..settings import BenchSettings
 
 WORKLOADS = ("chat", "summarise", "copy", "copy-edit")
 """Workloads of `bench real` for whose kinds of prompts there are other files to learn from."""
-BLOCK = {"batch": 8, "layers": (2,), "block_size": 8, "anchors": 32, "decay": 4.0}
+BLOCK: Mapping[str, Any] = {
+    "batch": 8, "layers": (2,), "block_size": 8, "anchors": 32, "decay": 4.0,
+}  # fmt: skip
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "eagle": {},
     "eagle3": {"lr": 5e-4, "batch": 8, "unroll": 3, "draft_vocab_size": 8192},
