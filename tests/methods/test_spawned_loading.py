@@ -36,6 +36,10 @@ def test_what_cannot_be_loaded_is_reported_once_in_a_line(tmp_path: Path) -> Non
     assert "can't be loaded" in note
     assert "gone" in note
     assert "\n" not in note
+    engine = sooner.Engine(tiny.model(FAMILY), method)
+    engine.add_request(tiny.inputs(FAMILY, "video", 1), max_new_tokens=NEW, do_sample=False)
+    engine.run()
+    assert engine.alarms == {"worker": 1}, "counted before the engine's request began"
     assert not children()
 
 
