@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sooner_lab.bench.result_file import write_result
+from sooner_lab.bench.result_file import ResultFile, write_result
 
 RESULT: dict[str, Any] = {
     "bench": "made up",
@@ -39,3 +39,30 @@ def test_what_json_does_not_know_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_result({"path": tmp_path}, tmp_path / "result.json")
     assert not list(tmp_path.iterdir())
+
+
+def test_retired_parts_of_the_same_model_stay_with_their_run(tmp_path: Path) -> None:
+    path = tmp_path / "act.json"
+    run = {"bench": "act", "settings": {"repeats": 3}, "provenance": {"git": "new"}}
+    before = {
+        **run, "model": "robot", "provenance": {"git": "old"}, "arms": [{"arm": 1}],
+        "trees": [{"tree": 2}],
+    }  # fmt: skip
+    write_result(before, path)
+    for parts in ({}, {"arms": [{"arm": 3}]}):  # as a run that writes twice
+        ResultFile(path)({**run, "model": "robot", **parts})
+    result = json.loads(path.read_text())
+    assert result["trees"] == [{"tree": 2}]
+    assert result["arms"] == [{"arm": 3}]
+    kept = {"parts": ["trees"], "settings": {"repeats": 3}, "provenance": {"git": "old"}}
+    assert result["kept"] == [kept]
+    ResultFile(path)({**run, "model": "another robot"})
+    assert "trees" not in json.loads(path.read_text())
+
+
+def test_a_retired_part_may_lie_in_another_part(tmp_path: Path) -> None:
+    path = tmp_path / "imagine.json"
+    about = {"bench": "imagine", "model": "m", "provenance": {}}
+    write_result({**about, "image": {"grid": 8, "quality": [{"score": 1}]}}, path)
+    ResultFile(path)({**about, "image": {"grid": 16}})
+    assert json.loads(path.read_text())["image"] == {"grid": 16, "quality": [{"score": 1}]}

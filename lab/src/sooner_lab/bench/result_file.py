@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
 from sooner.io import write_text
+
+from .declared import rows_of
+from .report import page_of
+from .run import earlier_runs
 
 LEVELS = 2
 """Levels of a result whose entries have a line each; what is deeper stands on its line."""
@@ -15,6 +20,9 @@ LEVELS = 2
 
 class ResultFile:
     """Writes a result as far as it is, so that an interrupted bench leaves its finished parts.
+
+    Parts that the file has and the bench no longer measures (`Page.retired`) stay in it, with the
+    run that they are of.
 
     Args:
         path: the file; `None` writes nothing.
@@ -26,7 +34,34 @@ class ResultFile:
     def __call__(self, result: dict[str, Any]) -> None:
         """Write the result."""
         if self.path is not None:
-            write_result(result, self.path)
+            write_result(with_retired(result, self.path), self.path)
+
+
+def with_retired(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a result with the retired parts of the file that it is about to replace.
+
+    Args:
+        result: of a bench.
+        path: an earlier result of the same bench and model; any other file adds nothing.
+    """
+    try:
+        before = read_result(path, result["bench"])
+    except SoonerError:
+        return result
+    if before.get("model") != result.get("model"):
+        return result
+    merged, names = dict(result), []
+    for part in chain.from_iterable(page_of(result).retired.values()):
+        outer, _, inner = part.partition(".")
+        rows = rows_of(before, part)
+        if not rows or rows_of(merged, part):
+            continue
+        merged[outer] = {**merged.get(outer, {}), inner: rows} if inner else rows
+        names.append(part)
+    if names:
+        later = [part for run in merged.get("kept", []) for part in run["parts"]]
+        merged["kept"] = earlier_runs(before, sorted({*later, *names}))
+    return merged
 
 
 def write_result(result: dict[str, Any], path: Path | str) -> None:

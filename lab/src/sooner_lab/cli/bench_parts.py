@@ -49,12 +49,12 @@ def run_bench(
         more: what this bench's `run` takes besides, such as `keep`.
     """
     from ..bench.report import tables
-    from ..bench.result_file import write_result
+    from ..bench.result_file import ResultFile
 
     result = measured(partial(run, **more), settings, debug)
     show_tables(tables(result), words)
     if json is not None:
-        write_result(result, json)
+        ResultFile(json)(result)
         typer.echo(f"wrote {json}", err=True)
     return result
 

@@ -138,8 +138,8 @@ PAGE = Page(
             "token*: time to it over plain decoding's; *simulated*: what the simulator of "
             "`sooner_lab.theory` makes of the measured step times and agreement; *over vanilla*: "
             "decoding speed over `speculative`'s and over `speculative-auto`'s. `parallel` has a "
-            "draft process that stands for all runs (`StandingDraft`), `parallel-forked` one that "
-            "is forked for each run. Parity is against HF's own incremental decoding.",
+            "draft process that stands for all runs (`StandingDraft`). Parity is against HF's own "
+            "incremental decoding.",
         ),
         Table(
             "Lossy pruning of the target (table 2)",
@@ -148,9 +148,7 @@ PAGE = Page(
             "𝒜: share of the tokens that the full target, reading the same prefix, would say too "
             "(`sooner_lab.bench.fidelity`). *Retention*: mean share of the visual tokens, over the "
             "layers, that generated tokens attend to, the same for all; *in prefill*: that the "
-            "prefill computes. DyCoke's first stage keeps a quarter at least; the rest it lays "
-            "aside while tokens are generated. Stages whose own layers leave no room for that are "
-            "brought forward.",
+            "prefill computes. Stages whose own layers leave no room for that are brought forward.",
         ),
         Table(
             "By pruning ratio (tables 3, 5 and 7)",

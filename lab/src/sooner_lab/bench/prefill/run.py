@@ -25,7 +25,7 @@ from .heads import embed, head_parts
 from .layer import layer
 from .model import model
 from .needles import needles
-from .settings import PARTS, RETIRED, PrefillSettings
+from .settings import PARTS, PrefillSettings
 from .text import TextTask
 
 SEARCHED = 120
@@ -55,7 +55,7 @@ def run(
     about = {"model": name, "reads": "text" if pair.target.is_text else "video"}
     recorder = Recorder("prefill", settings, goals, keep, **about, backend=backend)
     others = [key for part, key in PARTS.items() if part not in settings.parts]
-    recorder.go_on(before, [*others, *RETIRED])
+    recorder.go_on(before, others)
     recorder.origin(adapter.device, adapter.dtype, settings.seed)
     ours = Patterns(settings, pair, adapter)
     if "layer" in settings.parts:

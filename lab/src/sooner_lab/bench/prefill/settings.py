@@ -16,8 +16,7 @@ ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "p
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
 PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles", "heads": "heads"}
-RETIRED = ("regions", "duels", "planted")
-"""Parts with the key of each in the result, and keys that only earlier results have."""
+"""Parts with the key of each in the result."""
 
 
 @dataclass(frozen=True)
