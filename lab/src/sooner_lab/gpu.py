@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = settings_of(
             options.section, options.budget, options.device, options.tiny, options.seed
         )
-        result = run(settings, _emit, ResultFile(options.json), earlier, options.revision)
+        result = run(settings, _emit, ResultFile(options.json, "gpu"), earlier, options.revision)
     except SoonerError as error:
         _emit(f"sooner: {error}")
         return 2

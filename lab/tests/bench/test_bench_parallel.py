@@ -26,7 +26,7 @@ SMALL = ParallelBenchSettings(
 
 
 def test_a_small_study_completes(tmp_path: Path) -> None:
-    keep = ResultFile(tmp_path / "study.json")
+    keep = ResultFile(tmp_path / "study.json", "parallel")
     assert keep.path is not None
     result = study.run(SMALL, lambda _: None, keep)
     assert result["clips"] == 1

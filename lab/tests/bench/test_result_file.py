@@ -49,14 +49,15 @@ def test_retired_parts_of_the_same_model_stay_with_their_run(tmp_path: Path) -> 
         "trees": [{"tree": 2}],
     }  # fmt: skip
     write_result(before, path)
-    for parts in ({}, {"arms": [{"arm": 3}]}):  # as a run that writes twice
-        ResultFile(path)({**run, "model": "robot", **parts})
+    file = ResultFile(path, "act")
+    for parts in ({"model": ""}, {"model": "robot", "arms": [{"arm": 3}]}):
+        file({**run, **parts})
     result = json.loads(path.read_text())
     assert result["trees"] == [{"tree": 2}]
     assert result["arms"] == [{"arm": 3}]
     kept = {"parts": ["trees"], "settings": {"repeats": 3}, "provenance": {"git": "old"}}
     assert result["kept"] == [kept]
-    ResultFile(path)({**run, "model": "another robot"})
+    ResultFile(path, "act")({**run, "model": "another robot"})
     assert "trees" not in json.loads(path.read_text())
 
 
@@ -64,5 +65,5 @@ def test_a_retired_part_may_lie_in_another_part(tmp_path: Path) -> None:
     path = tmp_path / "imagine.json"
     about = {"bench": "imagine", "model": "m", "provenance": {}}
     write_result({**about, "image": {"grid": 8, "quality": [{"score": 1}]}}, path)
-    ResultFile(path)({**about, "image": {"grid": 16}})
+    ResultFile(path, "imagine")({**about, "image": {"grid": 16}})
     assert json.loads(path.read_text())["image"] == {"grid": 16, "quality": [{"score": 1}]}

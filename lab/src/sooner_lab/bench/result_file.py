@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,6 @@ from sooner.errors import SoonerError
 from sooner.io import write_text
 
 from .declared import rows_of
-from .report import page_of
-from .run import earlier_runs
 
 LEVELS = 2
 """Levels of a result whose entries have a line each; what is deeper stands on its line."""
@@ -25,31 +24,28 @@ class ResultFile:
     run that they are of.
 
     Args:
-        path: the file; `None` writes nothing.
+        path: the file, which is read now; `None` writes nothing.
+        bench: the name of the command.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, bench: str) -> None:
+        self.path, self.before = path, {}
+        with suppress(SoonerError):  # no earlier result
+            self.before = read_result(path, bench)
 
     def __call__(self, result: dict[str, Any]) -> None:
         """Write the result."""
         if self.path is not None:
-            write_result(with_retired(result, self.path), self.path)
+            write_result(with_retired(result, self.before), self.path)
 
 
-def with_retired(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a result with the retired parts of the file that it is about to replace.
-
-    Args:
-        result: of a bench.
-        path: an earlier result of the same bench and model; any other file adds nothing.
-    """
-    try:
-        before = read_result(path, result["bench"])
-    except SoonerError:
+def with_retired(result: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the retired parts of an earlier one of the same bench and model."""
+    if not before or before.get("model") != result.get("model"):
         return result
-    if before.get("model") != result.get("model"):
-        return result
+    from .report import page_of
+    from .run import earlier_runs  # takes torch, which a command's help does without
+
     merged, names = dict(result), []
     for part in chain.from_iterable(page_of(result).retired.values()):
         outer, _, inner = part.partition(".")

@@ -22,8 +22,8 @@ from sooner.cli.from_settings import (
     with_parameters,
 )
 
-from ..bench.result_file import read_result
-from .bench_parts import Add, Debug, Json, keep_in, run_bench
+from ..bench.result_file import ResultFile, read_result
+from .bench_parts import Add, Debug, Json, run_bench
 
 PACKAGE = "sooner_lab.bench"
 
@@ -57,6 +57,7 @@ class Bench:
 
         def command(ctx: typer.Context, **inputs: Any) -> None:
             json = inputs["json"]
+            file = ResultFile(json, self.name)
             given = {
                 field.name: _parsed(kind, field, inputs[field.name])
                 for field in dataclasses.fields(kind)
@@ -66,10 +67,10 @@ class Bench:
             run = _load(self.run)
             more: dict[str, Any] = {}
             if "keep" in inspect.signature(run).parameters:
-                more["keep"] = keep_in(json)
+                more["keep"] = file
             if inputs.get("add"):
                 more["before"] = read_result(json, self.name)
-            result = run_bench(run, settings, json, inputs["debug"], self.words, **more)
+            result = run_bench(run, settings, file, inputs["debug"], self.words, **more)
             for place in result.get("left_out", ()):
                 typer.echo(f"left out for the budget: {place}", err=True)
             for fault in (faults := self._faults(result)):

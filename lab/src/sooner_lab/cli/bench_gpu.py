@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .bench_parts import Add, Debug, Json, keep_in, run_bench
+from .bench_parts import Add, Debug, Json, run_bench
 
 Sections = Annotated[
     list[str] | None,
@@ -35,12 +35,13 @@ def gpu(
     Where only torch and transformers are installed, `python -m sooner_lab.gpu` does the same.
     """
     from ..bench.gpu.run import run
-    from ..bench.result_file import read_result
+    from ..bench.result_file import ResultFile, read_result
     from ..gpu import faults, settings_of
 
     settings = settings_of(section, budget, device, tiny, seed)
     earlier = read_result(json, "gpu") if add else None
-    result = run_bench(run, settings, json, debug, keep=keep_in(json), earlier=earlier)
+    file = ResultFile(json, "gpu")
+    result = run_bench(run, settings, file, debug, keep=file, earlier=earlier)
     for fault in (failures := faults(result)):
         typer.echo(fault, err=True)
     if failures:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sooner.cli.display import Display
 from sooner.cli.from_settings import log_decisions, option_of
 from sooner.io import check_writable
+
+if TYPE_CHECKING:
+    from ..bench.result_file import ResultFile
 
 
 def _check_json(value: Path | None) -> Path | None:
@@ -36,7 +39,7 @@ WIDE = 140
 def run_bench(
     run: Callable[..., dict[str, Any]],
     settings: Any,
-    json: Path | None,
+    file: ResultFile,
     debug: bool,
     words: int = 2,
     **more: Any,
@@ -45,25 +48,18 @@ def run_bench(
 
     Args:
         run: `(settings, progress=, **more) -> result` of the bench.
+        file: gets the result; as `keep` it may have had its finished parts.
         words: leading columns of the tables that hold words; the others hold figures.
         more: what this bench's `run` takes besides, such as `keep`.
     """
     from ..bench.report import tables
-    from ..bench.result_file import ResultFile
 
     result = measured(partial(run, **more), settings, debug)
     show_tables(tables(result), words)
-    if json is not None:
-        ResultFile(json)(result)
-        typer.echo(f"wrote {json}", err=True)
+    if file.path is not None:
+        file(result)
+        typer.echo(f"wrote {file.path}", err=True)
     return result
-
-
-def keep_in(json: Path | None) -> Callable[[dict[str, Any]], None]:
-    """Return what writes a result as far as it is, see `ResultFile`."""
-    from ..bench.result_file import ResultFile
-
-    return ResultFile(json)
 
 
 def show_tables(tables: Sequence[Any], words: int) -> None:
