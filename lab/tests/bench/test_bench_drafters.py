@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sooner
+from sooner.errors import SoonerError
 from sooner.methods.eagle.eagle3 import Eagle3Head
 from sooner.tasks.loading import load_pair
 from sooner_lab.bench.caption_settings import TRAINED, DrafterBenchSettings
@@ -47,6 +51,20 @@ def test_the_assistant_of_transformers_generates_the_same() -> None:
     arm = run(settings, lambda line: None)["arms"][1]
     assert arm["method"] == "hf-dflash"
     assert arm["parity"] in ("identical", "tie")
+
+
+def test_a_folder_is_an_arm_of_its_name(tmp_path: Path) -> None:
+    for name in ("chain", "block"):
+        shutil.copytree(TRAINED["eagle3" if name == "chain" else "dflash"].folder, tmp_path / name)
+    heads = tuple(str(tmp_path / name) for name in ("chain", "block"))
+    settings = DrafterBenchSettings(
+        arms=("plain",), heads=heads, clips=1, repeats=1, max_new_tokens=40
+    )
+    _, *arms = run(settings, lambda line: None)["arms"]
+    assert [arm["method"] for arm in arms] == ["chain", "block"]
+    assert all(arm["parity"] in ("identical", "tie") and arm["depths"][0] > 0.5 for arm in arms)
+    with pytest.raises(SoonerError, match="a second arm 'chain'; rename the folder"):
+        run(replace(settings, heads=heads * 2), lambda line: None)
 
 
 def test_depths_are_shares_of_steps() -> None:

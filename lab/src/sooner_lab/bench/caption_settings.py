@@ -11,7 +11,7 @@ from sooner import miniatures
 from sooner.checks import option
 from sooner.registry import choices
 
-from .fields import names, numbers
+from .fields import names, numbers, texts
 from .settings import BenchSettings
 
 DEPTH = 5
@@ -147,10 +147,13 @@ class DrafterBenchSettings(ClipSettings):
 
     Attributes:
         arms: only these arms (plain is always in).
+        heads: folders of more drafters that were trained for the model; each is an arm of its
+            folder's name, a chain or block of a fixed length.
     """
 
     clips: int = option(6, 1)
     arms: tuple[str, ...] = names("arm", DRAFTERS, "plain")
+    heads: tuple[str, ...] = texts(())
 
     FULL: ClassVar[Mapping[str, Any]] = {"clips": 24, "repeats": 5}
 

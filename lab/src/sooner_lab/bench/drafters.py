@@ -6,10 +6,17 @@ The arms are timed as `bench caption` times them, on the same clips; acceptance 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from sooner.errors import SoonerError
+from sooner.methods import Method, load_drafter
+from sooner.methods.trained import method_of
+from sooner.tasks.clip import Clip
+
 from .caption import CaptionBench, opened
-from .caption_settings import DEPTH, TRAINED, DrafterBenchSettings
+from .caption_settings import BLOCK, DEPTH, KNOWN, TRAINED, DrafterBenchSettings
 from .goals import goal
 from .render import Page, Table
 from .run import Data, Keep, Progress
@@ -33,14 +40,47 @@ def run(
     settings: DrafterBenchSettings, progress: Progress = print, keep: Keep | None = None
 ) -> Data:
     """Measure and return the result: the rows of `bench caption` with `depths`, and `goals`."""
-    with opened(settings, CaptionBench) as bench:
+    with opened(settings, DrafterBench) as bench:
         recorder = bench.recorder("drafters", keep, goals)
-        rows = bench.rows(bench.measure(settings.arms, progress))
+        rows = bench.rows(bench.measure((*settings.arms, *bench.heads), progress))
         for arm in rows:
-            if arm["method"] in TRAINED:
+            name = arm["method"]
+            if name in TRAINED or name in bench.heads:
                 arm["depths"] = depths(arm["acceptance_histogram"])
-                arm["baseline"] = TRAINED[arm["method"]].baseline
+                arm["baseline"] = TRAINED[name].baseline if name in TRAINED else None
         return recorder.add(arms=rows)
+
+
+class DrafterBench(CaptionBench):
+    """Has an arm for each head of the settings beside those of `bench caption`.
+
+    Attributes:
+        heads: the method of each, by arm.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.heads: dict[str, Method] = {}
+        for folder in map(Path, self.settings.heads):
+            if folder.name in {*KNOWN, *self.heads}:
+                raise SoonerError(
+                    f"--heads: '{folder}' would be a second arm '{folder.name}'; rename the folder"
+                )
+            self.heads[folder.name] = fixed_length(folder)
+
+    def base(self, name: str) -> str:
+        return "plain" if name in self.heads else super().base(name)
+
+    def method(self, name: str, clip: Clip) -> Method:
+        return self.heads[name] if name in self.heads else super().method(name, clip)
+
+
+def fixed_length(folder: Path) -> Method:
+    """Load a head as a method whose drafts have one length: a chain of `DEPTH`, or its block."""
+    if method_of(folder) == "eagle":
+        return load_drafter(folder, nodes=DEPTH, depth=DEPTH, top_k=1)
+    method: Any = load_drafter(folder)
+    return replace(method, num_draft_tokens=min(BLOCK, method.drafter.config.block_size - 1))
 
 
 def depths(histogram: Mapping[int, int], depth: int = DEPTH) -> list[float]:
