@@ -152,7 +152,7 @@ PAGE = Page(
                needs="quality.rows"),
     ),
     retired={
-        "9362df8": ("accuracy", "quality", "overhead", "cores"), "fb9eb109": ("clients",),
+        "9362df8": ("accuracy", "quality", "overhead", "cores"),
         "bee124e2": ("document",),
     },
 )  # fmt: skip

@@ -137,6 +137,5 @@ PAGE = Page(
         ),
     ),
     intro=_about,
-    retired={"fb9eb109": ("second", "direct"), "819b639d": ("poisson",)},
     goals="Fixed before any result.",
 )  # fmt: skip
