@@ -102,5 +102,4 @@ PAGE = Page(
         ),
         "157ecc9e": ("image.batch", "image.study", "video.study"),
     },
-    stem="imagine",
 )
