@@ -373,6 +373,19 @@ def test_batches_of_a_pair_that_only_gains_on_ragged_rows_are_left_even() -> Non
     assert sum(machine.seconds for machine in machines) <= 1.03 * len(machines) * plain
 
 
+def test_what_the_slowest_rows_get_counts_in_a_closed_batch() -> None:
+    """A row that repeats its prompt does not bring the end nearer of another that does not."""
+    length, chances = AdaptiveDraftLength(4), [np.array([0.9, 0.9]), np.array([])]
+    for left in range(TOKENS, TOKENS // 2, -1):
+        length.choose(RoundRows([0, 1], [False, False], looked_up=chances, left=[left - 40, left]))
+        length.observe_cost(RoundCost(2, 1, seconds=1.0), 1.0)
+        length.observe([0, 1], [2, 0], [2, 0])
+    assert length.mean([0, 1], [2, 0]) < 0.1
+    assert length.mean([1], [0]) == 0
+    length.choose(RoundRows([0, 1], [False, False], looked_up=chances))  # others come and go
+    assert length.mean([0, 1], [2, 0]) == 1
+
+
 @pytest.mark.parametrize(("chance", "rows", "is_worth"), [(0.3, 32, False), (0.8, 32, True)])
 def test_rows_that_begin_together_are_drafted_for_where_the_last_row_gains(
     chance: float, rows: int, is_worth: bool

@@ -386,11 +386,16 @@ class DraftLength:
     def observe_round(self, outcome: Outcome, drafted: Sequence[int], done: RoundCost) -> None:
         """Hands what a round gave, and what it took as soon as that is known, to `observe` and
         `observe_cost`; `done` is the round, but for its seconds."""
-        tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
+        rows = outcome.rows.active
+        tokens = 1 + self.mean(rows, outcome.accepted)
         outcome.round_time.then(
             lambda seconds: self.observe_cost(replace(done, seconds=seconds), tokens)
         )
-        self.observe(outcome.rows.active, drafted, outcome.accepted)
+        self.observe(rows, drafted, outcome.accepted)
+
+    def mean(self, rows: Sequence[int], accepted: Sequence[int]) -> float:
+        """Returns what counts as accepted by a row, on average."""
+        return sum(accepted) / len(rows)
 
 
 def plan_round(
@@ -483,6 +488,7 @@ class AdaptiveDraftLength(DraftLength):
         self._rows: dict[int, RowState] = {}
         self._had_peers = False
         self._shares = np.ones(0)  # of each length's gain, what a closed batch keeps
+        self._weights: dict[int, float] = {}  # of its rows, as they count for its end
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         self.requests.begin()
@@ -516,7 +522,7 @@ class AdaptiveDraftLength(DraftLength):
         trial = min(FIRST if is_first else TRIAL, self.largest)
 
         def candidates() -> Candidates[int]:
-            tokens = self._tokens([self._rows[row] for row in rows], may, ready, closed)
+            tokens = self._tokens(rows, may, ready, closed)
             many = np.array(sizes)
             fall, drafting = self.acceptance.fall, many * draft
             return Candidates(sizes, 1 + many, tokens[1:], drafting, trial - 1, members > 0, fall)
@@ -532,14 +538,15 @@ class AdaptiveDraftLength(DraftLength):
 
     def _tokens(
         self,
-        rows: Sequence[RowState],
+        numbers: Sequence[int],
         may: Sequence[bool],
         looked_up: Sequence[np.ndarray | None],
         left: Sequence[int] | None,
     ) -> np.ndarray:
         """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
         batch, what plain decoding would have to give to end as soon."""
-        chances = self.acceptance.chances(self.largest)
+        chances, rows = self.acceptance.chances(self.largest), [self._rows[row] for row in numbers]
+        self._weights = {}
         if not self._had_peers and looked_up[0] is None:  # by the depth of its drafts
             return chain_tokens(chances)
         # Deep tokens are verified where those before them were right, in the better rows.
@@ -559,6 +566,7 @@ class AdaptiveDraftLength(DraftLength):
             weights = (ends / ends.max()) ** SLOWEST
         weights /= weights.sum()
         alike = np.minimum(weights @ lines, 0.999)
+        self._weights = dict(zip(numbers, weights, strict=True))
         rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
         self._shares = rounds[0] / rounds / chain_tokens(alike)
         return chain_tokens(lines, weights) * self._shares
@@ -567,6 +575,12 @@ class AdaptiveDraftLength(DraftLength):
         """Returns `left` of rows that end together, since no requests come and go."""
         is_closed = left is not None and len(left) > 1 and not self.requests.rows
         return left if is_closed else None
+
+    def mean(self, rows: Sequence[int], accepted: Sequence[int]) -> float:
+        # Only what its slowest rows get brings the end of a closed batch nearer.
+        weights = [self._weights.get(row, 0.0) for row in rows]
+        whole = sum(weights)
+        return float(np.dot(weights, accepted)) / whole if whole else super().mean(rows, accepted)
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         times = self.controller.times
