@@ -377,21 +377,13 @@ class Policy:
             if stats.deviation is not None:
                 local, widths = stats.deviation.of(row), entry.bin_width(self.tokens)
                 deviation = Distance(local.accepted, local.mean, local.largest, widths)
-            actions.append(
-                Action(
-                    values=decode_actions(ids.reshape(1, -1), self.tokens, entry)[0],
-                    ids=ids,
-                    clipped=self.tokens.bins(torch.from_numpy(ids)).numpy() < 0,
-                    unnorm_key=entry.name,
-                    names=entry.names,
-                    method=name,
-                    mode=stats.mode,
-                    deviation=deviation,
-                    from_exact=None,
-                    stats=stats,
-                    seconds=seconds,
-                )
-            )
+            values = decode_actions(ids.reshape(1, -1), self.tokens, entry)[0]
+            action = Action(
+                values, ids, clipped=self.tokens.bins(torch.from_numpy(ids)).numpy() < 0,
+                unnorm_key=entry.name, names=entry.names, method=name, mode=stats.mode,
+                deviation=deviation, from_exact=None, stats=stats, seconds=seconds,
+            )  # fmt: skip
+            actions.append(action)
         return actions
 
     def _compared(self, action: Action, exact: Action) -> Action:
