@@ -115,7 +115,6 @@ def test_auto_runs_what_was_measured_to_be_quickest_for_each_robot() -> None:
     for _ in range(15):
         table.add("strict", 2, 0.001)
     assert auto_policy.act(mixed[:2], method="auto")[0].method == "strict"
-    assert not arm.is_known(2)  # its second robot has tried the drafts once
     assert set(auto_policy._built) == {("strict", 4), ("strict", 7)}  # each measures its own
 
 

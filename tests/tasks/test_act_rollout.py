@@ -75,8 +75,8 @@ def test_episodes_run_side_by_side_and_lanes_are_used_again() -> None:
 
 def test_actions_a_second_count_each_call_once_and_no_comparison() -> None:
     stats = [SimpleNamespace(num_spec_steps=1, num_accepted_draft_tokens=3) for _ in range(2)]
-    rest = {"mode": "exact", "method": "strict", "clipped": np.zeros(4, bool), "names": None}
-    rest |= {"deviation": None, "from_exact": None}
+    rest = dict.fromkeys(("mode", "method", "names", "deviation", "from_exact"))
+    rest["clipped"] = np.zeros(4, bool)
     calls = [SimpleNamespace(stats=stats[0], seconds=2.0, **rest)] * 2
     calls.append(SimpleNamespace(stats=stats[1], seconds=1.0, **rest))
     rollouts = Rollouts([Episode("table", seed, True, 6, 3) for seed in range(2)])

@@ -85,7 +85,7 @@ def test_a_red_gate_claims_no_speed(
 ) -> None:
     from sooner.tasks.imagine import batch, job
 
-    real, plain, kept = job.draw_batch, batch.RecordedPlain, dict[int, Any]()
+    real, plain, recorded = job.draw_batch, batch.RecordedPlain, dict[int, Any]()
 
     def wrong(*args: object) -> object:
         drawing = real(*args)  # type: ignore[arg-type]
@@ -93,12 +93,12 @@ def test_a_red_gate_claims_no_speed(
         return drawing
 
     monkeypatch.setattr(job, "draw_batch", wrong)
-    monkeypatch.setattr(batch, "RecordedPlain", lambda *args: kept.setdefault(0, plain(*args)))
+    monkeypatch.setattr(batch, "RecordedPlain", lambda *args: recorded.setdefault(0, plain(*args)))
     made = imagine(PROMPT, painter, ImagineSettings(**options, compare=True))
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None
-    assert set(kept[0].steps) == {3}  # all would be gigabytes
+    assert set(recorded[0].steps) == {3}  # all would be gigabytes
 
 
 def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
@@ -152,10 +152,15 @@ def test_settings_have_a_digest_and_sizes_are_parsed(tmp_path: Path) -> None:
     assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
     assert settings.digest() != ImagineSettings(seed=1).digest()
     decoder = tmp_path / "vqgan.ckpt"
-    others: list[tuple[Any, ...]] = [(None,), (None, "lumina"), (None, None, True), (str(decoder),)]
-    hashes = {settings_hash(settings, "m", "auto", *other) for other in others}
+    cases: list[tuple[Any, ...]] = [
+        (None,),
+        (None, "lumina"),
+        (None, None, True),
+        (str(decoder),),
+    ]
+    hashes = {settings_hash(settings, "m", "auto", *case) for case in cases}
     decoder.write_bytes(b"another")
-    hashes.add(settings_hash(settings, "m", "auto", *others[-1]))
+    hashes.add(settings_hash(settings, "m", "auto", *cases[-1]))
     assert len(hashes | {settings_hash(settings, "m", "auto", None, None, False)}) == 5
     assert parse_size("384") == (384, 384)
     assert parse_size("32x64") == (32, 64)

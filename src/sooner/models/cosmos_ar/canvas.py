@@ -55,8 +55,8 @@ class CosmosCanvas(CosmosAR, Canvas):
                 f"prefix={prefix}: a clip of {frames} latent frames is continued from 1 to "
                 f"{frames - 1} of them; give one of these"
             )
-        codes, given = (0, model.config.vocab_size), prefix * height * width
-        grid = TokenGrid(height, width, codes=codes, frames=frames, prefix=given)
+        codes, places = (0, model.config.vocab_size), prefix * height * width
+        grid = TokenGrid(height, width, codes=codes, frames=frames, prefix=places)
         Canvas.__init__(self, model, grid)
         self.tokenizer = tokenizer
 

@@ -318,7 +318,7 @@ class Policy:
                 "compare asks how far an action is from the exact one, which sampling does not "
                 "have; use temperature 0"
             )
-        asked = self.check_method(method or self.default_method)
+        requested = self.check_method(method or self.default_method)
         groups: dict[int, list[int]] = {}
         for row, observation in enumerate(observations):
             groups.setdefault(self.statistics[self.key_of(observation)].dims, []).append(row)
@@ -328,7 +328,7 @@ class Policy:
         actions: dict[int, Action] = {}
         for dims, rows in groups.items():
             batch = [observations[row] for row in rows]
-            name = self.pace[dims].pick(len(rows)) if asked == "auto" else asked
+            name = self.pace[dims].pick(len(rows)) if requested == "auto" else requested
 
             def report(row: int, new: list[int], drafted: int, rows: list[int] = rows) -> None:
                 if on_tokens is not None:

@@ -179,9 +179,9 @@ def _pixels(canvas: Canvas, tokens: Tensor) -> np.ndarray:
 
 
 def settings_hash(
-    settings: ImagineSettings, model: str, dtype: str, tokenizer: str | None, *others: Any
+    settings: ImagineSettings, model: str, dtype: str, tokenizer: str | None, *options: Any
 ) -> str:
     """Returns a hash of all that decides a record and its files besides the prompt; `dtype`,
-    `tokenizer` and `others`, such as a layout, as requested."""
+    `tokenizer` and `options`, such as a layout, as requested."""
     names = [fingerprint(name) if name else "" for name in (model, tokenizer)]
-    return settings.digest(*names, dtype, *filter(None, others), RECORDS)
+    return settings.digest(*names, dtype, *filter(None, options), RECORDS)
