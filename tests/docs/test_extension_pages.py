@@ -35,6 +35,7 @@ for row in range(2):
     prompt = {"input_ids": ids[row : row + 1], "attention_mask": torch.ones(1, 5)}
     requests.append(engine.add_request(prompt, max_new_tokens=24))
     engine.step()
+assert len(engine.running) == 2  # they decode together: the drafter merges
 engine.run()
 for row, request in enumerate(requests):
     (tokens,) = request.tokens

@@ -11,6 +11,8 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
+from sooner.methods.tolerance import Tolerance
+from sooner.models.openvla.statistics import ActionTokens
 
 PLACES = pytest.mark.parametrize("paged", [False, True])
 
@@ -49,6 +51,18 @@ def test_the_youngest_leaves_and_generates_the_same_ids(method: str, paged: bool
     for number, request in enumerate(requests):
         assert request.tokens == [alone("llama", "text", (20 + number,), 1)[0]]
         assert request.finish_reason == "length"
+
+
+def test_a_relaxed_row_keeps_its_deviation(monkeypatch: pytest.MonkeyPatch) -> None:
+    tolerance = Tolerance(ActionTokens(tiny.VOCAB, 40), 3, 4)
+    method = sooner.Relaxed(METHODS["noisy-4"]("llama"), tolerance)
+    monkeypatch.setitem(SMALL, "relaxed", lambda family: method)
+    drafted: list[int] = []
+    requests = crowd("relaxed", False, 12, on_tokens=lambda *report: drafted.append(report[2]))
+    assert any(request.num_preemptions for request in requests)
+    records = [record for request in requests for record in request.deviations]
+    assert len(records) == 3
+    assert sum(int(record.accepted.sum()) for record in records) == sum(drafted) > 0
 
 
 @PLACES

@@ -224,7 +224,8 @@ def test_more_tolerance_accepts_more_and_none_is_exact(drafted: Any) -> None:
     )
     assert none.tokens == strict.tokens
     assert (none.stats.mode, none.stats.deviation) == (EXACT, None)
-    assert relaxed.stats.mode == RELAXED
+    assert relaxed.stats.mode == RELAXED == Relaxed(method, Tolerance(tokens, 3, 4)).mode
+    assert Relaxed(method, Tolerance(tokens, 3, 0)).mode == EXACT
     assert relaxed.stats.mean_acceptance_length > strict.stats.mean_acceptance_length
     deviation = relaxed.stats.deviation
     assert deviation is not None

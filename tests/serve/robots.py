@@ -21,7 +21,6 @@ from PIL import Image
 
 from sooner.engine.stats.run import Stats
 from sooner.errors import SoonerError
-from sooner.methods.controller import Quickest
 from sooner.serve.act import ActHandler, build_server
 from sooner.serve.app import create_app
 from sooner.serve.settings import ServeSettings
@@ -73,7 +72,6 @@ class SlowPolicy:
     statistics = {"table": None}  # noqa: RUF012
 
     def __init__(self) -> None:
-        self.pace = Quickest(("plain",))
         self.batches: list[list[str]] = []
         self.methods: list[str] = []
         self.began, self.go = threading.Event(), threading.Event()
@@ -81,9 +79,6 @@ class SlowPolicy:
 
     def check_method(self, name: str) -> str:
         return name
-
-    def settle(self, name: str | None, rows: int) -> str:
-        return name or "plain"
 
     def fitted(self, observation: Observation) -> Observation:
         return observation

@@ -103,15 +103,19 @@ def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
     assert accepted == relaxed[0].stats.num_accepted_draft_tokens
 
 
-def test_auto_runs_what_was_measured_to_be_quickest() -> None:
-    auto_policy = policy(head=True)
+def test_auto_runs_what_was_measured_to_be_quickest_for_each_robot() -> None:
+    auto_policy = policy(head=True, table=TABLE, arm=ARM)
+    table, arm = auto_policy.pace[4], auto_policy.pace[7]
     for _ in range(3):
-        auto_policy.pace.add("plain", 2, 0.01)
-        auto_policy.pace.add("strict", 2, 0.02)
-    assert auto_policy.act(observations(2))[0].method == "plain"
+        for pace in (table, arm):
+            pace.add("plain", 2, 0.01)
+        table.add("strict", 2, 0.02)
+    mixed = [*observations(2, unnorm_key="table"), *observations(2, unnorm_key="arm")]
+    assert [action.method for action in auto_policy.act(mixed)] == 2 * ["plain"] + 2 * ["strict"]
     for _ in range(15):
-        auto_policy.pace.add("strict", 2, 0.001)
-    assert auto_policy.act(observations(2), method="auto")[0].method == "strict"
+        table.add("strict", 2, 0.001)
+    assert auto_policy.act(mixed[:2], method="auto")[0].method == "strict"
+    assert set(auto_policy._built) == {("strict", 4), ("strict", 7)}  # each measures its own
 
 
 def test_an_id_that_is_no_action_is_clipped_and_flagged() -> None:

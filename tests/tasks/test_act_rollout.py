@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sooner.tasks.act.observation import Observation
-from sooner.tasks.act.rollout import run_rollouts
+from sooner.tasks.act.rollout import Episode, Rollouts, run_rollouts
 from sooner_lab.robots.table import HALF, PIXELS
 
 
@@ -70,6 +71,17 @@ def test_episodes_run_side_by_side_and_lanes_are_used_again() -> None:
     run_rollouts(act, "table", episodes=5, batch=2)
     assert max(act.batches) == 2
     assert act.batches[-1] <= 2
+
+
+def test_actions_a_second_count_each_call_once_and_no_comparison() -> None:
+    stats = [SimpleNamespace(num_spec_steps=1, num_accepted_draft_tokens=3) for _ in range(2)]
+    rest = dict.fromkeys(("mode", "method", "names", "deviation", "from_exact"))
+    rest["clipped"] = np.zeros(4, bool)
+    calls = [SimpleNamespace(stats=stats[0], seconds=2.0, **rest)] * 2
+    calls.append(SimpleNamespace(stats=stats[1], seconds=1.0, **rest))
+    rollouts = Rollouts([Episode("table", seed, True, 6, 3) for seed in range(2)])
+    figures = rollouts.as_dict(calls)
+    assert (figures["actions"], figures["calls"], figures["actions_per_second"]) == (12, 2, 4.0)
 
 
 def test_an_interrupted_film_leaves_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sooner.tasks.imagine import (
     continue_clip,
     imagine,
 )
+from sooner.tasks.imagine.job import settings_hash
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
@@ -82,9 +83,9 @@ def test_the_same_seed_draws_the_same_pixels(painter: DrawingModel, method: str)
 def test_a_red_gate_claims_no_speed(
     painter: DrawingModel, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    from sooner.tasks.imagine import job
+    from sooner.tasks.imagine import batch, job
 
-    real = job.draw_batch
+    real, plain, recorded = job.draw_batch, batch.RecordedPlain, dict[int, Any]()
 
     def wrong(*args: object) -> object:
         drawing = real(*args)  # type: ignore[arg-type]
@@ -92,10 +93,12 @@ def test_a_red_gate_claims_no_speed(
         return drawing
 
     monkeypatch.setattr(job, "draw_batch", wrong)
+    monkeypatch.setattr(batch, "RecordedPlain", lambda *args: recorded.setdefault(0, plain(*args)))
     made = imagine(PROMPT, painter, ImagineSettings(**options, compare=True))
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None
+    assert set(recorded[0].steps) == {3}  # all would be gigabytes
 
 
 def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
@@ -144,10 +147,16 @@ def test_settings_are_checked(options: dict, message: str) -> None:
     assert message in str(error.value)
 
 
-def test_settings_have_a_digest_and_sizes_are_parsed() -> None:
+def test_settings_have_a_digest_and_sizes_are_parsed(tmp_path: Path) -> None:
     settings = ImagineSettings(size=(32, 16), seed=1)
     assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
     assert settings.digest() != ImagineSettings(seed=1).digest()
+    decoder = tmp_path / "vqgan.ckpt"
+    cases: Any = [(None,), (None, "lumina"), (None, None, True), (str(decoder),)]
+    hashes = {settings_hash(settings, "m", "auto", *case) for case in cases}
+    decoder.write_bytes(b"another")
+    hashes.add(settings_hash(settings, "m", "auto", *cases[-1]))
+    assert len(hashes | {settings_hash(settings, "m", "auto", None, None, False)}) == 5
     assert parse_size("384") == (384, 384)
     assert parse_size("32x64") == (32, 64)
     for bad in ("0", "3x", "big"):

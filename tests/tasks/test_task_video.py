@@ -20,6 +20,7 @@ CONTAINERS = {
     "a.avi": ("mjpeg", "yuvj420p"),
     "a.mov": ("mpeg4", "yuv420p"),
     "a.ts": ("h264", "yuv420p"),
+    "a.h264": ("h264", "yuv420p"),  # without timestamps
 }
 
 
@@ -36,10 +37,20 @@ def test_every_container_gives_its_frames(tmp_path: Path, name: str) -> None:
     path = videos.write(tmp_path / name, codec, 33, (64, 48), pixel_format=pixel_format)
     info = probe(path)
     assert (info.frames, info.width, info.height, info.rotation) == (33, 64, 48, 0)
-    assert info.fps == pytest.approx(10, rel=0.01)
-    assert info.seconds == pytest.approx(3.3, rel=0.01)
+    rate = 25 if name == "a.h264" else 10  # FFmpeg's own, where no container says it
+    assert info.fps == pytest.approx(rate, rel=0.01)
+    assert info.seconds == pytest.approx(33 / rate, rel=0.01)
     assert info.damage is None
     assert picked(info, 0, 1, 7, 16, 31, 32) == [0, 1, 7, 16, 31, 32]
+
+
+@pytest.mark.parametrize(("later", "shown"), [(-15, 18), (-12, 21), (5, 33)])
+def test_an_edit_list_is_no_damage(tmp_path: Path, later: int, shown: int) -> None:
+    whole = videos.write(tmp_path / "whole.mp4", "mpeg4", 33)  # every twelfth is a key frame
+    info = probe(videos.shift(whole, tmp_path / "a.mp4", later))
+    assert (info.frames, info.damage) == (shown, None)
+    assert info.seconds == pytest.approx(shown / 10)
+    assert picked(info, 0, shown - 1) == [33 - shown, 32]
 
 
 def test_thousands_of_frames_are_never_in_memory(

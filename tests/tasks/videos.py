@@ -59,6 +59,19 @@ def write(
     return path
 
 
+def shift(source: Path, target: Path, frames: int) -> Path:
+    """The film so many frames later; an edit list hides those that would begin before 0."""
+    options = {"avoid_negative_ts": "disabled"}
+    with av.open(str(source)) as old, av.open(str(target), "w", options=options) as new:
+        stream = old.streams.video[0]
+        copy = new.add_stream_from_template(stream)
+        ticks = round(frames / stream.average_rate / stream.time_base)
+        for packet in filter(lambda packet: packet.size, old.demux(stream)):
+            packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, copy
+            new.mux(packet)
+    return target
+
+
 def write_sound(path: Path, codec: str = "aac") -> Path:
     """A file with sound and nothing to see."""
     with av.open(str(path), "w") as container:

@@ -168,13 +168,11 @@ class ImagineTask(NamedTuple):
     Attributes:
         id: its name in records and headings.
         content: hash of the prompt or clip.
-        settings: how.
         draw: draws it.
     """
 
     id: str
     content: str
-    settings: ImagineSettings
     draw: Draw
 
 
@@ -184,7 +182,7 @@ def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
 
     for name, text in load_prompts(request.prompts or Path(), request.limit).items():
         hashed = hashlib.sha256(text.encode()).hexdigest()
-        yield ImagineTask(name, hashed, request.settings, partial(draw, text))
+        yield ImagineTask(name, hashed, partial(draw, text))
 
 
 def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
@@ -193,8 +191,7 @@ def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
     from ..tasks.imagine.job import continue_clip
 
     for path in load_clips(Path(request.clip or ""), request.limit, apart=request.output):
-        call = partial(continue_clip, path)
-        yield ImagineTask(path.stem, sha256(path), request.settings, call)
+        yield ImagineTask(path.stem, sha256(path), partial(continue_clip, path))
 
 
 class Studio:
@@ -263,13 +260,15 @@ class Studio:
             raise SoonerError("many pictures need a folder; give one with -o")
         check_writable(folder / RECORDS, "-o")
         records = Records(folder / RECORDS, self.request.overwrite)
-        model, code = find_model(models.model, self.kind), DONE
+        hashed, code = settings_hash(
+            self.request.settings, find_model(models.model, self.kind), models.dtype,
+            models.tokenizer, models.layout, self.request.only_new,
+        ), DONE  # fmt: skip
         tally = Tally(self.display, "drawn")
         tally.total = len(tasks)
         try:
             for number, task in enumerate(tasks, start=1):
                 self.display.line(f"[{number}/{len(tasks)}] {task.id}", "bold")
-                hashed = settings_hash(task.settings, model, models.dtype)
                 names = (records.done(task.content, hashed) or {}).get("output", [])
                 if names and all((folder / name).is_file() for name in names):
                     tally.skip(f": {', '.join(names)}")
@@ -278,7 +277,7 @@ class Studio:
                 with tally.attempt(task.id):
                     plain = re.sub(r"[^\w.-]+", "-", task.id.split("/")[-1]).strip("-.")[:40]
                     name = f"{number:05d}-{plain}-{task.content[:6]}{hashed[:6]}{SUFFIX[self.kind]}"
-                    record, files = self.make(task.draw, task.settings, folder / name)
+                    record, files = self.make(task.draw, self.request.settings, folder / name)
                     code = BUG if is_bug(record) else code
                     entry = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
                     records.add({**record, **entry, "output": [file.name for file in files]})

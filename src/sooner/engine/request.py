@@ -366,6 +366,8 @@ class RunningBatch:
         """Takes a request of one row out of the batch; it waits again."""
         assert self.decoding is not None
         row = PreemptedRow.of(self.decoding, request.first, request.preempted)
+        if (strayed := self.decoding.stats.deviation) is not None:
+            request.deviations = [strayed.release(request.first, request.deviations)]
         self.decoding.drop(request.first)
         self.decoding.release(request.first)
         self.requests.remove(request)
@@ -390,7 +392,7 @@ class RunningBatch:
             self.requests.remove(request)
             reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
             if (strayed := batch.stats.deviation) is not None:
-                request.deviations = [strayed.release(row) for row in rows]
+                request.deviations = [strayed.release(row, request.deviations) for row in rows]
             outputs = [batch.release(row) for row in rows]
             yield request, outputs, reasons if error is None else "error", error
         if not batch.rows.active:

@@ -529,8 +529,8 @@ class Engine:
         decoding = request.stop_prefill()
         rows, stats = decoding.rows, decoding.stats
         reasons = [rows.reasons[row] for row in range(request.rows)] if reason is None else reason
-        if stats.deviation is not None:
-            request.deviations = [stats.deviation.of(row) for row in range(request.rows)]
+        if (strayed := stats.deviation) is not None:
+            request.deviations = request.deviations or list(map(strayed.of, range(request.rows)))
             stats.deviation = None  # the batch never had these rows
         self._finish(request, rows.generated, reasons, error)
         if self.batch is not None and error is None:

@@ -18,7 +18,7 @@ from ..engine.loop import Rule
 from ..engine.noise import RowNoise
 from ..engine.sampling import Processing
 from ..engine.stats.deviation import Deviation
-from ..engine.stats.run import RELAXED
+from ..engine.stats.run import EXACT, RELAXED
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from .base import Method
@@ -220,6 +220,10 @@ class Relaxed(Method):
             raise SoonerError(f"Relaxed: {kind} has a tolerance of its own; give one of them")
 
     @property
+    def mode(self) -> str:
+        return EXACT if self.tolerance.is_exact else RELAXED
+
+    @property
     def drafts_chains(self) -> bool:
         return self.method.drafts_chains
 
@@ -236,6 +240,9 @@ class Relaxed(Method):
 
     def largest_block(self) -> int:
         return self.method.largest_block()
+
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
+        self.method.expect(rows, waiting, max_rows)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         rule = self.tolerance.rule(context)  # it may refuse, and a drafter would have to be closed

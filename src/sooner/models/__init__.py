@@ -91,7 +91,7 @@ def canvas(model: nn.Module, **options: Any) -> Canvas:
 
     Args:
         options: what the family's canvas takes, such as `height` and `width` in pixels, `layout`
-            and `decoder` (Chameleon), `values` and `tokenizer` (Cosmos). `None` is its default.
+            and `decoder` (Chameleon), `prefix` and `tokenizer` (Cosmos). `None` is its default.
 
     Raises:
         SoonerError: no family draws with the model's `model_type`, or not in this size; an option

@@ -237,9 +237,8 @@ class PolicyEngine:
 
     def _act(self, observations: list[Observation]) -> list[Any]:
         """Returns actions, or in their place what went wrong; one bad request spoils no other."""
-        method = self.policy.settle(self.settings.method, len(observations))
         try:
-            actions = list(self.policy.act(observations, method=method))
+            actions = list(self.policy.act(observations, method=self.settings.method))
             if len(actions) != len(observations):
                 raise RuntimeError(f"{len(actions)} actions for {len(observations)} observations")
             return actions

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from transformers.video_utils import VideoMetadata
 
 DEFAULT_FRAMES = 32
-
 """For processors that would take every frame of a video; LLaVA-OneVision was trained on 32."""
 
 
@@ -92,11 +91,9 @@ def metadata(info: VideoInfo, indices: list[int] | None = None) -> VideoMetadata
 
 
 Progress = Callable[[int, int], None]
-
 """Told `(frames decoded so far, frames to decode)`."""
 
 Choose = Callable[[VideoInfo], Sequence[int]]
-
 """Picks ascending frame indices below `info.frames`."""
 
 

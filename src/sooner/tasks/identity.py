@@ -18,7 +18,6 @@ VIDEOS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
     *(".wmv", ".flv", ".3gp", ".ogv", ".gif"),
 )
-
 """File names that a folder is searched for; a file named by itself may be called anything."""
 
 
@@ -95,13 +94,15 @@ def settings_hash(
 
 
 def fingerprint(model: str) -> str:
-    """Returns fingerprint of a model folder's files, or of a GGUF file; a hub id is its own."""
+    """Returns fingerprint of a model folder's files, or of a single file; a hub id is its own."""
     source = checkpoint(model)
     folder = Path(source.folder)
-    if not folder.is_dir():
+    if not folder.exists():
         return model
     digest = hashlib.sha256()
-    files = sorted(folder.iterdir()) if source.gguf_file is None else [folder / source.gguf_file]
+    files = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    if source.gguf_file is not None:
+        files = [folder / source.gguf_file]
     for path in files:
         if path.is_file():
             stat = path.stat()

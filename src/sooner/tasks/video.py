@@ -22,7 +22,6 @@ from ..io import replacing
 TEXT_AS_FILM = "tty"
 """The demuxer with which FFmpeg renders any text as a film of a terminal; that is no video."""
 
-
 DEMUXERS = (
     "mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf",
 )  # fmt: skip
@@ -105,14 +104,19 @@ def probe(path: Path | str | VideoBytes) -> VideoInfo:
     times, damage = list[float](), None
     with open_video(path) as (container, stream):
         declared, promised = stream.frames, _promised_seconds(stream)
+        rate = float(stream.average_rate or 25)
+        if "mp4" in container.format.name:  # whose edit list has cut frames from the index
+            declared = min(declared, len(stream.index_entries))
         try:
             for packet in container.demux(stream):
-                if packet.size and not packet.is_discard:
+                if packet.is_discard:  # the edit list shows only what follows
+                    declared -= 1
+                elif packet.size:
                     stamp = packet.pts if packet.pts is not None else packet.dts
-                    times.append(len(times) if stamp is None else float(stamp * stream.time_base))
+                    after = times[-1] + 1 / rate if times else 0.0
+                    times.append(after if stamp is None else float(stamp * stream.time_base))
         except (av.error.FFmpegError, OSError):
             damage = "cut off"
-        rate = float(stream.average_rate or 25)
     if not times:
         raise SoonerError(f"'{path}' has a video track without frames; it may be cut off")
     times.sort()

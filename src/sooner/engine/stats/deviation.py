@@ -50,10 +50,13 @@ class Deviation:
             self.counts[self._lines[-1]] = other.counts[line].to(self.counts.device)
 
     @torch.inference_mode()
-    def release(self, row: int) -> Deviation:
-        """That of an original row that has ended, which stays in the sum over all."""
+    def release(self, row: int, earlier: Sequence[Deviation] = ()) -> Deviation:
+        """That of an original row that has left, and `earlier` ones of it; the sum over all keeps
+        it."""
         record, line = Deviation(self.of(row).counts.clone()), self._lines[row]
         self._left += record.counts[0]
+        for part in earlier:
+            record.counts += part.counts
         self.counts[line] = 0
         self._free.append(line)
         self._lines[row] = -1

@@ -38,7 +38,7 @@ class CosmosCanvas(CosmosAR, Canvas):
 
     Args:
         model: a `CosmosARForCausalLM`.
-        given: latent frames that the prompt holds; 2, as published, are 9 frames of pixels.
+        prefix: latent frames that the prompt holds; 2, as published, are 9 frames of pixels.
         tokenizer: makes pixels of codes: its method `decode(codes [rows, t, h, w])` returns
             `[rows, 3, frames, height, width]` in -1..1, as `PublishedTokenizer` does.
 
@@ -55,13 +55,8 @@ class CosmosCanvas(CosmosAR, Canvas):
                 f"prefix={prefix}: a clip of {frames} latent frames is continued from 1 to "
                 f"{frames - 1} of them; give one of these"
             )
-        grid = TokenGrid(
-            height,
-            width,
-            codes=(0, model.config.vocab_size),
-            frames=frames,
-            prefix=prefix * height * width,
-        )
+        codes, places = (0, model.config.vocab_size), prefix * height * width
+        grid = TokenGrid(height, width, codes=codes, frames=frames, prefix=places)
         Canvas.__init__(self, model, grid)
         self.tokenizer = tokenizer
 

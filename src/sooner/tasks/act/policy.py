@@ -175,7 +175,8 @@ class Policy:
             many as measurably pay, which takes some calls to find out.
 
     Attributes:
-        pace: measured seconds of a call, by method and batch.
+        pace: measured seconds of a call, by method and batch, of each number of dimensions, since
+            robots of several are decoded apart.
 
     Raises:
         SoonerError: a checkpoint without statistics, an allowance that does not fit its actions,
@@ -205,9 +206,10 @@ class Policy:
         self.unnorm_key = unnorm_key or only
         for key in [unnorm_key] if unnorm_key is not None else self.statistics:
             self.allowance.tolerance(self.tokens, self.statistics[key])
-        self._built: dict[Tolerance | None, Method] = {}
+        self._built: dict[tuple[str, int], Method] = {}
         quick = "strict" if allowance is None else "relaxed"
-        self.pace = Quickest(("plain",) if head is None else ("plain", quick))
+        ways = ("plain",) if head is None else ("plain", quick)
+        self.pace = {entry.dims: Quickest(ways) for entry in self.statistics.values()}
 
     @classmethod
     def load(
@@ -263,15 +265,6 @@ class Policy:
             )
         return name
 
-    def settle(self, name: str | None, rows: int) -> str:
-        """Returns the method asked for, `plain`, `strict` or `relaxed`, `auto` by measurement.
-
-        Raises:
-            SoonerError: as `check_method`.
-        """
-        name = self.check_method(name or self.default_method)
-        return self.pace.pick(rows) if name == "auto" else name
-
     def key_of(self, observation: Observation) -> str:
         """Returns the data set whose statistics apply.
 
@@ -325,7 +318,7 @@ class Policy:
                 "compare asks how far an action is from the exact one, which sampling does not "
                 "have; use temperature 0"
             )
-        name = self.settle(method, len(observations))
+        requested = self.check_method(method or self.default_method)
         groups: dict[int, list[int]] = {}
         for row, observation in enumerate(observations):
             groups.setdefault(self.statistics[self.key_of(observation)].dims, []).append(row)
@@ -333,8 +326,9 @@ class Policy:
         if seed is not None:
             generator = torch.Generator(device=self.adapter.device).manual_seed(seed)
         actions: dict[int, Action] = {}
-        for rows in groups.values():
+        for dims, rows in groups.items():
             batch = [observations[row] for row in rows]
+            name = self.pace[dims].pick(len(rows)) if requested == "auto" else requested
 
             def report(row: int, new: list[int], drafted: int, rows: list[int] = rows) -> None:
                 if on_tokens is not None:
@@ -375,7 +369,7 @@ class Policy:
         )
         run(session)
         seconds, stats = time.perf_counter() - began, session.stats
-        self.pace.add(name, len(observations), seconds)
+        self.pace[statistics[0].dims].add(name, len(observations), seconds)
         actions = []
         for row, (output, entry) in enumerate(zip(outputs, statistics, strict=True)):
             ids = np.array(output, dtype=np.int64).reshape(-1, entry.dims)
@@ -383,21 +377,13 @@ class Policy:
             if stats.deviation is not None:
                 local, widths = stats.deviation.of(row), entry.bin_width(self.tokens)
                 deviation = Distance(local.accepted, local.mean, local.largest, widths)
-            actions.append(
-                Action(
-                    values=decode_actions(ids.reshape(1, -1), self.tokens, entry)[0],
-                    ids=ids,
-                    clipped=self.tokens.bins(torch.from_numpy(ids)).numpy() < 0,
-                    unnorm_key=entry.name,
-                    names=entry.names,
-                    method=name,
-                    mode=stats.mode,
-                    deviation=deviation,
-                    from_exact=None,
-                    stats=stats,
-                    seconds=seconds,
-                )
-            )
+            values = decode_actions(ids.reshape(1, -1), self.tokens, entry)[0]
+            action = Action(
+                values, ids, clipped=self.tokens.bins(torch.from_numpy(ids)).numpy() < 0,
+                unnorm_key=entry.name, names=entry.names, method=name, mode=stats.mode,
+                deviation=deviation, from_exact=None, stats=stats, seconds=seconds,
+            )  # fmt: skip
+            actions.append(action)
         return actions
 
     def _compared(self, action: Action, exact: Action) -> Action:
@@ -415,27 +401,27 @@ class Policy:
     def _method(self, name: str, statistics: ActionStatistics) -> Method:
         """Returns the decoding method `plain`, `strict` or `relaxed` for actions of a data set.
 
-        It is made once: what a method measures as it runs is of use to the next call.
+        It is made once for each number of dimensions: what a method measures as it runs is of use
+        to the next call.
         """
         if name == "plain":
             return Autoregressive()
-        from ...methods import Eagle, Relaxed
+        key = (name, statistics.dims)
+        if key not in self._built:
+            from ...methods import Eagle, Relaxed
 
-        tolerance = None
-        if name == "relaxed":
-            tolerance = self.allowance.tolerance(self.tokens, statistics)
-        if tolerance not in self._built:
             legal = tuple(range(self.tokens.first_id, self.tokens.vocab_size))
             # The prefill says the first token, and a whole accepted draft leaves the last one.
-            longest = self.horizon * max(entry.dims for entry in self.statistics.values())
-            depth = max(longest - 2, 1)
+            depth = max(self.horizon * statistics.dims - 2, 1)
             nodes = GPU_NODES if self.adapter.device.type == "cuda" else CPU_NODES
             options: dict[str, Any] = {"nodes": nodes, "depth": depth, "legal": legal}
+            tolerance = None
+            if name == "relaxed":
+                tolerance = self.allowance.tolerance(self.tokens, statistics)
             if tolerance is not None and not tolerance.is_exact:
                 # The likeliest tokens are neighbours. What passes for one of them passes for the
                 # next, so siblings would only take the place of deeper nodes.
                 options |= {"nodes": depth, "top_k": 1}
-            options |= self.options
-            eagle: Method = Eagle(self.head, **options)
-            self._built[tolerance] = eagle if tolerance is None else Relaxed(eagle, tolerance)
-        return self._built[tolerance]
+            eagle = Eagle(self.head, **options | self.options)
+            self._built[key] = eagle if tolerance is None else Relaxed(eagle, tolerance)
+        return self._built[key]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -49,11 +48,9 @@ class Rollouts:
 
     Attributes:
         episodes: in the order in which they ended.
-        seconds: spent in the policy, pictures and physics left out.
     """
 
     episodes: list[Episode] = field(default_factory=list)
-    seconds: float = 0.0
 
     @property
     def successes(self) -> int:
@@ -73,11 +70,6 @@ class Rollouts:
         """Returns the actions taken in all episodes."""
         return sum(episode.steps for episode in self.episodes)
 
-    @property
-    def actions_per_second(self) -> float:
-        """Returns the actions taken for each second of the policy."""
-        return self.steps / max(self.seconds, 1e-9)
-
     def as_dict(self, actions: Sequence[Any]) -> dict[str, Any]:
         """Returns the figures of all episodes, ready for JSON.
 
@@ -87,7 +79,7 @@ class Rollouts:
         calls = {id(action.stats): action for action in actions}.values()
         spec_steps = sum(action.stats.num_spec_steps for action in calls)
         accepted = sum(action.stats.num_accepted_draft_tokens for action in calls)
-        times = [1e3 * action.seconds for action in calls] or [0.0]
+        times = [action.seconds for action in calls] or [0.0]
         results: dict[str, list[bool]] = {}
         for episode in self.episodes:
             results.setdefault(episode.env, []).append(episode.success)
@@ -100,8 +92,8 @@ class Rollouts:
             "interval": list(self.interval),
             "environments": {name: sum(done) / len(done) for name, done in results.items()},
             "actions": self.steps,
-            "actions_per_second": self.actions_per_second,
-            **{f"p{share}_ms": float(np.percentile(times, share)) for share in (50, 95, 99)},
+            "actions_per_second": self.steps / max(sum(times), 1e-9),
+            **{f"p{share}_ms": 1e3 * float(np.percentile(times, share)) for share in (50, 95, 99)},
             "calls": len(calls),
             "methods": dict(Counter(action.method for action in calls)),
             "mode": next((item.mode for item in actions if item.mode != "exact"), "exact"),
@@ -166,9 +158,7 @@ def run_rollouts(
                 stack.callback(lane.close)
             pending = [(lane, next(lane)) for lane in lanes]
             while live := [(lane, seen) for lane, seen in pending if seen is not None]:
-                begun = time.perf_counter()
                 answers = act([seen for _, seen in live])
-                rollouts.seconds += time.perf_counter() - begun
                 on_call(answers)
                 pending = [
                     (lane, lane.send(answer.values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -129,20 +130,25 @@ def draw_batch(work: DrawJob, method: Method, progress: DrawingProgress) -> Draw
     return drawing
 
 
-class _WarmError(Exception):
-    """Ends a warm-up."""
+class _EnoughError(Exception):
+    """Ends a drawing before it is whole."""
 
 
 def warm_up(work: DrawJob, *methods: Method) -> None:
     """Runs a few rounds of each method: first forwards pay for allocations and kernel choices."""
+    for method in methods:
+        draw_rounds(work, method, WARM_UP)
+
+
+def draw_rounds(work: DrawJob, method: Method, last: int) -> None:
+    """Runs round `last`, counted from 0, and those before it."""
 
     def leave(progress: DrawingProgress) -> None:
-        if progress.steps > WARM_UP:
-            raise _WarmError
+        if progress.steps > last:
+            raise _EnoughError
 
-    for method in methods:
-        with suppress(_WarmError):
-            draw_batch(work, method, DrawingProgress(work, leave))
+    with suppress(_EnoughError):
+        draw_batch(work, method, DrawingProgress(work, leave))
 
 
 def compare_plain(
@@ -187,10 +193,12 @@ def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressiv
     pairs = list(
         zip(plain.tokens[:, prefix:].tolist(), made.tokens[:, prefix:].tolist(), strict=True)
     )
-    if all(compare(*pair).verdict == "identical" for pair in pairs):
+    divergences = (compare(*pair).divergence for pair in pairs)
+    places = frozenset(place for place in divergences if place is not None)
+    if not places:
         return Parity("identical")
-    recorded = RecordedPlain(shared_noise=reference.shared_noise, dtype=work.canvas.dtype)
-    draw_batch(work, recorded, DrawingProgress(work))
+    recorded = RecordedPlain(reference.shared_noise, work.canvas.dtype, places)
+    draw_rounds(work, recorded, max(places))
     results = [recorded.compare(row, first, other) for row, (first, other) in enumerate(pairs)]
     return max(results, key=lambda parity: ("identical", "tie", "bug").index(parity.verdict))
 
@@ -213,21 +221,23 @@ class PlainStep(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordedPlain(Autoregressive):
-    """Plain decoding that keeps the scores of each step.
+    """Plain decoding that keeps the scores of steps.
 
     Attributes:
         dtype: the model's, by which ties are weighed.
-        steps: one for each forward.
+        places: steps that are kept, since all of them are gigabytes; `None` keeps all.
+        steps: by place.
     """
 
     dtype: torch.dtype = torch.float32
-    steps: list[PlainStep] = field(default_factory=list, compare=False, repr=False)
+    places: frozenset[int] | None = None
+    steps: dict[int, PlainStep] = field(default_factory=dict, compare=False, repr=False)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         drafter, inner = super().build(context)
         processing = context.processing
         params = tuple(processing.params_of(row) for row in range(context.rows.batch))
-        raws: list[Tensor] = []
+        raws, numbers = list[Tensor](), itertools.count()
         processing.watch(lambda prefix, logits: raws.append(logits.clone()))
         is_drawn = self.shared_noise and processing.do_sample
         # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
@@ -236,10 +246,11 @@ class RecordedPlain(Autoregressive):
         def keep(
             tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
         ) -> VerifyResult:
-            waits = None
-            if is_drawn:
-                waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]
-            self.steps.append(PlainStep(raws.pop(), waits, params, spread))
+            place, raw, waits = next(numbers), raws.pop(), None
+            if self.places is None or place in self.places:
+                if is_drawn:
+                    waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]
+                self.steps[place] = PlainStep(raw, waits, params, spread)
             return inner(tree, scores, processing, noise)
 
         return drafter, keep

@@ -80,7 +80,8 @@ class DrawingModel:
         dtype: as it was asked for.
         device: where the model is.
         miniature: it ships with the package.
-        folder: its folder or hub id, from which a record's fingerprint is computed.
+        folder, tokenizer: its folder or hub id, and the tokenizer as asked for, from which a
+            record's fingerprint is computed.
         options: what else its canvas takes, such as Chameleon's `layout` and `decoder`.
     """
 
@@ -93,6 +94,7 @@ class DrawingModel:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     miniature: bool = False
     folder: str = ""
+    tokenizer: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def foreign(self, sources: Path | str) -> list[str]:

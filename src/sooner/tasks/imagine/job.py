@@ -13,12 +13,11 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ... import __version__
 from ...errors import SoonerError
 from ...models import Canvas
 from ...provenance import versions
 from ..frames import read
-from ..identity import fingerprint, sha256
+from ..identity import RECORDS, fingerprint, sha256
 from ..video import probe
 from .batch import (
     DrawCallbacks,
@@ -136,7 +135,10 @@ def _make(
         **details, "model": drawing_model.name, "method": settings.method, "mode": method.mode,
         "jacobi_window": getattr(method, "jacobi_window", None),
         "coupling": getattr(method, "coupling", None), "seed": seed, "count": settings.count,
-        "settings_hash": settings_hash(settings, drawing_model.folder, drawing_model.dtype),
+        "settings_hash": settings_hash(
+            settings, drawing_model.folder, drawing_model.dtype, drawing_model.tokenizer,
+            drawing_model.options.get("layout"),
+        ),
         "device": str(drawing_model.device), "dtype": str(canvas.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(), "versions": versions(),
     }  # fmt: skip
@@ -176,6 +178,10 @@ def _pixels(canvas: Canvas, tokens: Tensor) -> np.ndarray:
     return canvas.pixels(tokens).mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
-def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:
-    """Returns a hash of all that decides a record besides the prompt; `dtype` as requested."""
-    return settings.digest(fingerprint(model), dtype, __version__)
+def settings_hash(
+    settings: ImagineSettings, model: str, dtype: str, tokenizer: str | None, *options: Any
+) -> str:
+    """Returns a hash of all that decides a record and its files besides the prompt; `dtype`,
+    `tokenizer` and `options`, such as a layout, as requested."""
+    names = [fingerprint(name) if name else "" for name in (model, tokenizer)]
+    return settings.digest(*names, dtype, *filter(None, options), RECORDS)

@@ -103,16 +103,10 @@ MINIATURES = {"image": "image", "video": "motion"}
 
 
 def load_drawing_model(
-    model: str | None = None,
-    kind: Kind = "image",
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    threads: int | None = None,
-    tokenizer: str | None = None,
-    layout: str | None = None,
+    model: str | None = None, kind: Kind = "image", *, device: str = "auto", dtype: str = "auto",
+    threads: int | None = None, tokenizer: str | None = None, layout: str | None = None,
     trust_remote_code: bool = False,
-) -> DrawingModel:
+) -> DrawingModel:  # fmt: skip
     """Load a model that draws.
 
     Args:
@@ -134,18 +128,20 @@ def load_drawing_model(
     where = pick_device(device)
     precision = pick_dtype(dtype, where, is_small=model is None)
     folder = name = find_model(model, kind)
+    clips = tokenizer
     if model is None:
         small = miniatures.find(MINIATURES[kind])
         name = f"miniature {small.name}"
-        tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
+        clips = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
     if kind == "image":
         made = _load_image_model(folder, where, precision, tokenizer, layout)
     else:
-        made = _load_video_model(folder, where, precision, tokenizer, trust_remote_code)
+        made = _load_video_model(folder, where, precision, clips, trust_remote_code)
     return DrawingModel(
-        name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder
-    )
+        name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder,
+        tokenizer=tokenizer,
+    )  # fmt: skip
 
 
 def find_model(model: str | None, kind: Kind) -> str:

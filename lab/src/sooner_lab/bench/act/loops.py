@@ -33,25 +33,28 @@ def loops(
         total, calls = Rollouts(), dict[int, Any]()
 
         def note(answers: list[Any], calls: dict[int, Any] = calls) -> None:
-            calls.update({id(answer.stats): answer.stats for answer in answers})
+            calls.update({id(answer.stats): answer for answer in answers})
 
         for env in settings.envs:
             progress(f"{arm.name}, {env}: {settings.episodes} episodes")
+            earlier = len(calls)
             rollouts = run_rollouts(
                 arm.act, env, episodes=settings.episodes, seed=FIRST + settings.seed % 1000,
                 batch=settings.batch, on_call=note,
             )  # fmt: skip
             total.episodes += rollouts.episodes
-            total.seconds += rollouts.seconds
-            rows.append(_row(arm, env, rollouts, None))
-        steps = sum(stats.num_spec_steps for stats in calls.values())
-        accepted = sum(stats.num_accepted_draft_tokens for stats in calls.values())
-        rows.append(_row(arm, "all", total, 1 + accepted / steps if steps else 1.0))
+            rows.append(_row(arm, env, rollouts, list(calls.values())[earlier:], None))
+        steps = sum(call.stats.num_spec_steps for call in calls.values())
+        accepted = sum(call.stats.num_accepted_draft_tokens for call in calls.values())
+        length = 1 + accepted / steps if steps else 1.0
+        rows.append(_row(arm, "all", total, list(calls.values()), length))
         keep(rows)
     return rows
 
 
-def _row(arm: ActContender, env: str, rollouts: Rollouts, length: float | None) -> Data:
+def _row(
+    arm: ActContender, env: str, rollouts: Rollouts, calls: list[Any], length: float | None
+) -> Data:
     return {
         "method": arm.name,
         "mode": arm.mode,
@@ -62,6 +65,6 @@ def _row(arm: ActContender, env: str, rollouts: Rollouts, length: float | None) 
         "success_rate": rollouts.success_rate,
         "interval": list(rollouts.interval),
         "mean_steps": sum(each.steps for each in rollouts.episodes) / len(rollouts.episodes),
-        "actions_per_second": rollouts.actions_per_second,
+        "actions_per_second": rollouts.steps / sum(call.seconds for call in calls),
         "mean_acceptance_length": length,
     }
