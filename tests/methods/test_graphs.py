@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -118,7 +119,7 @@ def test_what_cannot_be_recorded_is_run() -> None:
 def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     fails_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`empty_cache`, which asserts within a capture, works behind it, and no pool is leaked."""
+    """`empty_cache` works behind it, no pool is leaked, and torch's generator draws again."""
     cuda = MockCuda(monkeypatch, fails_at)
     replays, runs = Replays(CudaGraphs(torch.device("cuda", 0))), []
 
@@ -132,6 +133,25 @@ def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     assert [outside for outside in runs if outside] == [True] * 3, "as it is, each time"
     torch.cuda.empty_cache()
     assert cuda.uses == {(0, 1): 0}
+    assert not cuda.is_drawing
+
+
+def test_graphs_keep_the_workspaces_that_they_write_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, where = MockCuda(monkeypatch), []
+    replays = Replays(CudaGraphs(torch.device("cuda", 0)))
+    for key in range(2):
+        replays.run(key, lambda: where.append(cuda.multiply()), [])
+        assert cuda.multiply() == "outside"
+    assert where == ["outside", (0, 1)] * 2
+
+
+def test_each_thread_records_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    MockCuda(monkeypatch)
+    recorder = CudaGraphs(torch.device("cuda", 0))
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: recorder.stream).result()
+    assert recorder.stream is recorder.stream is not other
+    assert recorder.stream.priority < 0, "no draft worker's, whose kernels would be captured"
 
 
 def test_graphs_are_off_where_they_can_t_be_with_a_note(
