@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -134,6 +135,13 @@ def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     torch.cuda.empty_cache()
     assert cuda.uses == {(0, 1): 0}
     assert not cuda.is_drawing
+
+
+def test_a_reason_without_words_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StandIn, "record", Mock(side_effect=AssertionError))
+    replays = Replays(StandIn())
+    replays.run("step", lambda: None, [])
+    assert replays.failure == "AssertionError"
 
 
 def test_graphs_keep_the_workspaces_that_they_write_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,8 @@ class Replays:
             try:
                 self._replays[key] = self.recorder.record(run, [*self.buffers, *inputs])
             except Exception as error:  # it has run all the same, and will without
-                self.recorder, self.failure = None, str(error).splitlines()[0]
+                reason = str(error).strip() or type(error).__name__
+                self.recorder, self.failure = None, reason.splitlines()[0]
                 self._replays.clear()
             else:
                 self.recorded += 1
