@@ -162,6 +162,17 @@ def test_each_thread_records_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPa
     assert recorder.stream.priority < 0, "no draft worker's, whose kernels would be captured"
 
 
+@pytest.mark.parametrize("limit", ["MAX_ENTRIES", "MAX_PARTS"])
+def test_drafts_record_no_more_shapes_than_there_is_memory_for(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"sooner.engine.graphs.drafts.{limit}", 1)
+    made = output("llama", "noisy-4", StandIn(), **GREEDY)
+    assert torch.equal(made.sequences, reference("llama", "text", 3, LONG))
+    monkeypatch.undo()
+    assert 0 < made.stats.graphs < output("llama", "noisy-4", StandIn(), **GREEDY).stats.graphs
+
+
 def test_graphs_are_off_where_they_can_t_be_with_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
