@@ -46,7 +46,7 @@ def methods(bench: GpuBench, out: dict[str, Any]) -> None:
         bench.progress(f"methods: acceptance {acceptance}")
         set_script(draft, script(acceptance, draft.config.vocab_size, settings.seed))
         write = partial(write_rows, out, acceptance, list(out["rows"]))
-        interleaved(bench, arms(bench, target, draft, every=not number), inputs, new, write)
+        interleaved(bench, out, arms(bench, target, draft, every=not number), inputs, new, write)
 
 
 def write_rows(

@@ -31,12 +31,14 @@ def step(bench: GpuBench, out: dict[str, Any]) -> None:
         bench.progress(f"step: {name}")
         row: dict[str, Any] = {}
         out["models"].append(row)
-        of_model(bench, name, row, compiles=settings.compiles and not number)
+        of_model(bench, name, out, row, compiles=settings.compiles and not number)
         bench.models.drop(settings.target, settings.draft)
 
 
-def of_model(bench: GpuBench, name: str, out: dict[str, Any], compiles: bool) -> None:
-    """The arms of one model, into its row."""
+def of_model(
+    bench: GpuBench, name: str, section: dict[str, Any], out: dict[str, Any], compiles: bool
+) -> None:
+    """The arms of one model, into its row of a section."""
     settings = bench.settings
     model = bench.models.get(name)
     context, new = settings.step_context, settings.step_tokens
@@ -65,7 +67,7 @@ def of_model(bench: GpuBench, name: str, out: dict[str, Any], compiles: bool) ->
             figures |= {arm: {"missing": missing} for arm in ("hf-compiled", "sooner-compiled")}
         out["arms"] = figures
 
-    interleaved(bench, arms, inputs, new, write)
+    interleaved(bench, section, arms, inputs, new, write)
 
 
 def compiled(bench: GpuBench) -> dict[str, Any]:

@@ -265,6 +265,7 @@ def first_apart(mine: list[int], plain: list[int]) -> tuple[int, list[int], list
 
 def interleaved(
     bench: GpuBench,
+    out: dict[str, Any],
     arms: Mapping[str, Decode],
     inputs: Inputs,
     new: int,
@@ -276,6 +277,7 @@ def interleaved(
     alone.
 
     Args:
+        out: the section's, which says what arms were left out as its time was over.
         write: puts figures into the result, which is kept, behind every round but the first: a
             machine may be taken away in the middle of a section.
     """
@@ -286,6 +288,8 @@ def interleaved(
             break  # each arm has a first call and another one
         for name, decode in arms.items():
             text = texts[name]
+            if not turn and bench.is_late(out, name):
+                text.failure = {"missing": "the section's time was over"}
             if text.failure:
                 continue
             try:

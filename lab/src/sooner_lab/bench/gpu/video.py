@@ -58,5 +58,5 @@ def video(bench: GpuBench, out: dict[str, Any]) -> None:
                 row["phases"] = {phase: seconds[phase] for phase in PHASES if phase in seconds}
             out["rows"].append(row)
 
-    interleaved(bench, arms, inputs, settings.video_tokens, write)
+    interleaved(bench, out, arms, inputs, settings.video_tokens, write)
     bench.models.drop()
