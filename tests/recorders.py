@@ -116,23 +116,29 @@ class MockCuda:
 
     A capture in which something raised is invalid: `capture_end` raises before it ends the pool's
     allocation, as in torch 2.11 and 2.15, and `empty_cache` asserts while some pool's is open. A
-    graph whose capture has ended gives its pool back when it is gone.
+    graph whose capture has ended gives its pool back when it is gone. Torch's default generator is
+    capturing from the beginning of a capture to an end that does not raise, as in torch 2.11.
 
     Attributes:
         open: pools that allocations go to.
         uses: captures that have taken a pool, and graphs that were captured in it.
+        is_drawing: the default generator takes itself to be within a capture.
+        workspace: where that of cuBLAS lies, a pool or `outside`; `None` where there is none.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails_at: str = "") -> None:
         self.open: set[tuple[int, int]] = set()
         self.uses: Counter[tuple[int, int]] = Counter()
-        self.is_invalid = False
+        self.is_invalid = self.is_drawing = False
+        self.workspace: Any = None
+        self._fails_at = fails_at
         mock = self
 
         class Stream:
             device = torch.device("cuda", 0)
 
-            def __init__(self, device: Any = None) -> None: ...
+            def __init__(self, device: Any = None, priority: int = 0) -> None:
+                self.priority = priority
 
             def wait_stream(self, other: Any) -> None: ...
 
@@ -141,13 +147,14 @@ class MockCuda:
                 self.pool, self.has_ended, mock.is_invalid = pool, False, False
                 mock.open.add(pool)
                 mock.uses[pool] += 1
-                mock.fail(fails_at == "begin")
+                mock.is_drawing = True
+                mock.fail_at("begin")
 
             def capture_end(self) -> None:
                 mock.fail(mock.is_invalid)
                 mock.end(0, self.pool)
-                self.has_ended = True
-                mock.fail(fails_at == "instantiate")
+                self.has_ended, mock.is_drawing = True, False
+                mock.fail_at("instantiate")
 
             def __del__(self) -> None:
                 if self.has_ended:
@@ -163,6 +170,19 @@ class MockCuda:
         monkeypatch.setattr(torch.cuda, "empty_cache", self.empty_cache)
         monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end, raising=False)
         monkeypatch.setattr(torch._C, "_cuda_releasePool", self.release, raising=False)
+        clear = "_cuda_clearCublasWorkspaces"
+        monkeypatch.setattr(torch._C, clear, lambda: vars(self).update(workspace=None), False)
+
+    def multiply(self) -> Any:
+        """A product by cuBLAS; returns where its workspace lies, which is allocated once."""
+        self.workspace = self.workspace or next(iter(self.open), "outside")
+        return self.workspace
+
+    def fail_at(self, where: str) -> None:
+        """Raise there, once."""
+        if where == self._fails_at:
+            self._fails_at = ""
+            self.fail()
 
     def fail(self, fails: bool = True) -> None:
         """Raise what a capture raises, whatever it is that it met."""

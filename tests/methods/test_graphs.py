@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -118,7 +120,7 @@ def test_what_cannot_be_recorded_is_run() -> None:
 def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     fails_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`empty_cache`, which asserts within a capture, works behind it, and no pool is leaked."""
+    """`empty_cache` works behind it, no pool is leaked, and torch's generator draws again."""
     cuda = MockCuda(monkeypatch, fails_at)
     replays, runs = Replays(CudaGraphs(torch.device("cuda", 0))), []
 
@@ -132,6 +134,43 @@ def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     assert [outside for outside in runs if outside] == [True] * 3, "as it is, each time"
     torch.cuda.empty_cache()
     assert cuda.uses == {(0, 1): 0}
+    assert not cuda.is_drawing
+
+
+def test_a_reason_without_words_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StandIn, "record", Mock(side_effect=AssertionError))
+    replays = Replays(StandIn())
+    replays.run("step", lambda: None, [])
+    assert replays.failure == "AssertionError"
+
+
+def test_graphs_keep_the_workspaces_that_they_write_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, where = MockCuda(monkeypatch), []
+    replays = Replays(CudaGraphs(torch.device("cuda", 0)))
+    for key in range(2):
+        replays.run(key, lambda: where.append(cuda.multiply()), [])
+        assert cuda.multiply() == "outside"
+    assert where == ["outside", (0, 1)] * 2
+
+
+def test_each_thread_records_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    MockCuda(monkeypatch)
+    recorder = CudaGraphs(torch.device("cuda", 0))
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: recorder.stream).result()
+    assert recorder.stream is recorder.stream is not other
+    assert recorder.stream.priority < 0, "no draft worker's, whose kernels would be captured"
+
+
+@pytest.mark.parametrize("limit", ["MAX_ENTRIES", "MAX_PARTS"])
+def test_drafts_record_no_more_shapes_than_there_is_memory_for(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"sooner.engine.graphs.drafts.{limit}", 1)
+    made = output("llama", "noisy-4", StandIn(), **GREEDY)
+    assert torch.equal(made.sequences, reference("llama", "text", 3, LONG))
+    monkeypatch.undo()
+    assert 0 < made.stats.graphs < output("llama", "noisy-4", StandIn(), **GREEDY).stats.graphs
 
 
 def test_graphs_are_off_where_they_can_t_be_with_a_note(

@@ -294,7 +294,8 @@ def texts_of(name: str, tokens: list[int], gaps: list[float], sizes: list[int]) 
 def test_a_text_that_differs_has_no_speed() -> None:
     plain = texts_of("plain", [1, 2, 3], [1.0, 1.0], [1, 1])
     other = texts_of("parallel", [1, 2, 4], [1.0, 1.0], [1, 1])
-    assert other.figures(plain) == {"identical": False}
+    parted = (2, [4], [3])
+    assert other.figures(plain) == {"identical": False, "differs": [parted]}
     row = {"arm": "parallel", "acceptance": 0.8, **other.figures(plain)}
     waves = [{"identical": True}, {"identical": False}]
     sections = {"methods": {"rows": [row]}, "engine": {"arms": [{"arm": "plain", "waves": waves}]}}

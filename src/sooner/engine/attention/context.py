@@ -122,14 +122,9 @@ def _attention(before: str, is_chunked: bool) -> Any:
     """Returns the attention function over that of `before`; see `_register`."""
 
     def attend(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Any,
-        attention_block: Block | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any,
+        attention_block: Block | None = None, **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         if attention_block is None:
             original = original_attention(module, before)
             result: tuple[Tensor, Tensor | None] = original(
@@ -195,17 +190,10 @@ _LIBRARY.define(
 
 
 def block_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    block: Block,
-    *,
-    scaling: float | None = None,
-    window: int | None = None,
-    chunk: int | None = None,
-    softcap: float | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, block: Block, *, scaling: float | None = None,
+    window: int | None = None, chunk: int | None = None, softcap: float | None = None,
     sinks: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Returns attention of each row's block over its committed slots and over the block.
 
     Keys and values of the block are in the stores already, behind the committed ones. Neither

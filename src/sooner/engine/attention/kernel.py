@@ -93,17 +93,10 @@ def splits_for(programs: int, capacity: int, processors: int) -> int:
 
 
 def attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    block: Block,
-    scale: float,
-    window: int | None = None,
-    chunk: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-    splits: int | None = None,
-) -> Tensor:
+    query: Tensor, keys: Tensor, values: Tensor, block: Block, scale: float,
+    window: int | None = None, chunk: int | None = None, softcap: float | None = None,
+    sinks: Tensor | None = None, splits: int | None = None,
+) -> Tensor:  # fmt: skip
     """Runs `block_attention` on GPUs and reads nothing from the device.
 
     Args:

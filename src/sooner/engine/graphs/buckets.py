@@ -182,13 +182,9 @@ class PaddedSteps:
         self.hidden.copy_(hidden)
 
     def verify(
-        self,
-        target: ModelRunner,
-        state: RowState,
-        rule: Rule,
-        processing: Processing,
+        self, target: ModelRunner, state: RowState, rule: Rule, processing: Processing,
         scores: Tensor,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Judge the scores and commit; inactive rows keep nothing."""
         rows, is_chain = self.bucket.rows, self.bucket.is_chain
         tree = Tree(self.tokens, self.parents, self.sizes, self.probs, is_chain)

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..attention.block import MAX_ENTRIES
 from ..runner import Forward, ModelRunner
 from .recorder import MAX_CELLS, GraphRecorder, Replays, compiled_for, entering, power_of_two
 from .store import release
 
 MAX_PARTS = 128
-"""Parts that are captured for one drafter; others are launched as they are."""
+"""Shapes or parts that are captured for one draft; others are launched as they are."""
 
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -64,14 +65,18 @@ class ForwardGraphs:
         rows = min(power_of_two(count), runner.cache.row_capacity)
         is_tree = ancestors is not None
         wide = entries if is_tree else power_of_two(entries)
-        if self.replays.failure or not runner.takes_graphs or rows * wide > MAX_CELLS:
+        if self.replays.failure or not runner.takes_graphs:
             return None
+        if wide > MAX_ENTRIES or rows * wide > MAX_CELLS:
+            return None  # results of each shape stay, and the target's steps are no wider
         runner.cache.reserve(written + entries)
         runner.cache.lengths_on(tokens.device)
         if not self.replays.keeps(runner.buffers):
             self.inputs.clear()
         key = (rows, wide, written if is_tree else None)
         if key not in self.inputs:
+            if len(self.inputs) >= MAX_PARTS:
+                return None
             self.inputs[key] = _Inputs(tokens, rows, wide, written if is_tree else 0)
         inputs = self.inputs[key]
         inputs.fill(tokens, depths, ancestors, written)
@@ -183,13 +188,9 @@ class PartGraphs:
             release(self.key, runner, self)
 
     def run(
-        self,
-        runner: Any,
-        key: Hashable,
-        function: Function,
-        inputs: Sequence[Tensor],
+        self, runner: Any, key: Hashable, function: Function, inputs: Sequence[Tensor],
         is_ragged: bool = False,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         """`function(*inputs)`, whose results are gone with the next call of this key.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -51,23 +52,26 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.nbytes = device, 0
-        self.stream = _stream(device, threading.get_ident())
         self._graphs: WeakSet[Any] = WeakSet()
         self._pool: Any = None
 
+    @property
+    def stream(self) -> torch.cuda.Stream:
+        """Returns that of the calling thread, which need not be the one that made the recorder."""
+        return _stream(self.device, threading.get_ident())
+
     def warm_up(self, run: Run) -> None:
-        current = torch.cuda.current_stream(self.device)
-        self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
+        stream, current = self.stream, torch.cuda.current_stream(self.device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
             run()
-        current.wait_stream(self.stream)
+        current.wait_stream(stream)
 
     def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         if not len(self._graphs):  # a pool whose graphs are all gone can't be used again
             self._pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
         before = torch.cuda.memory_reserved(self.device)
-        with _without_collector():  # what it frees might be another graph's
-            graph = capture(run, self.stream, self._pool)
+        graph = capture(run, self.stream, self._pool)
         self.nbytes += torch.cuda.memory_reserved(self.device) - before
         self._graphs.add(graph)
 
@@ -79,9 +83,12 @@ class CudaGraphs:
 
 @cache
 def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
-    """The stream on which a thread records, which all of its recorders share: cuBLAS keeps a
-    workspace of some 32 MiB for every stream that it has worked on."""
-    return torch.cuda.Stream(device)
+    """The stream on which a thread records, which all of its recorders share.
+
+    Of high priority: torch hands out 32 streams of each in turn, so that one of the usual priority
+    may be a draft worker's, too, whose kernels a capture would take for its own.
+    """
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def capture(run: Run, stream: Any, pool: Any) -> Any:
@@ -96,8 +103,23 @@ def capture(run: Run, stream: Any, pool: Any) -> Any:
     Raises:
         Exception: whatever `run` raised, or why the capture is not valid.
     """
+    with _without_collector():  # what it frees might be another graph's
+        try:
+            return _capture(run, stream, pool)
+        except BaseException:
+            # Torch 2.11 leaves its default generator capturing, so that every later draw would
+            # raise; a capture that succeeds ends that. It is empty, which torch warns of.
+            with suppress(Exception), warnings.catch_warnings(action="ignore"):
+                _capture(lambda: None, stream, torch.cuda.graph_pool_handle())
+            raise
+
+
+def _capture(run: Run, stream: Any, pool: Any) -> Any:
     graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(stream.device)
     stream.wait_stream(current)
+    # Whoever clears cuBLAS's workspaces frees those that graphs write to, unless they lie in the
+    # pool; and there nothing but graphs may write. So there is none before, and none stays behind.
+    torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.stream(stream):
         try:
             # Other threads, such as a parallel draft's, may go on allocating meanwhile.
@@ -107,7 +129,10 @@ def capture(run: Run, stream: Any, pool: Any) -> Any:
             with suppress(Exception):  # says again that the capture has failed
                 _end_capture(graph, stream.device, pool)
             raise
-        _end_capture(graph, stream.device, pool)
+        else:
+            _end_capture(graph, stream.device, pool)
+        finally:
+            torch._C._cuda_clearCublasWorkspaces()
     current.wait_stream(stream)
     return graph
 
@@ -167,7 +192,8 @@ class Replays:
             try:
                 self._replays[key] = self.recorder.record(run, [*self.buffers, *inputs])
             except Exception as error:  # it has run all the same, and will without
-                self.recorder, self.failure = None, str(error).splitlines()[0]
+                reason = str(error).strip() or type(error).__name__
+                self.recorder, self.failure = None, reason.splitlines()[0]
                 self._replays.clear()
             else:
                 self.recorded += 1

@@ -182,15 +182,9 @@ class StepGraphs:
             self._steps.expect(self._expected)
 
     def step(
-        self,
-        target: ModelRunner,
-        tree: Tree,
-        rule: Rule,
-        processing: Processing,
-        state: RowState,
-        score: Callable[[Tensor], Tensor],
-        on_forward: Callable[[], None] = lambda: None,
-    ) -> tuple[VerifiedBlock, Forward]:
+        self, target: ModelRunner, tree: Tree, rule: Rule, processing: Processing, state: RowState,
+        score: Callable[[Tensor], Tensor], on_forward: Callable[[], None] = lambda: None,
+    ) -> tuple[VerifiedBlock, Forward]:  # fmt: skip
         """`loop.step`, padded; its logits and scores are gone with the next."""
         if not self._is_settled:
             self._settle(target, state)
@@ -258,12 +252,9 @@ class StepGraphs:
 
 
 def open_graphs(
-    target: ModelRunner,
-    graphs: str | GraphRecorder,
-    entries: int,
-    compile: bool | Mapping[str, Any],
-    stats: Stats,
-) -> StepGraphs | None:
+    target: ModelRunner, graphs: str | GraphRecorder, entries: int,
+    compile: bool | Mapping[str, Any], stats: Stats,
+) -> StepGraphs | None:  # fmt: skip
     """How the steps of a run are launched; `None` is one by one.
 
     Args:

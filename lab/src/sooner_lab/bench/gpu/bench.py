@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from .models import BuiltModels
 from .settings import GpuSettings
-from .timing import Deadline, DeviceClock
+from .timing import Deadline, DeviceClock, report
 
 
 @dataclass
@@ -46,6 +47,13 @@ class GpuBench:
             return False
         out.setdefault("cut", []).append(what)
         return True
+
+    def failed(self, error: Exception) -> dict[str, Any]:
+        """Returns what stands in the place of figures: `missing`, the error in one line, and the
+        end of its `traceback`. Memory that it has held is given back."""
+        lines = traceback.format_exception(error)
+        self.clock.free()
+        return {"missing": report(error), "traceback": "".join(lines).splitlines()[-12:]}
 
 
 DATA_SHEETS = {

@@ -11,7 +11,7 @@ from sooner.engine.attention.block import PAGE
 from .bench import GpuBench
 from .models import prompts, script, set_script
 from .texts import Captures, graph_options
-from .timing import Timing, report
+from .timing import Timing
 
 EVERY = 4
 """Engine steps from one request to the next."""
@@ -51,7 +51,7 @@ def engine(bench: GpuBench, out: dict[str, Any]) -> None:
             for _ in range(settings.engine_waves):
                 arm["waves"].append(wave(bench, made))
         except Exception as error:
-            arm["missing"] = report(error)
+            arm |= bench.failed(error)
         bench.clock.free()
         bench.keep()
 

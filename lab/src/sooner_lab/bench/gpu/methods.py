@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from ...theory import renewal
 from ...theory.speedup import expected_accepted
 from .bench import GpuBench
 from .models import draft_head, prompts, script, set_script
-from .texts import Decode, interleaved, sooner_arm
+from .texts import ArmTexts, Decode, interleaved, sooner_arm
 from .verify import WARM_UPS, steps_of
 
 SAMPLED = {"do_sample": True, "temperature": 0.9, "top_p": 0.95, "seed": 7}
@@ -37,25 +37,34 @@ def methods(bench: GpuBench, out: dict[str, Any]) -> None:
     target, draft = (bench.models.get(name) for name in (settings.target, settings.draft))
     vocab, new = min(target.config.vocab_size, draft.config.vocab_size), settings.draft_tokens
     inputs = prompts(1, settings.draft_context, new, vocab, bench.device, settings.seed)
-    length = settings.num_draft_tokens
-    out |= {"model": settings.target, "draft": settings.draft, "num_draft_tokens": length}
+    out |= {"model": settings.target, "draft": settings.draft}
+    out["num_draft_tokens"] = settings.num_draft_tokens
     out |= {"steps": steps(bench, target, draft), "rows": []}
     for number, acceptance in enumerate(settings.acceptance):
         if bench.is_late(out, f"acceptance {acceptance}"):
             continue
         bench.progress(f"methods: acceptance {acceptance}")
         set_script(draft, script(acceptance, draft.config.vocab_size, settings.seed))
-        texts = interleaved(bench, arms(bench, target, draft, every=not number), inputs, new)
-        for name, text in texts.items():
-            if number and name == "plain":
-                continue
-            sampled = name.endswith(" sampled")
-            figures = text.figures(texts["plain sampled" if sampled else "plain"])
-            figures |= theory(name, figures, acceptance, out["steps"], length)
-            set_by_script = name.split()[0] not in (*UNTRAINED, "plain")
-            about = {"arm": name, "acceptance": acceptance if set_by_script else None}
-            out["rows"].append({**about, **figures})
-        bench.keep()
+        write = partial(write_rows, out, acceptance, list(out["rows"]))
+        interleaved(bench, out, arms(bench, target, draft, every=not number), inputs, new, write)
+
+
+def write_rows(
+    out: dict[str, Any],
+    acceptance: float,
+    earlier: list[dict[str, Any]],
+    texts: Mapping[str, ArmTexts],
+) -> None:
+    """The figures of every arm against plain decoding, behind rows of another acceptance."""
+    out["rows"] = [*earlier]
+    for name, text in texts.items():
+        if earlier and name == "plain":
+            continue
+        figures = text.figures(texts["plain sampled" if name.endswith(" sampled") else "plain"])
+        figures |= theory(name, figures, acceptance, out["steps"], out["num_draft_tokens"])
+        set_by_script = name.split()[0] not in (*UNTRAINED, "plain")
+        about = {"arm": name, "acceptance": acceptance if set_by_script else None}
+        out["rows"].append({**about, **figures})
 
 
 def arms(bench: GpuBench, target: Any, draft: Any, every: bool) -> dict[str, Decode]:

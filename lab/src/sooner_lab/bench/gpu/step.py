@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .bench import GpuBench
 from .models import prompts, step_bytes
-from .texts import Decode, compile_options, hf, interleaved, sooner_arm
+from .texts import ArmTexts, Decode, compile_options, hf, interleaved, sooner_arm
 
 SINGLE_COMPILE = "one compile a run"
 """Why an arm that compiles is timed on the first model alone."""
@@ -28,18 +29,22 @@ def step(bench: GpuBench, out: dict[str, Any]) -> None:
         if bench.is_late(out, name):
             break
         bench.progress(f"step: {name}")
-        out["models"].append(of_model(bench, name, compiles=settings.compiles and not number))
+        row: dict[str, Any] = {}
+        out["models"].append(row)
+        of_model(bench, name, out, row, compiles=settings.compiles and not number)
         bench.models.drop(settings.target, settings.draft)
-        bench.keep()
 
 
-def of_model(bench: GpuBench, name: str, compiles: bool) -> dict[str, Any]:
-    """The arms of one model."""
+def of_model(
+    bench: GpuBench, name: str, section: dict[str, Any], out: dict[str, Any], compiles: bool
+) -> None:
+    """The arms of one model, into its row of a section."""
     settings = bench.settings
     model = bench.models.get(name)
     context, new = settings.step_context, settings.step_tokens
     inputs = prompts(1, context, new, model.config.vocab_size, bench.device, settings.seed)
     nbytes = step_bytes(model, 1, context + new // 2)
+    out |= {"model": name, "context": context, "tokens": new, "bytes": nbytes, "arms": {}}
     arms: dict[str, Decode] = {
         "hf-eager": hf(bench, model),
         "sooner": sooner_arm(bench, model, graphs="off"),
@@ -52,14 +57,17 @@ def of_model(bench: GpuBench, name: str, compiles: bool) -> dict[str, Any]:
         missing = f"compiling may take {COMPILING:.0f} s"
     if missing is not None:
         del arms["hf-compiled"], arms["sooner-compiled"]
-    texts = interleaved(bench, arms, inputs, new)
-    figures = {arm: text.figures(texts["hf-eager"]) for arm, text in texts.items()}
-    for text in figures.values():
-        if "round_seconds" in text:
-            text["share_of_copy"] = nbytes / text["round_seconds"] / bench.bandwidth
-    if missing is not None:
-        figures |= {arm: {"missing": missing} for arm in ("hf-compiled", "sooner-compiled")}
-    return {"model": name, "context": context, "tokens": new, "bytes": nbytes, "arms": figures}
+
+    def write(texts: Mapping[str, ArmTexts]) -> None:
+        figures = {arm: text.figures(texts["hf-eager"]) for arm, text in texts.items()}
+        for text in figures.values():
+            if "round_seconds" in text:
+                text["share_of_copy"] = nbytes / text["round_seconds"] / bench.bandwidth
+        if missing is not None:
+            figures |= {arm: {"missing": missing} for arm in ("hf-compiled", "sooner-compiled")}
+        out["arms"] = figures
+
+    interleaved(bench, section, arms, inputs, new, write)
 
 
 def compiled(bench: GpuBench) -> dict[str, Any]:

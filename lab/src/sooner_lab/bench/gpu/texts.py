@@ -14,7 +14,7 @@ from sooner.engine.graphs.recorder import CudaGraphs, Replay
 
 from .bench import GpuBench
 from .profile import RoundProfile
-from .timing import DeviceClock, Run, Timing, report
+from .timing import DeviceClock, Run, Timing
 
 Inputs = Mapping[str, Tensor]
 """What a processor returns; `input_ids` are `[rows, width]`."""
@@ -192,13 +192,14 @@ class ArmTexts:
 
     Attributes:
         runs: the first call, which compiles and captures, then the others.
-        profile: figures of a late round by the profiler.
+        failure: see `GpuBench.failed`; empty for an arm that has run.
+        profile: figures of a late round by the profiler, or its failure.
     """
 
     name: str
     runs: list[DecodedText] = field(default_factory=list)
-    error: str | None = None
-    profile: dict[str, float] = field(default_factory=dict)
+    failure: dict[str, Any] = field(default_factory=dict)
+    profile: dict[str, Any] = field(default_factory=dict)
 
     @property
     def tokens(self) -> list[list[int]] | None:
@@ -219,16 +220,18 @@ class ArmTexts:
         """The figures of an arm; none of speed if its text is not that of `plain`.
 
         Returns:
-            `identical`; `tokens_per_second` of late rounds with `interval` and `samples`;
+            `identical`, or where it `differs`; `tokens_per_second` of late rounds with `interval`
+            and `samples`;
             `round_seconds`; `over_plain`; `break_even`, the tokens a round at which the arm is as
             fast as `plain`; `tokens_a_round` of a row; `first_call_seconds` beside `call_seconds`;
             `captures`, graphs by call; of the profiler `kernels`, `launches` and `busy_seconds` a
             round, and `idle_share`: of a round without the profiler in which the GPU does nothing.
         """
-        if self.error is not None or plain.error is not None:
-            return {"missing": self.error or f"{plain.name}: {plain.error}"}
+        if self.failure or plain.failure:
+            return dict(self.failure or {"missing": f"{plain.name}: {plain.failure['missing']}"})
         if self.tokens != plain.tokens:
-            return {"identical": False}
+            pairs = zip(self.tokens or [], plain.tokens or [], strict=False)
+            return {"identical": False, "differs": [first_apart(*pair) for pair in pairs]}
         rate, seconds = self.rate, self.round.seconds
         first, *later = self.runs
         sizes = [size for call in later for size in call.late[1]]
@@ -253,13 +256,30 @@ class ArmTexts:
         return figures
 
 
+def first_apart(mine: list[int], plain: list[int]) -> tuple[int, list[int], list[int]]:
+    """Where two texts part, and the tokens of each from there on, four at most."""
+    same = [first == second for first, second in zip(mine, plain, strict=False)]
+    place = [*same, False].index(False)
+    return place, mine[place:][:4], plain[place:][:4]
+
+
 def interleaved(
-    bench: GpuBench, arms: Mapping[str, Decode], inputs: Inputs, new: int
-) -> dict[str, ArmTexts]:
+    bench: GpuBench,
+    out: dict[str, Any],
+    arms: Mapping[str, Decode],
+    inputs: Inputs,
+    new: int,
+    write: Callable[[Mapping[str, ArmTexts]], object],
+) -> None:
     """Every arm once a round: the first call, the timed ones, then one that is profiled.
 
     An arm that fails is out; its error is kept, and what failed in the profiler costs the profile
     alone.
+
+    Args:
+        out: the section's, which says what arms were left out as its time was over.
+        write: puts figures into the result, which is kept, behind every round but the first: a
+            machine may be taken away in the middle of a section.
     """
     settings = bench.settings
     texts = {name: ArmTexts(name) for name in arms}
@@ -268,7 +288,9 @@ def interleaved(
             break  # each arm has a first call and another one
         for name, decode in arms.items():
             text = texts[name]
-            if text.error is not None:
+            if not turn and bench.is_late(out, name):
+                text.failure = {"missing": "the section's time was over"}
+            if text.failure:
                 continue
             try:
                 if turn <= settings.text_runs:
@@ -276,10 +298,14 @@ def interleaved(
                 else:
                     text.profile = profiled(bench, decode, inputs, new)
             except Exception as error:
+                failure = bench.failed(error)
                 if turn <= settings.text_runs:
-                    text.error = report(error)
-                bench.clock.free()
-    return texts
+                    text.failure = failure
+                else:
+                    text.profile = {"profile": failure}
+        if turn:
+            write(texts)
+            bench.keep()
 
 
 def profiled(bench: GpuBench, decode: Decode, inputs: Inputs, new: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sooner
@@ -11,7 +11,7 @@ from sooner.methods.sd_tree import STATIC_TREE
 from ...rivals.specvlm import SpecVLM
 from .bench import GpuBench
 from .models import VIDEO, script, set_script, video_prompt
-from .texts import interleaved, sooner_arm
+from .texts import ArmTexts, interleaved, sooner_arm
 
 PRUNE = 0.9
 """Share of the visual tokens that a pruned draft does without, as in the paper."""
@@ -48,11 +48,15 @@ def video(bench: GpuBench, out: dict[str, Any]) -> None:
     out["acceptance"] = settings.acceptance[0]
     out["visual_tokens"] = int(inputs["mm_token_type_ids"].sum()) // 2
     arms = {name: sooner_arm(bench, target, make) for name, make in made.items()}
-    texts = interleaved(bench, arms, inputs, settings.video_tokens)
-    for name, text in texts.items():
-        row = {"arm": name, **text.figures(texts["plain"])}
-        if text.runs:
-            seconds = text.runs[-1].stats.seconds
-            row["phases"] = {phase: seconds[phase] for phase in PHASES if phase in seconds}
-        out["rows"].append(row)
+
+    def write(texts: Mapping[str, ArmTexts]) -> None:
+        out["rows"] = []
+        for name, text in texts.items():
+            row = {"arm": name, **text.figures(texts["plain"])}
+            if text.runs:
+                seconds = text.runs[-1].stats.seconds
+                row["phases"] = {phase: seconds[phase] for phase in PHASES if phase in seconds}
+            out["rows"].append(row)
+
+    interleaved(bench, out, arms, inputs, settings.video_tokens, write)
     bench.models.drop()
