@@ -222,6 +222,7 @@ class SlotCache(Cache):
             _zeros(source, *shape) for source, shape in zip((keys, values), shapes, strict=True)
         )
 
+    @torch.inference_mode(False)  # as in `_zeros`
     def separate(self) -> None:
         """Give each layer a tensor of its own."""
         self.is_stacked = False
