@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
+from sooner.engine.memory.media import MediaItem, VisualFeatures
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
 SEEING = ("llava_onevision", "qwen2_5_vl", "qwen3_vl", "paddleocr_vl", "hunyuan_vl")
@@ -52,6 +53,17 @@ def answer(engine: sooner.Engine, inputs: dict[str, Any], **options: Any) -> Any
     engine.run()
     assert request.error is None, request.error
     return request
+
+
+def test_two_threads_may_embed_pictures_at_once() -> None:
+    body, features = tiny.model("qwen2_5_vl").model, VisualFeatures(1 << 20)
+    original, media = body.get_image_features, {"image": [MediaItem(b"", [0])]}
+    first, second = (ExitStack() for _ in range(2))
+    for stack in (first, second):
+        stack.enter_context(features.reusing(body, media))
+    first.close()  # takes off what the second put there
+    second.close()
+    assert body.get_image_features == original
 
 
 @PLACES

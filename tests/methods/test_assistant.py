@@ -290,9 +290,11 @@ def test_a_target_that_it_was_not_trained_for_is_refused() -> None:
     drafter = fitted("gemma4")
     with pytest.raises(sooner.SoonerError, match=r"keys of a sliding_attention layer, but .* only"):
         Assistant(drafter).drafter.check(adapt(tiny.model("llama")))
-    wide = config_for(model, global_head_dim=16)
+    wide = config_for(model, global_head_dim=32)
     tall = AssistantModel(AssistantConfig.of_layout(wide, "here"))
-    with pytest.raises(sooner.SoonerError, match=r"head_dim of full_attention layers 16, .* has 8"):
+    with pytest.raises(
+        sooner.SoonerError, match=r"head_dim of full_attention layers 32, .* has 16"
+    ):
         tall.check(adapt(model))
 
 

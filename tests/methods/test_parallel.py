@@ -15,7 +15,9 @@ import tiny
 from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
-from sooner.engine.acceptance import Guess, couple
+from sooner.engine.acceptance import Guess, couple, follow_choices
+from sooner.engine.loop import run
+from sooner.engine.row_sampling import SamplingParams
 from sooner.methods import base
 from sooner.methods.parallel import standing
 
@@ -76,6 +78,20 @@ def test_the_papers_pipeline_verifies_whole_windows_behind_one_token() -> None:
 
 
 # Sampling ---------------------------------------------------------------------------------------
+
+
+def test_behind_earlier_output_the_draft_draws_and_counts_as_the_target_does() -> None:
+    target = tiny.model("llama")
+    method = sooner.ParallelVLM(
+        target, num_draft_tokens=4, schedule="paper", placement="thread", draws_as_target=True
+    )
+    params = SamplingParams(max_new_tokens=NEW, do_sample=True, frequency_penalty=1.0)
+    session = method.session(target, tiny.inputs("llama", "text", 2), params, generated=7)
+    session.rule = follow_choices
+    run(session)
+    assert session.stats.num_draft_tokens > 0
+    assert session.stats.acceptance_rate == 1.0
+
 
 VOCAB, LENGTH, SAMPLES = 3, 4, 12_000
 TARGET = Table(VOCAB, LENGTH, seed=1)

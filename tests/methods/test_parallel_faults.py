@@ -17,6 +17,7 @@ import torch
 
 import sooner
 import tiny
+from fakes import row_noise
 from methods.children import children as draft_processes
 from sooner.engine.sampling import Processing
 from sooner.methods.parallel.board import Board, DraftJob, nameless_file
@@ -165,7 +166,9 @@ def test_waking_never_waits_and_is_never_lost() -> None:
 
 def test_updates_that_nobody_read_add_up() -> None:
     """Read at once or at the end, rows say the same, and rows that ended are not told of."""
-    job = DraftJob({}, Processing(), 3 * [[1] * 5], vocab=0, limit=12, max_ahead=2, seeds=3 * [0])
+    job = DraftJob(
+        {}, Processing(), 3 * [[1] * 5], vocab=0, limit=12, max_ahead=2, noise=row_noise(3)
+    )
     with nameless_file() as file:
         board, reader = (Board(job, file.fileno()) for _ in range(2))
     board.prefill([[1, 4], [], [0, 1, 2, 3, 4]], 8)

@@ -11,6 +11,7 @@ import torch
 
 import sooner
 import tiny
+from fakes import row_noise
 from sooner.engine.sampling import Processing
 from sooner.methods.parallel.board import Board, DraftJob
 
@@ -24,7 +25,7 @@ def board(do_sample: bool, rows: int = 1) -> Board:
     """The board of a job as `ParallelVLM` gives it, without models."""
     job = DraftJob(
         inputs={}, processing=Processing(do_sample=do_sample), prompt_ids=rows * [[1] * 3000],
-        vocab=152_000, limit=512, max_ahead=2 * LENGTH, seeds=rows * [0],
+        vocab=152_000, limit=512, max_ahead=2 * LENGTH, noise=row_noise(rows),
     )  # fmt: skip
     return Board(job)
 

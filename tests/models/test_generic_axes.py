@@ -16,6 +16,7 @@ from sooner import PromptLookup
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
 from sooner.errors import UnsupportedError
+from sooner.methods.draft_module import DraftConfig
 from sooner.models import adapt
 from zoo import laws, words
 from zoo.laws import ROWS
@@ -133,10 +134,10 @@ def test_masks_hide_what_the_attention_of_blocks_hides(
     assert torch.allclose(by_blocks, tree_logits(name, False, monkeypatch), atol=1e-9)
 
 
-@pytest.mark.skipif("gemma4" not in ZOO, reason="the installed transformers has no Gemma 4")
-def test_memory_of_a_token_counts_shared_layers_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = adapt(model_of(ZOO["gemma4"]))
-    inputs = ZOO["gemma4"].inputs(adapter.model, "text", ROWS, 0)
+@pytest.mark.parametrize("name", [item for item in ("gemma4", "kimi_k25") if item in ZOO])
+def test_memory_of_a_token_counts_each_layers_keys_and_values(name: str) -> None:
+    adapter = adapt(model_of(ZOO[name]))
+    inputs = ZOO[name].inputs(adapter.model, "text", ROWS, 0)
     with torch.inference_mode():
         prompt = adapter.embed_prompt(inputs)
         runner = ModelRunner(adapter, prompt.width)
@@ -144,6 +145,10 @@ def test_memory_of_a_token_counts_shared_layers_once(monkeypatch: pytest.MonkeyP
     stores = [store for layer in runner.cache.slot_layers for store in layer.stores]
     token = sum(store[0, :, 0].numel() * store.element_size() for store in stores)
     assert adapter.slot_bytes == token
+    assert DraftConfig.like(adapter, target={}).head_dim == 8, "the first layer's"
+    with pytest.raises(UnsupportedError, match="keys and values of several sizes"):
+        sooner.Engine(adapter.model, pages=9, paged=True)
+    assert sooner.Engine(adapter.model, memory=9 * 256 * token).pages == 9
 
 
 @pytest.mark.skipif("llama4" not in ZOO, reason="the installed transformers has no Llama 4")

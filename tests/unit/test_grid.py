@@ -64,16 +64,34 @@ def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGr
         assert allowed == ([token] if token in marks else list(range(LOW, HIGH)))
 
 
-@given(grids(), st.integers(0, 2), st.integers(0, 3))
+@given(grids(), st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
-def test_in_a_text_a_picture_is_located_by_its_beginning(
-    grid: TokenGrid, head: int, words: int
-) -> None:
-    grid = TokenGrid(**{**grid.__dict__, "prefix": 0, "begin": BOI, "head": head})
-    tokens = [1] * words + [BOI] + [2] * head + spelled(grid, picture(grid)) + [1, 1]
+def test_in_a_text_a_picture_is_located_by_its_beginning(grid: TokenGrid, words: int) -> None:
+    grid = TokenGrid(**{**grid.__dict__, "prefix": 0, "begin": BOI})
+    tokens = [1] * words + [BOI] + spelled(grid, picture(grid)) + [1, 1]
     places = [grid.place(tokens[:count], count) for count in range(len(tokens) + 1)]
-    outside = [-1] * (1 + words + head)
-    assert places == [*outside, *range(grid.length), -1, -1, -1]
+    assert places == [*[-1] * (1 + words), *range(grid.length), -1, -1, -1]
+
+
+@given(grids(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_drafted_prefix_is_masked_as_the_same_text_would_be(
+    grid: TokenGrid, data: st.DataObject
+) -> None:
+    grid = TokenGrid(**{**grid.__dict__, "prefix": 0, "begin": BOI})
+    constraint = GridConstraint(grid, VOCAB, torch.device("cpu"))
+    texts = st.lists(st.sampled_from([1, LOW, EOL, BOI]), max_size=6)
+    rows, drafts = Rows(torch.zeros(1, 1, dtype=torch.long)), data.draw(texts)
+    rows.generated = [data.draw(texts)]
+    parents = [data.draw(st.integers(-1, node - 1)) for node in range(len(drafts))]
+    masks = constraint(torch.zeros(1, 1 + len(drafts), VOCAB), rows,
+                       Tree.from_lists([drafts], [parents]))[0]  # fmt: skip
+    paths: list[list[int]] = [[]]
+    for token, parent in zip(drafts, parents, strict=True):
+        paths.append([*paths[1 + parent], token])
+    for path, mask in zip(paths, masks, strict=True):
+        place = grid.place([0, *rows.generated[0], *path], len(rows.generated[0]) + len(path))
+        assert torch.equal(mask == 0, constraint.masks(torch.tensor(place)))
 
 
 def test_a_block_is_masked_depth_by_depth() -> None:

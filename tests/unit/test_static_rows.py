@@ -105,9 +105,11 @@ def test_rows_come_and_go_at_a_fixed_address(data: st.DataObject) -> None:
 
 def test_layers_that_differ_have_separate_memory() -> None:
     cache = SlotCache(2, CAPACITY, 2)
-    for layer, heads in enumerate((2, 3)):
-        states = torch.arange(5.0).view(1, 1, -1, 1).expand(1, heads, -1, WIDTH)
-        cache.update(states, -states, layer)
+    with torch.inference_mode():
+        for layer, heads in enumerate((2, 3)):
+            states = torch.arange(5.0).view(1, 1, -1, 1).expand(1, heads, -1, WIDTH)
+            cache.update(states, -states, layer)
+    assert not any(store.is_inference() for store in cache.buffers)
     cache.set_lengths([2])
     cache.reserve(3)
     path, entries = torch.tensor([[2]]), torch.tensor([2])

@@ -219,7 +219,7 @@ SPECIES = (
         tiny(
             "gemma4",
             text_config={
-                **SLIDING, **PER_LAYER, "num_global_key_value_heads": 2, "global_head_dim": 8,
+                **SLIDING, **PER_LAYER, "num_global_key_value_heads": 2, "global_head_dim": 16,
             },
             vision_config={
                 **VISION, "num_key_value_heads": 2, "head_dim": 16, "pooling_kernel_size": 2,

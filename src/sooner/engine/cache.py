@@ -30,6 +30,19 @@ MAX_TIMES = 8
 """Slots of a row that a run may be given, over those that it needs."""
 
 
+def kv_shapes(config: Any) -> list[tuple[int, int, int]]:
+    """Returns heads, width of a key and width of a value of each layer, by a decoder's config."""
+    shapes = []
+    for layer in config.per_layer_config:  # Gemma 4's are of two shapes
+        if rank := getattr(layer, "kv_lora_rank", None):  # latents, of which all heads are made
+            shapes.append((1, rank, layer.qk_rope_head_dim))
+            continue
+        heads = getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads
+        width = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
+        shapes.append((heads, width, getattr(layer, "v_head_dim", None) or width))
+    return shapes
+
+
 class SlotLayer(CacheLayerMixin):
     """Holds keys and values of one layer, `[rows, kv_heads, slots, head_dim]`, allocated once.
 
@@ -209,6 +222,7 @@ class SlotCache(Cache):
             _zeros(source, *shape) for source, shape in zip((keys, values), shapes, strict=True)
         )
 
+    @torch.inference_mode(False)  # as in `_zeros`
     def separate(self) -> None:
         """Give each layer a tensor of its own."""
         self.is_stacked = False

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .rows import Rows
-from .tree import Tree
+from .tree import Paths, Tree
 
 CODE, ROW_END = 0, 1
 """Kinds of places; the kind of tail token `i` is `2 + i`."""
@@ -26,7 +26,6 @@ class TokenGrid:
         row_end: id that ends every row, if the family has one.
         tail: ids that follow the last row (end of frame, end of image).
         begin: id behind which a picture starts in a text. `None`: all that is generated is picture.
-        head: tokens between `begin` and the first code, such as a size. They are drawn freely.
         prefix: places that the end of the prompt fills already, as the first frames of a clip do.
     """
 
@@ -37,7 +36,6 @@ class TokenGrid:
     row_end: int | None = None
     tail: tuple[int, ...] = ()
     begin: int | None = None
-    head: int = 0
     prefix: int = 0
 
     @property
@@ -78,10 +76,8 @@ class TokenGrid:
         """
         if self.begin is None:
             return self.prefix + generated if generated < self.left else -1
-        for back in range(min(len(prefix), self.head + self.length)):
-            if prefix[len(prefix) - 1 - back] == self.begin:
-                return back - self.head if back >= self.head else -1
-        return -1
+        behind = reversed(prefix[-self.length :])
+        return next((back for back, token in enumerate(behind) if token == self.begin), -1)
 
     def pick_codes(self, tokens: Tensor) -> Tensor:
         """Returns the codes, counted from 0, of whole spans.
@@ -139,5 +135,10 @@ class GridConstraint:
     def __call__(self, logits: Tensor, rows: Rows, tree: Tree) -> Tensor:
         """Forbid what may not stand behind each block entry, `[rows, entries, vocab]`."""
         roots = torch.tensor(self.roots(rows), device=logits.device)[:, None]
-        places = torch.where(roots >= 0, roots + tree.depths(), -1)  # [rows, entries]
+        depths = tree.depths()  # [rows, entries]
+        places = torch.where(roots >= 0, roots + depths, -1)
+        if self.grid.begin is not None and tree.nodes:  # a drafted token may begin a picture
+            begins = Paths.of(tree).above & (tree.tokens == self.grid.begin)[:, None]
+            last = (begins * depths[:, None, 1:]).amax(-1)  # [rows, entries], 0 without one
+            places = torch.where(last > 0, depths - last, places)
         return logits.masked_fill(~self.masks(places), -torch.inf)

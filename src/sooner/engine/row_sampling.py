@@ -336,7 +336,7 @@ class RowSampling:
         """Returns scores after the penalties for tokens that were said `counts` times."""
         is_generated = counts > 0
         if (penalty := _wide(self.repetition)) is not None:
-            repeated = torch.where(scores < 0, scores * penalty, scores / penalty)
+            repeated = torch.where(scores < 0, scores * penalty, _divide(scores, penalty))
             scores = torch.where(seen | is_generated, repeated, scores)
         if (frequency := _wide(self.frequency)) is not None:
             scores = scores - frequency * counts
@@ -368,7 +368,7 @@ class RowSampling:
     def _filter(self, scores: Tensor) -> Tensor:
         """Returns temperature, top-k, top-p and min-p of entries, `[rows, entries, vocab]`."""
         if (temperature := _wide(self.temperature)) is not None:
-            scores = scores / temperature
+            scores = _divide(scores, temperature)
         if (k := _wide(self.top_k)) is not None:
             best = scores.topk(self.maximum).values
             last = best.gather(
@@ -398,6 +398,11 @@ def _only_best(scores: Tensor, greedy: Tensor) -> Tensor:
 def _wide(setting: Tensor | None) -> Tensor | None:
     """Returns a setting by row, `[rows, 1, 1]`."""
     return None if setting is None else setting[:, None, None]
+
+
+def _divide(scores: Tensor, setting: Tensor) -> Tensor:
+    """Returns a quotient to the bit as of a Python number, whose inverse CUDA multiplies by."""
+    return scores * setting.reciprocal() if scores.is_cuda else scores / setting
 
 
 def by_entries(function: Callable[..., Tensor], scores: Tensor, *extra: Tensor) -> Tensor:

@@ -122,10 +122,11 @@ class Processing:
             self._history.count(tokens, generated)
 
     def recount(self, texts: list[list[int]], vocab: int) -> None:
-        """The rows' texts are these; for a draft that counts beside the loop."""
+        """The rows have generated these texts since they began here; for a draft that counts
+        beside the loop."""
         if any(params.sampling.counts for params in self._rows):
+            self._history = None
             history = self._start_history(vocab)
-            history.counts.zero_()
             width = max(map(len, texts))
             padded = torch.tensor([text + [0] * (width - len(text)) for text in texts])
             sizes = torch.tensor([len(text) for text in texts])

@@ -127,8 +127,8 @@ class Engine:
         pages: memory of the engine in pages of 256 tokens, the drafter's own cache included;
             without it and `memory` every row is given what it may ever need.
         memory: the same in bytes.
-        paged: rows share the pages of a common prefix, as they do on GPUs by default; otherwise
-            their slots are contiguous, and a prefix is copied.
+        paged: rows share the pages of a common prefix, as they do by default on GPUs if layers are
+            alike; otherwise their slots are contiguous, and a prefix is copied.
         prefix_caching: reuse what prompts have in common; needs `pages` or `memory`.
         graphs, compile, verify_every: how steps are launched, and which are decoded again to be
             compared; see `sooner.generate`.

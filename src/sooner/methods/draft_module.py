@@ -107,7 +107,7 @@ class DraftConfig:
     def like(cls, adapter: Any, **more: Any) -> Self:
         """Returns layers of the shape of a target's, whose positions count tokens, and `more`
         fields."""
-        text = adapter.text_config
+        text = adapter.text_config.per_layer_config[0]
         rope = getattr(text, "rope_parameters", None) or {}
         if "target" not in more:
             more["target"] = fingerprint(adapter)

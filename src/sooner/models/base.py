@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..engine.cache import SlotCache
+from ..engine.cache import SlotCache, kv_shapes
 from ..engine.grid import TokenGrid
 from ..engine.interface import NEW, Prompt, cache_argument, max_positions
 from ..errors import SoonerError, UnsupportedError
@@ -185,10 +185,8 @@ class Adapter:
     @property
     def slot_bytes(self) -> int:
         """Returns the bytes of a token's keys and values in all layers."""
-        text = self.text_config
-        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        return int(2 * self.layers * heads * width * self.dtype.itemsize)
+        shapes = kv_shapes(self.text_config)[: self.layers]
+        return sum(heads * (key + value) for heads, key, value in shapes) * self.dtype.itemsize
 
     @property
     def max_positions(self) -> int | None:

@@ -168,14 +168,6 @@ class Generic(DeepStack):
         """Returns layers with keys and values of their own; Gemma 3n and 4 share those of some."""
         return super().layers - (getattr(self.text_config, "num_kv_shared_layers", None) or 0)
 
-    @property
-    def slot_bytes(self) -> int:
-        if not hasattr(self.text_config, "num_kv_shared_layers"):
-            return super().slot_bytes
-        layers = self.decoder.layers[: self.layers]  # Gemma 4's are of two shapes
-        width = sum(layer.self_attn.k_proj.out_features for layer in layers)
-        return int(2 * width * self.dtype.itemsize)
-
     def prove(self, inputs: Mapping[str, Any] | None = None) -> None:
         """Compare with the model's own `generate`, unless that was done before.
 

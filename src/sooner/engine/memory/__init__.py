@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MemoryRanOutError, is_out_of_memory
+from ..cache import kv_shapes
 from ..runner import GRAPHS
 
 ON_CPUS = 4 << 30
@@ -41,11 +42,10 @@ def out_of_memory(
         return None  # the latter says itself what was too much
     if (idle := vars(model).get(GRAPHS)) is not None:
         idle.clear()  # caches and graphs that earlier calls left for later ones
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    shapes = kv_shapes(model.config.get_text_config(decoder=True))
     rows, slots = ids.shape[0], ids.shape[1] + (max_new_tokens or 0)
-    size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize * rows * slots
+    size = sum(heads * (key + value) for heads, key, value in shapes) * model.dtype.itemsize
+    size *= rows * slots
     return MemoryRanOutError(
         f"out of memory: the cache of {rows} x {slots} tokens alone takes about "
         f"{size / 2**30:.2f} GiB; lower the number of frames, max_new_tokens or the batch"

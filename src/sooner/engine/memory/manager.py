@@ -14,7 +14,7 @@ from ...methods.speculative import ChainDrafter
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
 from ..attention.block import PAGE as PAGE  # what users of pages import
-from ..cache import SlotCache
+from ..cache import SlotCache, kv_shapes
 from ..interface import Drafter, Prompt
 from ..loop import Decoding, Session
 from ..runner import is_split
@@ -99,7 +99,7 @@ class EngineMemory:
         draft_copies: a draft's slots of the tokens in named pages.
 
     Raises:
-        SoonerError: fewer bytes than a page takes; `paged` for a model whose layers take masks.
+        SoonerError: fewer bytes than a page takes; `paged` for a model that can't have pages.
     """
 
     def __init__(
@@ -127,10 +127,13 @@ class EngineMemory:
         self.pool = PagePool(pages, PAGE, self._evict)
         self.features = VisualFeatures(FEATURES)
         may_page = self.adapter.takes_blocks and not is_split(self.adapter.model)
+        shapes = set(kv_shapes(self.adapter.text_config)[: self.adapter.layers])
+        may_page &= len(shapes) == 1 and all(key == value for _, key, value in shapes)
         if paged and not may_page:
             raise UnsupportedError(
-                f"paged=True, but {type(self.adapter.model).__name__} decodes with masks or over "
-                "several devices, where slots are contiguous; leave paged out"
+                f"paged=True, but {type(self.adapter.model).__name__} decodes with masks, over "
+                "several devices or with keys and values of several sizes, where slots are "
+                "contiguous; leave paged out"
             )
         if paged is None:
             paged = may_page and self.adapter.device.type == "cuda"

@@ -273,7 +273,7 @@ class VisualFeatures:
             media: what the prompt shows.
             skipped: keys of items whose features will not be read.
         """
-        thread, put = threading.get_ident(), list[str]()
+        thread = threading.get_ident()
         originals = {
             kind: getattr(body, name)
             for kind, name in METHODS.items()
@@ -301,11 +301,10 @@ class VisualFeatures:
         try:
             for kind in originals:
                 setattr(body, METHODS[kind], instead(kind))
-                put.append(METHODS[kind])
             yield
         finally:
-            for name in put:
-                delattr(body, name)
+            for kind in originals:  # another thread may have taken it off
+                vars(body).pop(METHODS[kind], None)
 
     def _encode(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -130,7 +131,7 @@ class HSD(Method):
 
     Raises:
         SoonerError: drafts that are no such lists, an option out of range; in a run, drafts for
-            another number of prompts, or of another vocabulary.
+            another number of prompts.
     """
 
     drafts: Any = field(repr=False, compare=False)
@@ -179,7 +180,11 @@ class HSD(Method):
 
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         """Returns each row's drafts, indexed; copies of a prompt share theirs."""
-        self._check(drafts, context)
+        if len(drafts) != context.prompts:
+            raise SoonerError(
+                f"HSD: drafts are for {len(drafts)} rows, the batch has {context.prompts}; give "
+                "each row a list of drafts, an empty one for none"
+            )
         rows, size = list[Alignment](), self.reference_window
         prior = experience.of(self.drafter() if callable(self.drafter) else self.drafter)
         for row in drafts:
@@ -187,21 +192,6 @@ class HSD(Method):
             index = DraftIndex([tokens for draft in row for tokens in draft], size, groups)
             rows += [Alignment(index, prior, self.separator) for _ in range(context.copies)]
         return rows
-
-    def _check(self, drafts: Drafts, context: Context) -> None:
-        if len(drafts) != context.prompts:
-            raise SoonerError(
-                f"HSD: drafts are for {len(drafts)} rows, the batch has {context.prompts}; give "
-                "each row a list of drafts, an empty one for none"
-            )
-        known = context.target.vocab_size
-        each = (tokens for row in drafts for draft in row for tokens in draft)
-        largest = max((max(tokens, default=0) for tokens in each), default=0)
-        if max(largest, *self.separator, 0) >= known:
-            raise SoonerError(
-                f"HSD: drafts hold token id {largest}, the target has {known} ids; encode them "
-                "with the target's own tokenizer"
-            )
 
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -229,7 +219,9 @@ class PrefixTree:
     chances: list[float] = field(default_factory=list)
 
 
-def grow(row: Alignment, nodes: int, depth: int, width: int, floor: float = 0.0) -> PrefixTree:
+def grow(
+    row: Alignment, nodes: int, depth: int, width: int, floor: float = 0.0, vocab: float = inf
+) -> PrefixTree:
     """Merge the continuations of a row (eq. 6), the likeliest token first.
 
     The chance of a node is that of its parent times how often such a continuation went on right.
@@ -238,6 +230,7 @@ def grow(row: Alignment, nodes: int, depth: int, width: int, floor: float = 0.0)
     Args:
         nodes: most tokens, `depth`: most of them on one path, and `width`: most leaves.
         floor: chance that a token must exceed to be worth verifying.
+        vocab: ids that there are scores of; no other is drafted.
     """
     tree, chances, arrivals = PrefixTree(), row.prior.chances, count()
     # (negative chance, order of arrival, parent, depth, token, continuations behind it)
@@ -248,7 +241,7 @@ def grow(row: Alignment, nodes: int, depth: int, width: int, floor: float = 0.0)
             return
         for token, (kind, rank, following) in row.branches(cursors).items():
             value = chance * chances[kind][min(rank, len(chances[kind]) - 1)]
-            if value > floor:
+            if value > floor and token < vocab:
                 heappush(heap, (-value, next(arrivals), parent, above + 1, token, following))
 
     leaves = 0
@@ -395,9 +388,10 @@ class AlignedDrafter(Drafter):
 
     def _tree(self, outcome: Outcome) -> Tree:
         sizing, processing, grown = self.sizing, self.context.processing, list[PrefixTree]()
+        vocab = outcome.scores.shape[-1]
         for number, (row, budget) in enumerate(zip(self.rows, outcome.budget, strict=True)):
             depth = min(self.depth, budget - 1)  # the last token is the target's
-            tree = grow(row, sizing.limit(), depth, self.width, sizing.floor)
+            tree = grow(row, sizing.limit(), depth, self.width, sizing.floor, vocab)
             nodes = allowed_nodes(processing, number, tree.tokens, tree.parents)
             grown.append(cut(tree, nodes))
         size = sizing.choose([tree.chances for tree in grown])

@@ -149,7 +149,7 @@ class JacobiDrafter(Drafter):
         probs[:, -1].fill_(0.0)
         tokens = torch.zeros_like(shift.source[:, :-1])
         if drafted := max(shift.drafted):
-            tokens[:, :drafted] = self._again(outcome, shift, probs[:, :drafted], draws)
+            tokens[:, :drafted] = self._again(shift, probs[:, :drafted], draws)
         # Where the drafts of the shortest row end, something is to be drawn for the first time.
         tail = slice(min(shift.drafted), tokens.shape[1])
         tokens[:, tail], probs[:, tail] = self.filling(
@@ -158,7 +158,7 @@ class JacobiDrafter(Drafter):
         assert shift.sent is not None
         return Tree.chain(tokens, shift.sent[:, 2], probs)
 
-    def _again(self, outcome: Outcome, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
+    def _again(self, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
         """Returns drafts that replace those of the last window, `[rows, drafted]`."""
         drafted = p.shape[1]
         source, draws = shift.source[:, :drafted], draws.of(slice(drafted))

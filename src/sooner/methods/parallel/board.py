@@ -18,7 +18,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from ...engine.noise import Purpose
+from ...engine.noise import Purpose, RowNoise
 from ...engine.sampling import Processing
 from ..pruning import VisualGrids
 
@@ -65,7 +65,7 @@ class DraftJob:
     vocab: int  # of the target
     limit: int  # most new tokens of a row
     max_ahead: int  # most tokens that a row may be ahead
-    seeds: list[int]  # of the random numbers of each row, see `RowNoise`
+    noise: RowNoise  # of the rows, at their first new token, on the CPU
     prompts: int = 1
     copies: int = 1  # rows of each prompt
     chunk: int | None = None  # prompt tokens of a row that are prefilled at once; `None` is all
@@ -89,7 +89,7 @@ class Board:
     def __init__(self, job: DraftJob, descriptor: int | None = None) -> None:
         # As many of the draft's distributions are kept as the draft may be ahead: those of tokens
         # that may still be verified. At a vocabulary of 152,000 each of them takes 0.6 MB.
-        rows, ring = len(job.seeds), job.max_ahead + 2
+        rows, ring = len(job.noise.seeds), job.max_ahead + 2
         positions, vocab = job.limit + ring, job.vocab if job.processing.do_sample else 0
         visual = max((len(ids) for ids in job.prompt_ids), default=0)
         shapes: list[tuple[int, ...]] = [

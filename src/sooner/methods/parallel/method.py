@@ -138,7 +138,7 @@ class ParallelVLM(DraftMethod):
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
             max_ahead=2 * longest,
-            seeds=context.noise.seeds.tolist(),
+            noise=context.noise.to(torch.device("cpu")),
             purpose=Purpose.TOKEN if self.draws_as_target else Purpose.DRAFT,
             prompts=context.prompts,
             copies=context.copies,

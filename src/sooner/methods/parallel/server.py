@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ...engine.interface import Prompt
-from ...engine.noise import RowNoise
 from ...engine.runner import ModelRunner
 from ...engine.sampling import bad_logits, pick
 from ..context import embed, to_device
@@ -100,8 +99,7 @@ class DraftServer:
                 for row, pair in enumerate(zip(job.views, draft, strict=True))
             ]
             prompt = self.adapter.prune_prompt(prompt, parts)
-        seeds = torch.tensor(job.seeds, device=self.adapter.device)
-        self.noise = RowNoise(seeds, torch.zeros_like(seeds))
+        self.noise = job.noise.to(self.adapter.device)
         self.runner = ModelRunner(self.adapter, prompt.width + job.limit + 2 * job.max_ahead + 2)
         # The draft's own idea of the first token comes from its prompt, before the target speaks.
         self.opening = self.runner.prefill(prompt, job.chunk).logits

@@ -70,15 +70,11 @@ class CosmosCanvas(CosmosAR, Canvas):
         real = ids.shape[1] if mask is None else int(mask.sum(1).min())
         if (real, ids.shape[1]) != (self.grid.prefix, self.grid.prefix):
             raise SoonerError(
-                f"a prompt of {real} codes, but {self.grid.prefix // self._frame} latent frames of "
-                f"{self.grid.height} x {self.grid.width} are {self.grid.prefix}; give these, or "
-                "say prefix="
+                f"a prompt of {real} codes, but {self.grid.prefix // self.grid.frame} latent "
+                f"frames of {self.grid.height} x {self.grid.width} are {self.grid.prefix}; give "
+                "these, or say prefix="
             )
         return super().embed_prompt(inputs)
-
-    @property
-    def _frame(self) -> int:
-        return self.grid.height * self.grid.width
 
     @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:

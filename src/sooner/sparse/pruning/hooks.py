@@ -184,9 +184,6 @@ class PrunedPrompt:
         self.visual = prompt.visual[0, :width].to(embeds.device)
         self.total = int(self.visual.sum())
         self.left = torch.arange(width, device=embeds.device)
-        self.frames = torch.full_like(self.left, -1)
-        if prompt.frames is not None:
-            self.frames = prompt.frames[0, :width].to(embeds.device)
         self.counts: list[int] = []  # visual tokens behind each stage
         self.seen: AttentionInputs | None = None
         self.deepstack: list[Tensor] = []
@@ -230,7 +227,6 @@ class PrunedPrompt:
                 hidden=hidden[0],
                 places=self.left,
                 visual=visual,
-                frames=self.frames[self.left],
                 total=self.total,
                 attention=self._attention,
                 memo=self.memo,
@@ -247,7 +243,6 @@ class PrunedPrompt:
         """Follow a sharded model to the device of its next layer."""
         if self.left.device != device:
             self.left, self.visual = self.left.to(device), self.visual.to(device)
-            self.frames = self.frames.to(device)
             self.memo = self.memo.to(device) if isinstance(self.memo, Tensor) else self.memo
 
     def _attention(self, queries: Tensor) -> Tensor:

@@ -57,7 +57,6 @@ class PruningStage:
         hidden: their states, `[tokens, hidden]`.
         places: their places in the prompt, ascending, `[tokens]`.
         visual: which of them came from pixels, `[tokens]` bool.
-        frames: video frame of each or -1, `[tokens]`; see `Prompt.frames`.
         total: visual tokens of the whole prompt.
         attention: attention in the layer before, of the given tokens on all tokens, averaged over
             heads: `[queries]` to `[queries, tokens]`.
@@ -69,7 +68,6 @@ class PruningStage:
     hidden: Tensor
     places: Tensor
     visual: Tensor
-    frames: Tensor
     total: int
     attention: Callable[[Tensor], Tensor]
     memo: Any

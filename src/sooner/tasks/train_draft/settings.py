@@ -46,6 +46,7 @@ class Recipe:
         seed: of first weights, order and all that is drawn.
         layout: of the drafter's files: SGLang's, or speculators', which vLLM reads (of eagle3 and
             dflash).
+        format: of the drafter.
     """
 
     steps: int = option(20_000, 1)
@@ -59,6 +60,7 @@ class Recipe:
     save_every: int = option(500, 1)
     seed: int = option(0, 0)
     layout: str = option("sglang", known=LAYOUTS)
+    format: str = option("eagle", known=FORMATS)
 
     max_warmup: ClassVar[int] = 2000
 
@@ -74,11 +76,10 @@ class Recipe:
             )
         if self.holdout == 1:
             raise SoonerError(f"{name}: holdout is 1.0; leave samples to train on")
-        kind = getattr(self, "format", "eagle3")
-        if self.layout != "sglang" and kind not in ("eagle3", "dflash"):
+        if self.layout != "sglang" and self.format not in ("eagle3", "dflash"):
             raise SoonerError(
-                f"{name}: layout is '{self.layout}', which format '{kind}' does not have; write "
-                "'sglang', or train format 'eagle3' or 'dflash'"
+                f"{name}: layout is '{self.layout}', which format '{self.format}' does not have; "
+                "write 'sglang', or train format 'eagle3' or 'dflash'"
             )
 
     def rate(self, step: int) -> float:
