@@ -36,7 +36,7 @@ from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find, read_prompts, sha256
 from ..loading import ModelPair
-from ..prompting import GENERAL_PROMPT, chat, written
+from ..prompting import GENERAL_PROMPT, bos_options, chat, written
 from ..settings import CaptionSettings
 from .settings import PromptSource, Recipe
 
@@ -384,7 +384,8 @@ def read_inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings
         batch = target.processor([picture], [prompt])
     else:
         text = chat(target.processor, prompt, "image")
-        batch = target.processor(text=[text], images=[picture], return_tensors="pt")
+        options = {"return_tensors": "pt", **bos_options(target.processor, text)}
+        batch = target.processor(text=[text], images=[picture], **options)
     return {
         name: value.to(target.model.dtype) if name.startswith("pixel_values") else value
         for name, value in batch.items()
