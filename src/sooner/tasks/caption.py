@@ -22,6 +22,7 @@ from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
 from .prefill import Prefill, build_prefill
+from .prompting import eos_ids
 from .registry import build_method, plan_threads
 from .settings import CaptionSettings
 from .streaming import OnCount, OnText, run
@@ -114,10 +115,10 @@ def answer(
     if settings.compare:
         callbacks.on_stage("compare")
         compared = compare_plain(pair, prompt, settings, made)
-    stats = made.stats
+    stats, is_ended = made.stats, made.tokens[0][-1] in eos_ids(pair.target.model)
     return stats, {
         "text": text, "tokens": stats.tokens,
-        "finish": "length" if stats.tokens >= prompt.max_new_tokens else "stop",
+        "finish": "stop" if is_ended or stats.tokens < prompt.max_new_tokens else "length",
         "tokens_per_second": stats.tokens_per_second, "method": stats.method, "mode": stats.mode,
         "acceptance": stats.mean_acceptance_length, "acceptance_rate": stats.acceptance_rate,
         "nfe": stats.nfe, **compared, "seconds": {**prompt.seconds, **stats.seconds},
