@@ -37,7 +37,7 @@ from ..clip import prepare
 from ..identity import find, read_prompts, sha256
 from ..loading import ModelPair
 from ..prompting import GENERAL_PROMPT, bos_options, chat, written
-from ..settings import CaptionSettings
+from ..settings import CaptionSettings, short_hash
 from .settings import PromptSource, Recipe
 
 SHARD_SAMPLES = 512
@@ -185,8 +185,8 @@ class DataSet:
 
 def record(
     model: Any, batches: Iterable[Mapping[str, Any]], out: Path | str, max_new_tokens: int, *,
-    layers: Sequence[int] = (), shard_samples: int = SHARD_SAMPLES, on_batch: OnBatch | None = None,
-    **options: Any,
+    layers: Sequence[int] = (), source: str = "", shard_samples: int = SHARD_SAMPLES,
+    on_batch: OnBatch | None = None, **options: Any,
 ) -> DataSet:  # fmt: skip
     """Let a target answer prompts, and write what a draft head learns from.
 
@@ -203,18 +203,19 @@ def record(
         out: the recording's folder.
         max_new_tokens: most tokens of an answer.
         layers: whose states are kept, numbered as by `methods.target_layers`; none is the output.
+        source: names the prompts; a recording of another name is not continued.
         shard_samples: samples of a file, at least.
         on_batch: told the progress.
         options: anything else that `model.generate` takes.
 
     Raises:
-        SoonerError: the folder holds a recording of another model or with other options, or can't
-            be written; a model that is not supported.
+        SoonerError: the folder holds a recording of another model or source or with other options,
+            or can't be written; a model that is not supported.
     """
     target, home = adapt(model), Path(out)
     merged = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
     details = {**merged, "layers": tuple(layers)} if layers else merged
-    data = _opened(home, target, {name: repr(details[name]) for name in sorted(details)})
+    data = _opened(home, target, source, {name: repr(details[name]) for name in sorted(details)})
     if data.index["is_complete"]:
         return data
     pending, batches_done = list[TrainingSample](), 0
@@ -236,13 +237,12 @@ def record(
     return data
 
 
-def _opened(home: Path, target: Adapter, options: dict[str, Any]) -> DataSet:
+def _opened(home: Path, target: Adapter, source: str, options: dict[str, Any]) -> DataSet:
     """Returns the recording that is to be made or continued."""
     if not (home / INDEX).is_file():
+        index = {"format": FORMAT, "target": fingerprint(target), "source": source}
         counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
-        data = DataSet(
-            home, {"format": FORMAT, "target": fingerprint(target), "options": options, **counts}
-        )
+        data = DataSet(home, {**index, "options": options, **counts})
         data.save_index()
         return data
     data = DataSet.open(home)
@@ -251,6 +251,11 @@ def _opened(home: Path, target: Adapter, options: dict[str, Any]) -> DataSet:
         raise SoonerError(
             f"'{home}' holds a recording of another target ({index['target'].get('model_type')}); "
             "record into another folder"
+        )
+    if index.get("source", source) != source:  # which earlier versions did not write
+        raise SoonerError(
+            f"'{home}' holds answers to other prompts (--data, --samples, --prompt or --frames "
+            f"differ); record into another folder, or train on them with --data {home}"
         )
     if index["options"] != options:
         raise SoonerError(
@@ -289,12 +294,18 @@ def answer(
             TrainingSample(
                 tokens=torch.cat([words, torch.tensor(made)]),
                 prompt=length,
-                states=torch.cat([read[row, :length], output]).to("cpu", dtype),
+                states=_narrowed(torch.cat([read[row, :length], output]), dtype),
                 stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
-                embeds=prompt.embeds[row, :length][apart].to("cpu", dtype),
+                embeds=_narrowed(prompt.embeds[row, :length][apart], dtype),
             )
         )
     return samples
+
+
+def _narrowed(states: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns states on the host, none of them infinite: some are larger than fp16 goes."""
+    limit = torch.finfo(dtype).max
+    return states.cpu().float().clamp(-limit, limit).to(dtype)
 
 
 def _states(
@@ -409,9 +420,16 @@ def record_answers(
         dims = max(ActionStatistics.choose(known, key).dims for key in known)
         longest = int(model.config.action_horizon) * dims
     settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
+    asked: list[Any] = [source.prompt, source.frames]
     if source.data is not None:
-        batches = (read_inputs(each, pair, settings) for each in read_questions(source.data))
+        questions = read_questions(source.data)
+        asked += [
+            (each.prompt, each.path and (each.path.name, each.path.stat().st_size))
+            for each in questions
+        ]
+        batches = (read_inputs(each, pair, settings) for each in questions)
     elif pair.miniature is not None:
+        asked.append(source.samples)
         batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
     else:
         raise SoonerError(
@@ -419,4 +437,6 @@ def record_answers(
             "and files ({video|image, prompt})"
         )
     layers = recipe.recorded_layers(adapt(model).layers)
-    return record(model, batches, folder, longest, layers=layers, on_batch=on_batch)
+    return record(
+        model, batches, folder, longest, layers=layers, source=short_hash(asked), on_batch=on_batch
+    )
