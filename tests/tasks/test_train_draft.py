@@ -117,6 +117,8 @@ def test_recordings_of_something_else_are_refused(tmp_path: Path) -> None:
     recording(tmp_path / "named", count=1, source="these")
     with pytest.raises(sooner.SoonerError, match="answers to other prompts"):
         recording(tmp_path / "named", count=1, source="those")
+    recording(tmp_path / "none", count=0, source="these")
+    assert len(recording(tmp_path / "none", count=1, source="those")) == 3
 
 
 def test_states_beyond_fp16_are_recorded_as_its_largest_numbers(
@@ -287,6 +289,7 @@ def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
         ('{"image": "b.png"}', "does not exist"),
         ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
         ("image", "is no JSON"),
+        ('{"prompt": 3}', "'prompt' is 3; write a text"),
         ("", "has no question or prompt"),
     ):
         file.write_text(line)

@@ -36,7 +36,7 @@ from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find, read_prompts, sha256
 from ..loading import ModelPair
-from ..prompting import GENERAL_PROMPT, bos_options, chat, written
+from ..prompting import GENERAL_PROMPT, bos_options, chat, on_device, written
 from ..settings import CaptionSettings, short_hash
 from .settings import PromptSource, Recipe
 
@@ -238,14 +238,14 @@ def record(
 
 
 def _opened(home: Path, target: Adapter, source: str, options: dict[str, Any]) -> DataSet:
-    """Returns the recording that is to be made or continued."""
-    if not (home / INDEX).is_file():
+    """Returns the recording that is to be made or continued; one without answers is made anew."""
+    data = DataSet.open(home) if (home / INDEX).is_file() else None
+    if data is None or not data.index["batches"]:
         index = {"format": FORMAT, "target": fingerprint(target), "source": source}
         counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
         data = DataSet(home, {**index, "options": options, **counts})
         data.save_index()
         return data
-    data = DataSet.open(home)
     index = data.index
     if differences(index["target"], target):
         raise SoonerError(
@@ -364,6 +364,8 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
         raise SoonerError(f"{where} needs 'prompt', 'video' or 'image', and not both files")
     check_keys(f"key in {where}", data, KEYS)
     name = data.get("video", data.get("image"))
+    if not isinstance(data.get("prompt") or "", str):
+        raise SoonerError(f"{where}: 'prompt' is {data['prompt']!r:.80}; write a text")
     if name is None and not data.get("prompt"):
         raise SoonerError(f"{where} has neither a file nor a 'prompt' with words; give one")
     path = None if name is None else home / str(name)
@@ -397,10 +399,7 @@ def read_inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings
         text = chat(target.processor, prompt, "image")
         options = {"return_tensors": "pt", **bos_options(target.processor, text)}
         batch = target.processor(text=[text], images=[picture], **options)
-    return {
-        name: value.to(target.model.dtype) if name.startswith("pixel_values") else value
-        for name, value in batch.items()
-    }
+    return on_device(batch, target.model)
 
 
 def record_answers(
