@@ -75,25 +75,19 @@ def caption(
     # Threads of the process that drafted beside the target; 0 where none did.
     placement = settings.placement if stats.method == "parallel" else None
     return {
-        "file": str(path),
-        **record,
-        "frames": len(clip.frames.indices),
+        "file": str(path), **record, "frames": len(clip.frames.indices),
         "frame_indices": clip.frames.indices,
         "video": {name: value for name, value in vars(info).items() if name != "path"},
         "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
         "notes": [*pair.foreign(path), *clip.notes],
-        "prefill": None if prefill is None else prefill.as_dict(),
-        "input_hash": sha256(path),
+        "prefill": None if prefill is None else prefill.as_dict(), "input_hash": sha256(path),
         "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
-        "model": pair.target.name,
-        "draft": draft,
-        "device": str(stats.device),
+        "model": pair.target.name, "draft": draft, "device": str(stats.device),
         "threads": torch.get_num_threads(),
         "draft_threads": plan_threads(pair, placement=placement).draft,
-        "dtype": str(pair.target.model.dtype).removeprefix("torch."),
-        "prompt": clip.prompt,
+        "dtype": str(pair.target.model.dtype).removeprefix("torch."), "prompt": clip.prompt,
         "versions": versions(),
-    }
+    }  # fmt: skip
 
 
 def answer(

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from transformers.video_utils import VideoMetadata
 
 DEFAULT_FRAMES = 32
-
 """For processors that would take every frame of a video; LLaVA-OneVision was trained on 32."""
 
 
@@ -81,22 +80,15 @@ def metadata(info: VideoInfo, indices: list[int] | None = None) -> VideoMetadata
     from transformers.video_utils import VideoMetadata  # with torch, which decoding needs not
 
     return VideoMetadata(
-        total_num_frames=info.frames,
-        fps=info.fps,
-        width=info.width,
-        height=info.height,
-        duration=info.seconds,
-        video_backend="pyav",
-        frames_indices=indices,
-    )
+        total_num_frames=info.frames, fps=info.fps, width=info.width, height=info.height,
+        duration=info.seconds, video_backend="pyav", frames_indices=indices,
+    )  # fmt: skip
 
 
 Progress = Callable[[int, int], None]
-
 """Told `(frames decoded so far, frames to decode)`."""
 
 Choose = Callable[[VideoInfo], Sequence[int]]
-
 """Picks ascending frame indices below `info.frames`."""
 
 

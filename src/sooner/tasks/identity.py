@@ -18,7 +18,6 @@ VIDEOS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
     *(".wmv", ".flv", ".3gp", ".ogv", ".gif"),
 )
-
 """File names that a folder is searched for; a file named by itself may be called anything."""
 
 

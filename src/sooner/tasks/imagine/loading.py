@@ -103,16 +103,10 @@ MINIATURES = {"image": "image", "video": "motion"}
 
 
 def load_drawing_model(
-    model: str | None = None,
-    kind: Kind = "image",
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    threads: int | None = None,
-    tokenizer: str | None = None,
-    layout: str | None = None,
+    model: str | None = None, kind: Kind = "image", *, device: str = "auto", dtype: str = "auto",
+    threads: int | None = None, tokenizer: str | None = None, layout: str | None = None,
     trust_remote_code: bool = False,
-) -> DrawingModel:
+) -> DrawingModel:  # fmt: skip
     """Load a model that draws.
 
     Args:
