@@ -108,6 +108,11 @@ def test_a_drafter_is_located_where_its_training_left_it(tmp_path: Path) -> None
     assert trained.find_folder(tmp_path / "out") == head
     assert trained.find_folder(str(head)) == head
     assert trained.find_folder(tmp_path) == tmp_path  # nothing in it: the error names it
+    (head / "config.json").write_text("[]")
+    with pytest.raises(SoonerError, match=r"no readable config\.json"):
+        model_types.config_dict(str(head))
+    with pytest.raises(SoonerError, match=r"'no name/head' is no folder.*check the name"):
+        trained.find_folder("no name/head")
 
 
 @pytest.mark.lab

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from sooner import miniatures
@@ -95,17 +96,28 @@ def _processor(name: str) -> Any:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("name", ["video", "document"])
-def test_a_video_is_what_sooner_caption_makes_of_it(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "has_bos"), [("video", False), ("document", False), ("video", True)]
+)
+def test_a_video_is_what_sooner_caption_makes_of_it(
+    name: str, has_bos: bool, tmp_path: Path
+) -> None:
     path = videos.write(tmp_path / "film.mp4", frames=40)
-    reader = MediaReader(ChatSettings(media_root=str(tmp_path)))
-    prompts = chatting(_processor(name), reader)
+    reader, processor = MediaReader(ChatSettings(media_root=str(tmp_path))), _processor(name)
+    if has_bos:  # written by the template, as Gemma's does, and by the tokenizer
+        tokenizer, bos = processor.tokenizer, processor.tokenizer.eos_token
+        tokenizer.bos_token, processor.chat_template = bos, bos + processor.chat_template
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, tokenizer.bos_token_id)]
+        )
+    prompts = chatting(processor, reader)
     frames = read(probe(path), Sampler(prompts.processor.video_processor))
     weights = SimpleNamespace(weight=torch.zeros(1))
     model = SimpleNamespace(dtype=torch.float32, get_input_embeddings=lambda: weights)
     expected = build_inputs(prompts.processor, frames, "read the page", model)
     got = ask(prompts, [user(video(), text("read the page"))])
     assert sorted(got.inputs) == sorted(expected)
+    assert len(set(expected["input_ids"][0, :2].tolist())) == 2  # of BOS, there is one
     for key, value in expected.items():
         assert torch.equal(got.inputs[key], value), key
     assert got.prompt_tokens == expected["input_ids"].shape[1]

@@ -6,15 +6,19 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+import tiny
 from sooner.errors import SoonerError
 from sooner.methods import EagleHead
+from sooner.models import adapt
 from sooner.registry import choices
 from sooner.tasks.caption import CaptionCallbacks, caption, verify
-from sooner.tasks.clip import prepare
+from sooner.tasks.clip import prepare, visible_patches
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.settings import CaptionSettings
 from tasks import videos
@@ -127,6 +131,23 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
     json.dumps(report, allow_nan=False)
     with pytest.raises(SoonerError, match="needs 0"):
         verify(clip, poor, replace(SHORT, temperature=1.0))
+
+
+def test_frames_of_a_group_share_what_the_draft_saw() -> None:
+    inputs = dict(tiny.inputs("qwen2_5_vl", "video"))
+    groups = int(inputs["video_grid_thw"][0, 0])
+    frames = adapt(tiny.model("qwen2_5_vl")).packed_frames(inputs)[0]
+    each = int((frames == 0).sum())
+    clip: Any = SimpleNamespace(inputs=inputs, frames=SimpleNamespace(pixels=[0] * 2 * groups))
+    pair: Any = SimpleNamespace(target=SimpleNamespace(model=tiny.model("qwen2_5_vl")))
+    kept = visible_patches([range(each)], clip, pair)
+    assert kept == [[True] * each] * 2 + [[False] * each] * (2 * groups - 2)
+
+
+def test_a_model_that_takes_pictures_alone_is_refused(clip: Path, pair: ModelPair) -> None:
+    still = replace(pair, target=replace(pair.target, processor=SimpleNamespace()))
+    with pytest.raises(SoonerError, match="no videos; name a model that does"):
+        caption(clip, still, SHORT)
 
 
 def test_too_many_frames_names_how_many_fit(tmp_path: Path, pair: ModelPair) -> None:

@@ -36,6 +36,18 @@ def test_an_answer_is_that_of_generate_and_streams(pair: ModelPair) -> None:
     assert record["method"] == "prompt-lookup"  # without a draft
 
 
+def test_an_end_at_the_limit_is_a_stop(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = prepare(QUESTION, pair, SHORT)
+    [ids], _ = reference_run(pair.target.model, prompt.inputs, max_new_tokens=12)
+    end = next(place for place in range(3, 12) if ids[place] not in ids[:place])
+    monkeypatch.setattr(pair.target.model.generation_config, "eos_token_id", ids[end])
+    finishes = {
+        room: chat(QUESTION, pair, CaptionSettings(max_new_tokens=room))["finish"]
+        for room in (end, end + 1, end + 2)
+    }
+    assert finishes == {end: "length", end + 1: "stop", end + 2: "stop"}
+
+
 def test_a_conversation_is_written_by_the_template(pair: ModelPair) -> None:
     answered = [*QUESTION, {"role": "assistant", "content": "a dog"}, *QUESTION]
     first, second = (
@@ -66,7 +78,7 @@ def test_a_chat_that_leaves_no_room_is_refused_with_the_numbers(pair: ModelPair)
 
 def test_each_line_of_a_file_is_verified(pair: ModelPair, tmp_path: Path) -> None:
     file = tmp_path / "questions.txt"
-    file.write_text("what is there\n\nwho is it\n")
+    file.write_text("what is\u2028there\n\nwho is it\r\n", newline="")
     reports = list(verify(file, pair, SHORT))
     assert [report["file"] for report in reports] == [f"{file}:1", f"{file}:3"]
     assert all(report["verdict"] == "identical" for report in reports)

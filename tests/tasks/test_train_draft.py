@@ -114,6 +114,17 @@ def test_recordings_of_something_else_are_refused(tmp_path: Path) -> None:
         recording(tmp_path, count=1, temperature=0.5)
     with pytest.raises(sooner.SoonerError, match="has no recording"):
         DataSet.open(tmp_path / "elsewhere")
+    recording(tmp_path / "named", count=1, source="these")
+    with pytest.raises(sooner.SoonerError, match="answers to other prompts"):
+        recording(tmp_path / "named", count=1, source="those")
+    recording(tmp_path / "none", count=0, source="these")
+    assert len(recording(tmp_path / "none", count=1, source="those")) == 3
+
+
+def test_no_recorded_state_is_infinite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny.model("llama").model.norm.weight, "data", 1e6 * torch.ones(48))
+    states = recording(tmp_path, count=1)[0].states
+    assert states.abs().max() == torch.finfo(torch.float16).max
 
 
 def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> None:
@@ -276,6 +287,7 @@ def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
         ('{"image": "b.png"}', "does not exist"),
         ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
         ("image", "is no JSON"),
+        ('{"prompt": 3}', "'prompt' is 3; write a text"),
         ("", "has no question or prompt"),
     ):
         file.write_text(line)

@@ -99,11 +99,12 @@ def print_models(path: Path | None) -> None:
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-    from ..io import write_json
+    from ..io import check_writable, write_json
     from ..models.support import seen_with, supported
 
     here, entries = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES), supported()
     if path is not None:
+        check_writable(path)
         rows = [asdict(entry) | {"installed": entry.model_type in here} for entry in entries]
         write_json({"transformers": seen_with(), "types": rows}, path)
     absent = f"of transformers {seen_with()}, not of the one here"

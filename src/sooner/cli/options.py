@@ -71,12 +71,9 @@ class Models(SingleModel):
     draft_device: str | None = option(None, metavar="NAME")
 
     def load(
-        self,
-        placement: str | None = None,
-        miniature: str = "video",
-        method: str | None = None,
+        self, placement: str | None = None, miniature: str = "video", method: str | None = None,
         sees: bool = True,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Load the pair and set the threads, see `sooner.tasks.registry.plan_threads`.
 
         Args:
@@ -98,16 +95,10 @@ class Models(SingleModel):
         if method == "parallel" and placement in (None, "auto") and separate is not None:
             spawn_draft = place("auto", separate, separate) == "spawn"
         pair = load_pair(
-            self.model,
-            self.draft,
-            device=self.device,
-            dtype=self.dtype,
-            device_map=self.device_map,
-            draft_device=self.draft_device,
-            spawn_draft=spawn_draft,
-            miniature=miniature,
-            sees=sees,
-        )
+            self.model, self.draft, device=self.device, dtype=self.dtype,
+            device_map=self.device_map, draft_device=self.draft_device, spawn_draft=spawn_draft,
+            miniature=miniature, sees=sees,
+        )  # fmt: skip
         plan_threads(pair, self.threads, placement).apply()
         if spawn_draft and pair.draft is not None:
             pair.draft.spawned.start()  # if that fails, runs say so and go on

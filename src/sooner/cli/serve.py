@@ -168,18 +168,13 @@ def _serve_on_ray(job: ServeJob, display: Display) -> None:
     count = f"{replicas.replicas} to {replicas.maximum}"
     with display.job():
         RayServer(
-            load=partial(placed.load, display.debug),
-            model=job.model or "",
-            settings=placed.settings,
-            replicas=replicas,
-            address=job.ray_address or LOCAL,
+            load=partial(placed.load, display.debug), model=job.model or "",
+            settings=placed.settings, replicas=replicas, address=job.ray_address or LOCAL,
             model_files=None if job.miniature is not None else placed.model,
             paths=[path for path in names if path is not None and os.path.exists(path)],
-            needs_gpu=not job.models.device.startswith("cpu"),
-            on_stage=display.stage,
-            on_ready=partial(job.report, display, more=f", replicas: {count}"),
-            debug=display.debug,
-        ).run()
+            needs_gpu=not job.models.device.startswith("cpu"), on_stage=display.stage,
+            on_ready=partial(job.report, display, more=f", replicas: {count}"), debug=display.debug,
+        ).run()  # fmt: skip
 
 
 def miniature_of(name: str) -> str | None:

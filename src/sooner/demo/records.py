@@ -146,17 +146,12 @@ def _race(
     compared = compare_captions(pair, prompt, settings, made, plain)
     plain_ids = [token for entry in plain_watch.rounds for token in entry.tokens]
     record = {
-        **base,
-        "method": made.stats.method,
-        "mode": made.stats.mode,
-        "beside": [[round(time, 5) for time in span] for span in overlaps],
-        "text": text,
-        "plain": lane(plain_watch.rounds, tokenizer, "target"),
-        "stats": made.stats.as_dict(),
-        "parity": compared["parity"],
-        "same": plain_ids == made.tokens[0],
+        **base, "method": made.stats.method, "mode": made.stats.mode,
+        "beside": [[round(time, 5) for time in span] for span in overlaps], "text": text,
+        "plain": lane(plain_watch.rounds, tokenizer, "target"), "stats": made.stats.as_dict(),
+        "parity": compared["parity"], "same": plain_ids == made.tokens[0],
         "speedup": compared["decode_speedup"],
-    }
+    }  # fmt: skip
     return record, watch.drafter
 
 

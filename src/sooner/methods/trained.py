@@ -104,12 +104,14 @@ def find_folder(path_or_name: Path | str) -> Path:
     from huggingface_hub import snapshot_download, try_to_load_from_cache
 
     repository, inside = "/".join(parts[:2]), "".join(f"{part}/" for part in parts[2:])
-    is_here = isinstance(try_to_load_from_cache(repository, inside + CONFIG), str)
-    if not is_here and (reason := hub_problem()) is not None:  # nor fetched before
-        raise SoonerError(f"drafter '{name}' is no folder here, and {reason}")
     patterns = [f"{inside}*.{ending}" for ending in ("json", "safetensors", "bin")]
     try:
+        is_here = isinstance(try_to_load_from_cache(repository, inside + CONFIG), str)
+        if not is_here and (reason := hub_problem()) is not None:  # nor fetched before
+            raise SoonerError(f"drafter '{name}' is no folder here, and {reason}")
         return Path(snapshot_download(repository, allow_patterns=patterns)) / inside
+    except SoonerError:
+        raise
     except Exception as error:  # a dozen kinds, of HTTP, of names, of files
         raise SoonerError(
             f"drafter '{name}' is no folder here, and the hub gave no repository for it "

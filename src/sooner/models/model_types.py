@@ -167,7 +167,7 @@ def config_dict(name: str) -> dict[str, Any]:
                 f"model '{name}' is no folder here, and the hub gave no config for it; check the "
                 "name, your connection, and your access to it (hf auth login)"
             ) from error
-    if config.get("model_type") is None:
+    if not isinstance(config, dict) or config.get("model_type") is None:
         raise SoonerError(
             f"model '{name}' has no readable config.json with a model_type; "
             "give a transformers checkpoint or a GGUF file"

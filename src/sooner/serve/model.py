@@ -23,9 +23,8 @@ from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
-from ..tasks.parse.decoding import eos_ids
 from ..tasks.parse.families import family_in_folder
-from ..tasks.prompting import max_positions
+from ..tasks.prompting import eos_ids, max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .app import DrainingServer, create_app

@@ -22,6 +22,7 @@ from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
 from .prefill import Prefill, build_prefill
+from .prompting import eos_ids
 from .registry import build_method, plan_threads
 from .settings import CaptionSettings
 from .streaming import OnCount, OnText, run
@@ -74,25 +75,19 @@ def caption(
     # Threads of the process that drafted beside the target; 0 where none did.
     placement = settings.placement if stats.method == "parallel" else None
     return {
-        "file": str(path),
-        **record,
-        "frames": len(clip.frames.indices),
+        "file": str(path), **record, "frames": len(clip.frames.indices),
         "frame_indices": clip.frames.indices,
         "video": {name: value for name, value in vars(info).items() if name != "path"},
         "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
         "notes": [*pair.foreign(path), *clip.notes],
-        "prefill": None if prefill is None else prefill.as_dict(),
-        "input_hash": sha256(path),
+        "prefill": None if prefill is None else prefill.as_dict(), "input_hash": sha256(path),
         "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
-        "model": pair.target.name,
-        "draft": draft,
-        "device": str(stats.device),
+        "model": pair.target.name, "draft": draft, "device": str(stats.device),
         "threads": torch.get_num_threads(),
         "draft_threads": plan_threads(pair, placement=placement).draft,
-        "dtype": str(pair.target.model.dtype).removeprefix("torch."),
-        "prompt": clip.prompt,
+        "dtype": str(pair.target.model.dtype).removeprefix("torch."), "prompt": clip.prompt,
         "versions": versions(),
-    }
+    }  # fmt: skip
 
 
 def answer(
@@ -114,10 +109,10 @@ def answer(
     if settings.compare:
         callbacks.on_stage("compare")
         compared = compare_plain(pair, prompt, settings, made)
-    stats = made.stats
+    stats, is_ended = made.stats, made.tokens[0][-1] in eos_ids(pair.target.model)
     return stats, {
         "text": text, "tokens": stats.tokens,
-        "finish": "length" if stats.tokens >= prompt.max_new_tokens else "stop",
+        "finish": "stop" if is_ended or stats.tokens < prompt.max_new_tokens else "length",
         "tokens_per_second": stats.tokens_per_second, "method": stats.method, "mode": stats.mode,
         "acceptance": stats.mean_acceptance_length, "acceptance_rate": stats.acceptance_rate,
         "nfe": stats.nfe, **compared, "seconds": {**prompt.seconds, **stats.seconds},

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
+from ..errors import SoonerError
 from ..models import adapt
+from ..models.model_types import COMMON
 from .frames import Frames, Progress, Sampler, read
 from .loading import ModelPair
 from .prompting import GENERAL_PROMPT, build_inputs, check_inputs, check_request
@@ -60,14 +62,20 @@ def prepare(
     """Decode, sample and process one video.
 
     Raises:
-        SoonerError: the file is no usable video, or its prompt does not fit the model.
+        SoonerError: the model takes no videos, the file is no usable one, or its prompt does not
+            fit the model.
     """
     seconds: dict[str, float] = {}
     prompt = settings.prompt or pair.prompt or GENERAL_PROMPT
     target = pair.target
+    if (sampling := getattr(target.processor, "video_processor", None)) is None:
+        raise SoonerError(
+            f"{type(target.processor).__name__} of model '{target.name}' takes pictures, but no "
+            f"videos; name a model that does, such as of type {', '.join(COMMON)}"
+        )
     with timed(seconds, "video"):
         info = probe(path)
-        sampler = Sampler(target.processor.video_processor, settings.frames, settings.fps)
+        sampler = Sampler(sampling, settings.frames, settings.fps)
         check_request(target.processor, target.model, info, len(sampler(info)), prompt)
         frames = read(info, sampler, on_decode)
     on_stage("process")
@@ -95,7 +103,8 @@ def visible_patches(
         indices: of each row, indices among its visual tokens; `None` where the draft saw all.
 
     Returns:
-        Frame by frame, in the order of the tokens; `None` where nothing was pruned.
+        Frame by frame, in the order of the tokens; frames that the model merges into a group have
+        the same ones. `None` where nothing was pruned.
     """
     adapter = adapt(pair.target.model)
     seen = adapter.visual_tokens(clip.inputs)[0]
@@ -104,7 +113,9 @@ def visible_patches(
         return None
     visible = torch.zeros_like(frames, dtype=torch.bool)
     visible[list(indices[0])] = True
-    return [visible[frames == frame].tolist() for frame in range(len(clip.frames.pixels))]
+    count = len(clip.frames.pixels)
+    size = -(-count // max(int(frames.max()) + 1, 1))  # frames of a group
+    return [visible[frames == frame // size].tolist() for frame in range(count)]
 
 
 def _notes(info: VideoInfo, settings: CaptionSettings, sampled: int, room: int) -> list[str]:

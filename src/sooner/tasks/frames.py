@@ -80,14 +80,9 @@ def metadata(info: VideoInfo, indices: list[int] | None = None) -> VideoMetadata
     from transformers.video_utils import VideoMetadata  # with torch, which decoding needs not
 
     return VideoMetadata(
-        total_num_frames=info.frames,
-        fps=info.fps,
-        width=info.width,
-        height=info.height,
-        duration=info.seconds,
-        video_backend="pyav",
-        frames_indices=indices,
-    )
+        total_num_frames=info.frames, fps=info.fps, width=info.width, height=info.height,
+        duration=info.seconds, video_backend="pyav", frames_indices=indices,
+    )  # fmt: skip
 
 
 Progress = Callable[[int, int], None]

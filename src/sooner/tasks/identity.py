@@ -58,7 +58,7 @@ def read_prompts(path: Path) -> list[tuple[int, str]]:
         SoonerError: the file can't be read, or holds no text.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = reason_of(error)
         raise SoonerError(f"prompt file '{path}' can't be read as text: {reason}") from error

@@ -42,14 +42,28 @@ def written(processor: Any, messages: list[dict[str, Any]]) -> str:
         ) from error
 
 
+def bos_options(processor: Any, text: str) -> dict[str, bool]:
+    """Returns what keeps a tokenizer from writing its BOS in front of the chat template's own, as
+    transformers' `apply_chat_template(tokenize=True)` has it."""
+    bos = getattr(getattr(processor, "tokenizer", processor), "bos_token", None)
+    return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
+
+
+def eos_ids(model: Any) -> list[int]:
+    """Returns ids that end a text of a model, as its generation config has them."""
+    ids = model.generation_config.eos_token_id
+    return [] if ids is None else list(ids) if isinstance(ids, list | tuple) else [ids]
+
+
 def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dict[str, Any]:
     """Returns the model's inputs: `input_ids [1, width]`, mask, and pixels in its dtype.
 
     The frames are already the ones to be seen, so the processor is told not to sample again but
     is still given the file's rate and their indices, from which some families take timestamps.
     """
+    text = chat(processor, prompt)
     batch = processor(
-        text=[chat(processor, prompt)],
+        text=[text],
         videos=[torch.from_numpy(frames.pixels)],
         videos_kwargs={
             "do_sample_frames": False,
@@ -57,6 +71,7 @@ def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dic
             "video_metadata": [metadata(frames.info, frames.indices)],
         },
         return_tensors="pt",
+        **bos_options(processor, text),
     )
     return on_device(batch, model)
 
@@ -91,7 +106,8 @@ def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prom
         SoonerError: says how many frames fit.
     """
     if (visual := video_tokens(processor, info, frames)) is not None:
-        words = len(processor.tokenizer(chat(processor, prompt)).input_ids)
+        text = chat(processor, prompt)
+        words = len(processor.tokenizer(text, **bos_options(processor, text)).input_ids)
         check_length(model, visual + words, visual, frames)
 
 

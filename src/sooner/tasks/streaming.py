@@ -71,14 +71,10 @@ class TextStream:
 
 
 def run(
-    pair: ModelPair,
-    prompt: Prompt,
-    settings: CaptionSettings,
-    method: Method,
-    on_text: OnText = lambda piece, drafted: None,
-    on_count: OnCount = lambda done, total: None,
+    pair: ModelPair, prompt: Prompt, settings: CaptionSettings, method: Method,
+    on_text: OnText = lambda piece, drafted: None, on_count: OnCount = lambda done, total: None,
     prefill: Prefill | None = None,
-) -> tuple[Generation, str]:
+) -> tuple[Generation, str]:  # fmt: skip
     """Generate once; returns what was generated and its text.
 
     The text is made even if nobody watches, so that two runs to be compared carry the same load.
@@ -93,15 +89,10 @@ def run(
         stream.add(tokens, drafted)
 
     generation = generate(
-        pair.target.model,
-        prompt.inputs,
-        method,
-        prefill=prefill,
-        seed=None if settings.is_greedy else settings.seed,
-        on_tokens=report,
-        verify_every=settings.verify_every,
-        max_new_tokens=prompt.max_new_tokens,
+        pair.target.model, prompt.inputs, method, prefill=prefill,
+        seed=None if settings.is_greedy else settings.seed, on_tokens=report,
+        verify_every=settings.verify_every, max_new_tokens=prompt.max_new_tokens,
         prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
         **settings.generation_options(),
-    )
+    )  # fmt: skip
     return generation, stream.close()

@@ -19,7 +19,7 @@ import sooner
 from sooner.errors import SoonerError
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.parse.model_inputs import room_for
-from sooner.tasks.prompting import on_device, written
+from sooner.tasks.prompting import bos_options, on_device, written
 
 from ..evaluation.documents.files import field_of, read_lines
 from . import hf_arms
@@ -120,7 +120,9 @@ class MMSpecBench(RealBench):
             chat.append(_message("user", text, *([] if number else [{"type": "image"}])))
         with Image.open(question.picture) as picture:
             images = [[picture.convert("RGB")]]
-        batch = processor(text=[written(processor, chat)], images=images, return_tensors="pt")
+        text = written(processor, chat)
+        options = {"return_tensors": "pt", **bos_options(processor, text)}
+        batch = processor(text=[text], images=images, **options)
         return on_device(batch, self.model)
 
     def _answer(self, question: Question) -> str:

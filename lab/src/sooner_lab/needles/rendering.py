@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sooner.tasks.frames import metadata
-from sooner.tasks.prompting import written
+from sooner.tasks.prompting import bos_options, written
 from sooner.tasks.video import VideoInfo
 
 Part = np.ndarray | str
@@ -74,7 +74,10 @@ def process(processor: Any, parts: Sequence[Part], fps: float) -> dict[str, Any]
                 "video_metadata": _metadata(videos, fps),
             },
         }
-    return dict(processor(text=[render(processor, parts)], return_tensors="pt", **pixels))
+    text = render(processor, parts)
+    return dict(
+        processor(text=[text], return_tensors="pt", **pixels, **bos_options(processor, text))
+    )
 
 
 def _metadata(videos: Sequence[np.ndarray], fps: float) -> list[Any]:

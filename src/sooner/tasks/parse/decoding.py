@@ -277,11 +277,3 @@ def stage_stats(stats: Stats, is_complete: bool = True) -> StageStats:
     acceptance, speed = stats.mean_acceptance_length, stats.tokens_per_second
     speeds = (acceptance, stats.aal, stats.decode_seconds, speed) if is_complete else ()
     return StageStats(stats.rows, stats.tokens, stats.nfe, stats.mode, *speeds)
-
-
-def eos_ids(model: Any) -> list[int]:
-    """Ids that end a text of a model."""
-    ids = model.generation_config.eos_token_id
-    if ids is None:
-        return []
-    return [int(token) for token in (ids if isinstance(ids, list | tuple) else [ids])]

@@ -15,7 +15,7 @@ from ...documents import Page
 from ...documents.page import Picture
 from ...documents.regions import Box, clipped, scaled
 from ...errors import SoonerError
-from ..prompting import chat, max_positions, on_device
+from ..prompting import bos_options, chat, max_positions, on_device
 
 
 def picture_inputs(
@@ -34,14 +34,16 @@ def picture_inputs(
         SoonerError: the processor refuses a picture.
     """
     prompts = [prompt] * len(pictures) if isinstance(prompt, str) else prompt
+    texts = [message_of(processor, entry, template) for entry in prompts]
     try:
         batch = processor(
-            text=[message_of(processor, entry, template) for entry in prompts],
+            text=texts,
             # Processors without a chat template take pictures in one list.
             images=list(pictures) if template else [[picture] for picture in pictures],
             padding=True,
             padding_side="left",
             return_tensors="pt",
+            **bos_options(processor, texts[0]),
         )
     except (ValueError, TypeError) as error:
         text = " ".join(str(error).split())[:120]

@@ -19,6 +19,7 @@ from ...methods.aligned.alignment import Experience
 from ...models.model_types import check_sees, model_type
 from ..loading import ModelPair, load_pair
 from ..prefill import build_prefill
+from ..prompting import eos_ids
 from ..settings import CaptionSettings
 from .answers import Reading, described, read
 from .contexts import (
@@ -35,7 +36,6 @@ from .decoding import (
     DecodeRequest,
     DecodeResult,
     PageDecoder,
-    eos_ids,
     release,
     run_now,
     stage_stats,

@@ -22,13 +22,13 @@ from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned.alignment import Experience
 from ...methods.controller import Quickest
+from ..prompting import eos_ids
 from .contexts import Ids, Piece, decoded, region_drafts
 from .decoding import (
     DecodedRow,
     DecodeRequest,
     DecodeResult,
     PageDecoder,
-    eos_ids,
     release,
     stage_stats,
 )

@@ -36,8 +36,8 @@ from ...models.openvla.statistics import ActionStatistics
 from ..clip import prepare
 from ..identity import find, read_prompts, sha256
 from ..loading import ModelPair
-from ..prompting import GENERAL_PROMPT, chat, written
-from ..settings import CaptionSettings
+from ..prompting import GENERAL_PROMPT, bos_options, chat, on_device, written
+from ..settings import CaptionSettings, short_hash
 from .settings import PromptSource, Recipe
 
 SHARD_SAMPLES = 512
@@ -185,8 +185,8 @@ class DataSet:
 
 def record(
     model: Any, batches: Iterable[Mapping[str, Any]], out: Path | str, max_new_tokens: int, *,
-    layers: Sequence[int] = (), shard_samples: int = SHARD_SAMPLES, on_batch: OnBatch | None = None,
-    **options: Any,
+    layers: Sequence[int] = (), source: str = "", shard_samples: int = SHARD_SAMPLES,
+    on_batch: OnBatch | None = None, **options: Any,
 ) -> DataSet:  # fmt: skip
     """Let a target answer prompts, and write what a draft head learns from.
 
@@ -203,18 +203,19 @@ def record(
         out: the recording's folder.
         max_new_tokens: most tokens of an answer.
         layers: whose states are kept, numbered as by `methods.target_layers`; none is the output.
+        source: names the prompts; a recording of another name is not continued.
         shard_samples: samples of a file, at least.
         on_batch: told the progress.
         options: anything else that `model.generate` takes.
 
     Raises:
-        SoonerError: the folder holds a recording of another model or with other options, or can't
-            be written; a model that is not supported.
+        SoonerError: the folder holds a recording of another model or source or with other options,
+            or can't be written; a model that is not supported.
     """
     target, home = adapt(model), Path(out)
     merged = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
     details = {**merged, "layers": tuple(layers)} if layers else merged
-    data = _opened(home, target, {name: repr(details[name]) for name in sorted(details)})
+    data = _opened(home, target, source, {name: repr(details[name]) for name in sorted(details)})
     if data.index["is_complete"]:
         return data
     pending, batches_done = list[TrainingSample](), 0
@@ -236,21 +237,25 @@ def record(
     return data
 
 
-def _opened(home: Path, target: Adapter, options: dict[str, Any]) -> DataSet:
-    """Returns the recording that is to be made or continued."""
-    if not (home / INDEX).is_file():
+def _opened(home: Path, target: Adapter, source: str, options: dict[str, Any]) -> DataSet:
+    """Returns the recording that is to be made or continued; one without answers is made anew."""
+    data = DataSet.open(home) if (home / INDEX).is_file() else None
+    if data is None or not data.index["batches"]:
+        index = {"format": FORMAT, "target": fingerprint(target), "source": source}
         counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
-        data = DataSet(
-            home, {"format": FORMAT, "target": fingerprint(target), "options": options, **counts}
-        )
+        data = DataSet(home, {**index, "options": options, **counts})
         data.save_index()
         return data
-    data = DataSet.open(home)
     index = data.index
     if differences(index["target"], target):
         raise SoonerError(
             f"'{home}' holds a recording of another target ({index['target'].get('model_type')}); "
             "record into another folder"
+        )
+    if index.get("source", source) != source:  # which earlier versions did not write
+        raise SoonerError(
+            f"'{home}' holds answers to other prompts (--data, --samples, --prompt or --frames "
+            f"differ); record into another folder, or train on them with --data {home}"
         )
     if index["options"] != options:
         raise SoonerError(
@@ -289,12 +294,18 @@ def answer(
             TrainingSample(
                 tokens=torch.cat([words, torch.tensor(made)]),
                 prompt=length,
-                states=torch.cat([read[row, :length], output]).to("cpu", dtype),
+                states=_narrowed(torch.cat([read[row, :length], output]), dtype),
                 stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
-                embeds=prompt.embeds[row, :length][apart].to("cpu", dtype),
+                embeds=_narrowed(prompt.embeds[row, :length][apart], dtype),
             )
         )
     return samples
+
+
+def _narrowed(states: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns states on the host, none of them infinite: some are larger than fp16 goes."""
+    limit = torch.finfo(dtype).max
+    return states.cpu().float().clamp(-limit, limit).to(dtype)
 
 
 def _states(
@@ -353,6 +364,8 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
         raise SoonerError(f"{where} needs 'prompt', 'video' or 'image', and not both files")
     check_keys(f"key in {where}", data, KEYS)
     name = data.get("video", data.get("image"))
+    if not isinstance(data.get("prompt") or "", str):
+        raise SoonerError(f"{where}: 'prompt' is {data['prompt']!r:.80}; write a text")
     if name is None and not data.get("prompt"):
         raise SoonerError(f"{where} has neither a file nor a 'prompt' with words; give one")
     path = None if name is None else home / str(name)
@@ -384,11 +397,9 @@ def read_inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings
         batch = target.processor([picture], [prompt])
     else:
         text = chat(target.processor, prompt, "image")
-        batch = target.processor(text=[text], images=[picture], return_tensors="pt")
-    return {
-        name: value.to(target.model.dtype) if name.startswith("pixel_values") else value
-        for name, value in batch.items()
-    }
+        options = {"return_tensors": "pt", **bos_options(target.processor, text)}
+        batch = target.processor(text=[text], images=[picture], **options)
+    return on_device(batch, target.model)
 
 
 def record_answers(
@@ -408,9 +419,16 @@ def record_answers(
         dims = max(ActionStatistics.choose(known, key).dims for key in known)
         longest = int(model.config.action_horizon) * dims
     settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
+    asked: list[Any] = [source.prompt, source.frames]
     if source.data is not None:
-        batches = (read_inputs(each, pair, settings) for each in read_questions(source.data))
+        questions = read_questions(source.data)
+        asked += [
+            (each.prompt, each.path and (each.path.name, each.path.stat().st_size))
+            for each in questions
+        ]
+        batches = (read_inputs(each, pair, settings) for each in questions)
     elif pair.miniature is not None:
+        asked.append(source.samples)
         batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
     else:
         raise SoonerError(
@@ -418,4 +436,6 @@ def record_answers(
             "and files ({video|image, prompt})"
         )
     layers = recipe.recorded_layers(adapt(model).layers)
-    return record(model, batches, folder, longest, layers=layers, on_batch=on_batch)
+    return record(
+        model, batches, folder, longest, layers=layers, source=short_hash(asked), on_batch=on_batch
+    )

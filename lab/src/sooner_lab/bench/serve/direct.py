@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from sooner.parity import end_ids, reference_run, until_end
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import ModelPair
-from sooner.tasks.prompting import written
+from sooner.tasks.prompting import bos_options, written
 from sooner.tasks.settings import CaptionSettings
 
 from .requests import ServeQuestion
@@ -49,7 +49,9 @@ class Direct:
             return prepare(question.clip, self.pair, plain).inputs
         message = {"role": "user", "content": question.text}
         text = written(self.pair.target.processor, [message])
-        ids = torch.tensor([self.pair.target.tokenizer(text)["input_ids"]]).to(self.model.device)
+        options = bos_options(self.pair.target.processor, text)
+        ids = self.pair.target.tokenizer(text, **options)["input_ids"]
+        ids = torch.tensor([ids]).to(self.model.device)
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     def reference(self, question: ServeQuestion) -> tuple[list[int], list[Tensor]]:
