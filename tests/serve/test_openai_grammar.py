@@ -139,6 +139,7 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
         ),
         ({**as_schema(PERSON), "min_tokens": 2}, "min_tokens"),
         ({"tools": TOOLS, "tool_choice": "required", "min_tokens": 2}, "min_tokens"),
+        ({**as_schema(PERSON), "ignore_eos": True}, "ignore_eos"),
     ],
 )
 def test_what_can_not_be_a_single_grammar_is_refused(fields: dict[str, Any], field: str) -> None:

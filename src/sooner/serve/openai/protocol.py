@@ -317,9 +317,10 @@ class ChatRequest(ApiFields):
         if form is not None and form.type == "json_schema" and not has_schema:
             text = f"{name} is of type json_schema and has no json_schema.schema"
             yield f"{name}.json_schema", text
-        if self.schema_of_answer is not None and self.min_tokens:
-            text = "min_tokens goes without a grammar, which may leave no token"
-            yield "min_tokens", f"{text}; leave one of them out"
+        if (self.min_tokens or self.ignore_eos) and self.schema_of_answer is not None:
+            name = "min_tokens" if self.min_tokens else "ignore_eos"
+            text = "a grammar, behind whose end nothing may stand"
+            yield name, f"{name} goes without {text}; leave one of them out"
         if self.top_logprobs and not self.logprobs:
             yield "top_logprobs", "top_logprobs goes with logprobs: true alone"
         yield from self._tool_faults()
