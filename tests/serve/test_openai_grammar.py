@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -128,6 +130,22 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     assert 1 <= len(cities) <= 3
     assert {city["city"] for city in cities} <= {"Bern", "Zürich"}
     assert {type(city["big"]) for city in cities} == {bool}
+
+
+def test_references_of_a_tool_stay_within_its_own_schema() -> None:
+    names = {"find": "the", "call": "fox"}  # each allows a word, by a definition of the same name
+    fields = {"properties": {"a": {"$ref": "#/$defs/X"}, "more": {"$ref": "#"}}, "$id": "http://a"}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {
+            **fields, "additionalProperties": False, "$defs": {"X": {"enum": [word]}},
+        }}}
+        for name, word in names.items()
+    ]  # fmt: skip
+    schema: Any = request(tools=tools, tool_choice="required").schema_of_answer
+    for (name, right), word in itertools.product(names.items(), names.values()):
+        ids = ids_of(f'[{{"name": "{name}", "parameters": {{"more": {{"a": "{word}"}}}}}}]')
+        with nullcontext() if word == right else pytest.raises(GrammarError):
+            matcher_of(json.loads(schema.text)).accept(ids)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from ..http import ApiFields
 MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
 MAX_CHOICES, MAX_STOPS, MAX_BIASES = 128, 16, 4096
 INT64 = 1 << 63
+ANY: dict[str, Any] = {"type": "object"}
+"""A schema of any object."""
 
 Finite = Field(allow_inf_nan=False)
 
@@ -279,8 +281,7 @@ class ChatRequest(ApiFields):
         functions = {tool.function.name: tool.function for tool in self.tools or ()}
         if isinstance(self.tool_choice, NamedTool):
             named = functions.get(self.tool_choice.function.name)  # if it is a tool at all
-            schema = (named and named.parameters) or {"type": "object"}
-            return AnswerSchema("tools", json.dumps(schema))
+            return AnswerSchema("tools", json.dumps((named and named.parameters) or ANY))
         if self.tool_choice == "required":
             schema = _calls_schema(functions, self.parallel_tool_calls is False)
             return AnswerSchema("tools", json.dumps(schema))
@@ -288,7 +289,7 @@ class ChatRequest(ApiFields):
         if form is None or form.type == "text":
             return None
         if form.type == "json_object":
-            return AnswerSchema("response_format", '{"type": "object"}')
+            return AnswerSchema("response_format", json.dumps(ANY))
         assert form.json_schema is not None  # `faults` has seen to it
         path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
         return AnswerSchema(path, json.dumps(schema))
@@ -351,13 +352,16 @@ class ChatRequest(ApiFields):
 
 
 def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
-    """Returns the schema of a list of calls, at most one of them if it `is_single`."""
+    """Returns the schema of a list of calls, at most one of them if it `is_single`.
+
+    Parameters have an `$id` each, by which references such as `#/$defs/X` stay within them.
+    """
     calls = [
         {
             "type": "object",
             "properties": {
                 "name": {"const": name},
-                "parameters": function.parameters or {"type": "object"},
+                "parameters": {**(function.parameters or ANY), "$id": f"urn:function:{name}"},
             },
             "required": ["name", "parameters"],
             "additionalProperties": False,
