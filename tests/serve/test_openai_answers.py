@@ -81,6 +81,7 @@ def test_a_stream_has_the_content_of_an_answer(name: str, blocks: tuple[int, ...
         whole = ask_sync(service, {**HELLO, **BODIES[name]}).json()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         events = chunks(ask_sync(service, {**HELLO, **BODIES[name], **options}))
+        assert "cancelled" not in {request.finish_reason for request in service.requests}
     assert events[-1]["usage"] == whole["usage"]
     for choice in whole["choices"]:
         mine = [

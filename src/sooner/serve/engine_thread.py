@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
+from ..engine.rows import Reason
 from ..errors import DEVICE_FAULT, is_device_fault
 from .refusal import not_ready, stopping, too_many
 
@@ -215,9 +216,9 @@ class EngineThread:
             self.num_requests += 1
             self._commands.put(partial(self._add_request, request))
 
-    def cancel(self, request: ServedRequest) -> None:
+    def cancel(self, request: ServedRequest, reason: Reason = "cancelled") -> None:
         """End a request before its time: its row is freed within a round, and its end is told."""
-        self._commands.put(partial(self._abort, request))
+        self._commands.put(partial(self._abort, request, reason))
 
     def load(self) -> ServiceLoad:
         """Returns what is held now."""
@@ -404,11 +405,11 @@ class EngineThread:
                 raise
             self._end(request, error)
 
-    def _abort(self, request: ServedRequest) -> None:
+    def _abort(self, request: ServedRequest, reason: Reason = "cancelled") -> None:
         """End a request before its time, unless it has ended; its row is free when this returns."""
         if request not in self.requests or self.engine is None:
             return  # whoever lets go of the engine ends its requests
-        self.engine.cancel(request)
+        self.engine.cancel(request, reason)
         self._update_requests(self.clock())
 
     def _end_all(self, error: Exception) -> None:

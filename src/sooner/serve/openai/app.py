@@ -184,7 +184,7 @@ class Answering:
 
     def _cancel(self, choice: Choice) -> None:
         if not choice.has_ended:
-            self.service.cancel(choice.request)
+            self.service.cancel(choice.request, "stop" if choice.is_finished else "cancelled")
 
     def _raise_if_failed(self, choice: Choice) -> None:
         request = choice.request
