@@ -108,7 +108,7 @@ class ScriptedService:
     def start(self) -> None:
         """It runs already."""
 
-    def close(self, grace: float) -> bool:
+    def close(self, grace: float, under_way: Callable[[], int]) -> bool:
         """It outlives the applications of a test."""
         return True
 
