@@ -77,7 +77,6 @@ class ServedRequest(Request):
         id: of the client's request, and the number of the choice, for the log.
         prompt_tokens: ids of its prompt, placeholders of pixels among them.
         stop_token_ids: ids that end it; the one that does is told, too.
-        predicted_tokens: ids of OpenAI's `prediction`.
         sink: told its tokens and then, once, its end, in the engine's thread; must not block. If it
             raises, the client is taken to have left.
         grammar: what masks its tokens, if anything does; it accepts what is committed.
@@ -91,7 +90,6 @@ class ServedRequest(Request):
     id: str
     prompt_tokens: int = 0
     stop_token_ids: frozenset[int] = frozenset()
-    predicted_tokens: int = 0
     sink: Sink = field(default=discard, repr=False)
     grammar: Any = field(default=None, repr=False)
     completion_tokens: int = 0

@@ -165,7 +165,7 @@ class Answering:
 
     def _put(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
-        is_urgent = event is None or choice.has_stops or not choice.num_tokens
+        is_urgent = event is None or choice.has_stops or not choice.ids
         self.queue.put(loop, partial(self._receive, choice, event), is_urgent)
 
     def _receive(self, choice: Choice, event: Tokens | None) -> None:
