@@ -257,11 +257,10 @@ class OpenAIHandler(Handler):
 
     def add_routes(self, app: FastAPI) -> None:
         schema = {"schema": {"$ref": SCHEMAS + ChatRequest.__name__}}
+        body = {"required": True, "content": {"application/json": schema}}
         app.post(
             "/v1/chat/completions",
-            openapi_extra={
-                "requestBody": {"required": True, "content": {"application/json": schema}}
-            },
+            openapi_extra={"requestBody": body},
             responses={200: {"content": {STREAM: {}}}},
             dependencies=[Depends(self.count_in_flight)],
         )(self.chat)

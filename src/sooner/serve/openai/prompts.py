@@ -164,13 +164,10 @@ class ChatPrompts:
         if request.reasoning_effort is not None:
             variables.setdefault("reasoning_effort", request.reasoning_effort)
         options: dict[str, Any] = {
-            "tools": request.template_tools,
-            "add_generation_prompt": True,
-            "tokenize": True,
-            "return_dict": True,
-            "return_tensors": "pt",
+            "tools": request.template_tools, "add_generation_prompt": True, "tokenize": True,
+            "return_dict": True, "return_tensors": "pt",
             **{name: value for name, value in variables.items() if self._template_reads(name)},
-        }
+        }  # fmt: skip
         if not hasattr(self.processor, "chat_template"):
             options["chat_template"] = self.template
         if chat.frames:
