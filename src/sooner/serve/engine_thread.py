@@ -59,7 +59,7 @@ class Tokens(NamedTuple):
     logprobs: Sequence[TokenLogprobs] | None = None
 
 
-Sink = Callable[[Tokens | None], None]
+Sink = Callable[[Tokens | None], Any]
 """Takes new tokens of a request; `None` once it has ended."""
 
 
