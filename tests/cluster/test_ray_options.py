@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from sooner.cli.main import main
+from sooner.cli.parse import ParseOptions
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -32,6 +33,16 @@ def test_a_missing_ray_is_reported_in_a_line(
     monkeypatch.setitem(sys.modules, "ray", None)
     error = refused(capsys, page, "-o", str(tmp_path / "out"), "--ray")
     assert "pip install 'sooner[ray]'" in error
+
+
+def test_files_of_drafts_are_named_from_the_root(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "drafts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = ParseOptions(inputs=[page], output="out", drafter="saved:drafts", ray=True)
+    parser = made.ray_job(lambda line, counts: None).parser
+    assert parser["drafter"] == f"saved:{tmp_path}/drafts"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def test_a_clip_has_a_single_key_whatever_the_question() -> None:
     assert first == key_of(chat([text("And why?"), CLIP], stream=True))
     assert first == key_of(chat("be brief", [CLIP, text("what happens?")]))
     assert first == key_of(chat([CLIP], "it rains", [OTHER, text("and here?")]))
+    calls = b'{"messages": [{"role": "assistant", "tool_calls": []}, '  # without a content
+    assert first == key_of(chat([CLIP]).replace(b'{"messages": [', calls))
     assert first != key_of(chat([OTHER]))
     assert first != key_of(chat([CLIP, OTHER]))
 

@@ -90,10 +90,10 @@ class ScriptedService:
             self.rows[request], self._emitted[request] = ids[:limit], 0
             self._lock.notify_all()
 
-    def cancel(self, request: ServedRequest) -> None:
+    def cancel(self, request: ServedRequest, reason: Reason = "cancelled") -> None:
         with self._lock:
             if request in self.rows:
-                self._end(request, "cancelled")
+                self._end(request, reason)
 
     def load(self) -> ServiceLoad:
         return ServiceLoad(len(self.rows), 0)
@@ -108,7 +108,7 @@ class ScriptedService:
     def start(self) -> None:
         """It runs already."""
 
-    def close(self, grace: float) -> bool:
+    def close(self, grace: float, under_way: Callable[[], int]) -> bool:
         """It outlives the applications of a test."""
         return True
 

@@ -57,7 +57,7 @@ def planned(
         grammar.width = len(ids)
         options["logits_processor"] = LogitsProcessorList([grammar])
     planner = Planner(served(method=method))
-    method, on_session = planner.decoding(prediction, len(ids) + limit)
+    method, on_session = planner.decoding(prediction or (), len(ids) + limit)
     return ServedRequest(
         inputs={"input_ids": tokens, "attention_mask": torch.ones_like(tokens)},
         options=RequestOptions(

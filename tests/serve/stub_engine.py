@@ -233,11 +233,11 @@ class StubEngine:
             self.rows.remove(row)
             row.end()
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: Request, reason: Reason = "cancelled") -> None:
         self._check_whole()
         [row] = [row for row in [*self.rows, *self.waiting] if row.request is request]
         self._break("cancel")
-        self._drop(row, "cancelled")
+        self._drop(row, reason)
 
     def _drop(self, row: StubRow, reason: Reason) -> None:
         (self.waiting if row in self.waiting else self.rows).remove(row)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -253,6 +254,27 @@ def test_a_model_that_reads_text_only_takes_no_pixels(reader: MediaReader) -> No
     prompts = chatting(words(TEMPLATE), reader, is_text=True)
     refused(prompts, [user(image())], "messages[0].content[0].image_url.url", "takes no pictures")
     refused(prompts, [user(video())], "messages[0].content[0].video_url.url", "takes no videos")
+
+
+def test_text_does_not_wait_for_media_of_others() -> None:
+    come = threading.Event()
+    media: Any = SimpleNamespace(picture=lambda url: come.wait(60), settings=ChatSettings())
+    prompts = chatting(words(TEMPLATE), media)
+    prompts.processor.image_processor = None
+
+    async def run() -> None:
+        bodies = [[user(image())]] * 6 + [[user(text("hi"), text("hi"))], [user("hi")]]
+        made = [
+            asyncio.ensure_future(prompts(ChatRequest.model_validate({"messages": messages})))
+            for messages in bodies
+        ]
+        await asyncio.wait(made[6:], timeout=30)
+        assert [task.done() for task in made] == [False] * 6 + [True] * 2
+        come.set()
+        await asyncio.wait(made)
+        assert made[6].result().prompt_tokens > 0
+
+    asyncio.run(run())
 
 
 @pytest.mark.lab

@@ -10,6 +10,7 @@ import pytest
 from serve.chatting import HELLO, ask_sync, chunks, scripted
 from serve.spoken import byte_level, ids_of
 from sooner import HSD
+from sooner.serve.openai.answers import num_appearing
 
 
 def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
@@ -81,6 +82,7 @@ def test_a_stream_has_the_content_of_an_answer(name: str, blocks: tuple[int, ...
         whole = ask_sync(service, {**HELLO, **BODIES[name]}).json()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         events = chunks(ask_sync(service, {**HELLO, **BODIES[name], **options}))
+        assert "cancelled" not in {request.finish_reason for request in service.requests}
     assert events[-1]["usage"] == whole["usage"]
     for choice in whole["choices"]:
         mine = [
@@ -113,7 +115,7 @@ def test_the_engine_gets_the_options_of_a_request() -> None:
         "stop_token_ids": [77], "logprobs": True, "top_logprobs": 3,
         "prediction": {"type": "content", "content": [{"type": "text", "text": "the fox"}]},
     }  # fmt: skip
-    with scripted() as service:
+    with scripted("the fox") as service:
         answer = ask_sync(service, body)
         assert answer.status_code == 200
         [request] = service.requests
@@ -132,6 +134,14 @@ def test_the_engine_gets_the_options_of_a_request() -> None:
         "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),
         "rejected_prediction_tokens": max(len(ids_of("the fox")) - 4, 0),
     }
+
+
+def test_tokens_of_a_prediction_that_an_answer_has_are_accepted() -> None:
+    for prediction, answer, count in (
+        ("abcdef", "..abcdef..", 6), ("abcdef", "abcXdef", 6), ("abcdef", "abXcdXef", 0),
+        ("ab", "zabz", 2), ("abcabc", "abc", 3), ("abc", "", 0), ("", "abc", 0), ("abc", "a", 1),
+    ):  # fmt: skip
+        assert num_appearing([*map(ord, prediction)], [*map(ord, answer)]) == count
 
 
 def test_usage_is_told_to_those_who_ask() -> None:

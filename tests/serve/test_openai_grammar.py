@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -130,6 +132,22 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     assert {type(city["big"]) for city in cities} == {bool}
 
 
+def test_references_of_a_tool_stay_within_its_own_schema() -> None:
+    names = {"find": "the", "call": "fox"}  # each allows a word, by a definition of the same name
+    fields = {"properties": {"a": {"$ref": "#/$defs/X"}, "more": {"$ref": "#"}}, "$id": "http://a"}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {
+            **fields, "additionalProperties": False, "$defs": {"X": {"enum": [word]}},
+        }}}
+        for name, word in names.items()
+    ]  # fmt: skip
+    schema: Any = request(tools=tools, tool_choice="required").schema_of_answer
+    for (name, right), word in itertools.product(names.items(), names.values()):
+        ids = ids_of(f'[{{"name": "{name}", "parameters": {{"more": {{"a": "{word}"}}}}}}]')
+        with nullcontext() if word == right else pytest.raises(GrammarError):
+            matcher_of(json.loads(schema.text)).accept(ids)
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -139,6 +157,7 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
         ),
         ({**as_schema(PERSON), "min_tokens": 2}, "min_tokens"),
         ({"tools": TOOLS, "tool_choice": "required", "min_tokens": 2}, "min_tokens"),
+        ({**as_schema(PERSON), "ignore_eos": True}, "ignore_eos"),
     ],
 )
 def test_what_can_not_be_a_single_grammar_is_refused(fields: dict[str, Any], field: str) -> None:

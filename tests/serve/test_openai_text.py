@@ -165,5 +165,5 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
         [token for item in every for token in item.tokens] for every in (updates, whole)
     )
     assert [item.id for item in actual] == [item.id for item in expected]
-    assert choice.num_tokens == len(actual)
+    assert len(choice.ids) == len(actual)
     assert all(item.logprob and item.logprob.token == item.id for item in actual)

@@ -110,19 +110,20 @@ def test_alarms_of_the_engine_are_counted_by_kind() -> None:
 
 def test_ends_of_every_kind_are_counted() -> None:
     server = Server(rows=1)
-    gone = server.add(50)
-    server.loop.step()
-    server.loop.cancel(gone)
-    server.loop.run_commands()
+    for reason in ("cancelled", "stop"):  # a client that left, and a stop string
+        gone = server.add(50)
+        server.loop.step()
+        server.loop.cancel(gone, reason)
+        server.loop.run_commands()
     server.add(50, due=0)
     server.engine.failures.append(("prefill", ValueError("made up")))
     server.add(50)
     server.run()
     ends = {
         reason: server.value("request_success_total", finished_reason=reason)
-        for reason in ("abort", "deadline", "error", "length")
+        for reason in ("abort", "deadline", "error", "length", "stop")
     }
-    assert ends == {"abort": 1, "deadline": 1, "error": 1, "length": 0}
+    assert ends == {"abort": 1, "deadline": 1, "error": 1, "length": 0, "stop": 1}
 
 
 def test_preempted_rows_are_counted_and_their_prompts_only_once() -> None:

@@ -165,9 +165,10 @@ class ParseOptions(options.SingleModel):
             raise SoonerError("--compare times one process on one machine; leave --ray out")
         job = job or self.job(on_page)
         delivery = job.output.delivery
+        kind, *place = self.drafter.split(":", 1)
         parser: dict[str, Any] = {
             "settings": self.settings,
-            "drafter": self.drafter,
+            "drafter": ":".join([kind, *map(from_root, place)]),
             "drafter_options": {
                 "language": self.language,
                 "ocr_models": self.ocr_model_dir and os.path.abspath(self.ocr_model_dir),

@@ -84,7 +84,7 @@ def key_of(body: bytes) -> str | None:
     try:
         request = json.loads(body)
         for message in request.get("messages", ()):
-            if media := _media(message["content"]):
+            if media := _media(message.get("content")):
                 return _digest("media", *media)
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return None  # the replica says what is wrong

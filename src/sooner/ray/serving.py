@@ -149,16 +149,13 @@ class RayServer:
         if replicas.maximum == replicas.replicas:
             count: dict[str, Any] = {"num_replicas": replicas.replicas}
         else:
-            count = {
-                "autoscaling_config": AutoscalingConfig(
-                    min_replicas=replicas.replicas,
-                    initial_replicas=replicas.replicas,
-                    max_replicas=replicas.maximum,
-                    target_ongoing_requests=settings.max_rows,
-                    upscale_delay_s=replicas.upscale_seconds,
-                    downscale_delay_s=replicas.downscale_seconds,
-                )
-            }
+            scaling = AutoscalingConfig(
+                min_replicas=replicas.replicas, initial_replicas=replicas.replicas,
+                max_replicas=replicas.maximum, target_ongoing_requests=settings.max_rows,
+                upscale_delay_s=replicas.upscale_seconds,
+                downscale_delay_s=replicas.downscale_seconds,
+            )  # fmt: skip
+            count = {"autoscaling_config": scaling}
         deployment = serve.deployment(
             serve.ingress()(ChatReplica),
             name=DEPLOYMENT,

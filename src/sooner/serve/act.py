@@ -29,7 +29,7 @@ from ..methods import Autoregressive, Method
 from ..tasks.act.observation import Observation, as_json_numpy, decode_picture, from_buffer
 from ..tasks.act.policy import Policy
 from .app import DrainingServer, Handler, create_app
-from .engine_thread import Clock, EngineThread, ServedRequest, Tokens
+from .engine_thread import Clock, EngineThread, ServedRequest
 from .http import ApiFields, name_of, parse, read_body
 from .refusal import past_deadline, stopping
 from .settings import ServeSettings
@@ -134,11 +134,6 @@ class PolicyRequest(ServedRequest):
     seconds: float = 0.0
     batch: int = 0
 
-    @property
-    def observation(self) -> Observation:
-        observation: Observation = self.inputs["observation"]
-        return observation
-
 
 class PolicyEngine:
     """Requests in, batches through a policy, actions out; an engine for `EngineThread`.
@@ -204,7 +199,7 @@ class PolicyEngine:
             self.waiting.remove(request)
             request.is_waiting = False
         began = self.clock()
-        answers = self._act([request.observation for request in batch])
+        answers = self._act([request.inputs["observation"] for request in batch])
         seconds = self.clock() - began
         self._last_batch_size, self._gather_until = self.num_requests(), None
         for request, answer in zip(batch, answers, strict=True):
@@ -333,11 +328,7 @@ class ActHandler(Handler):
             Exception: what the policy raised.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
-
-        def sink(event: Tokens | None) -> None:
-            loop.call_soon_threadsafe(done.set)
-
-        request.sink = sink
+        request.sink = lambda event: loop.call_soon_threadsafe(done.set)
         self.service.submit(request)
         try:
             await done.wait()

@@ -90,7 +90,8 @@ class Handler:
         self.service.drain()
         if self.num_in_flight:
             self.on_stop(self.num_in_flight)
-        if not await asyncio.to_thread(self.service.close, self.settings.grace_seconds):
+        grace, count = self.settings.grace_seconds, lambda: self.num_in_flight
+        if not await asyncio.to_thread(self.service.close, grace, count):
             logger.error("the engine hangs, and is left behind")
 
     def status(self) -> str:
@@ -193,7 +194,7 @@ class Route(APIRoute):
         async def answer_or_refuse(request: Request) -> Response:
             try:
                 return await answer(request)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 return refused(refusal_of(error, name_of(request)))
 
         return answer_or_refuse

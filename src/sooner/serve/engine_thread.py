@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import queue
 import secrets
@@ -26,6 +27,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..engine.request import Request, RequestOptions, TokenLogprobs
+from ..engine.rows import Reason
 from ..errors import DEVICE_FAULT, is_device_fault
 from .refusal import not_ready, stopping, too_many
 
@@ -35,6 +37,8 @@ DUE_SECONDS = 30.0
 """Seconds after which a request without a deadline counts as due."""
 IDLE_TICK = 1.0
 """Seconds between two ticks of a thread that has nothing to do."""
+GRACE_TICK = 0.02
+"""Seconds between two looks at whether a grace has ended."""
 NOTIFY_SECONDS = 1.0
 """Seconds for telling clients what happened before the process ends."""
 
@@ -55,7 +59,7 @@ class Tokens(NamedTuple):
     logprobs: Sequence[TokenLogprobs] | None = None
 
 
-Sink = Callable[[Tokens | None], None]
+Sink = Callable[[Tokens | None], Any]
 """Takes new tokens of a request; `None` once it has ended."""
 
 
@@ -73,7 +77,6 @@ class ServedRequest(Request):
         id: of the client's request, and the number of the choice, for the log.
         prompt_tokens: ids of its prompt, placeholders of pixels among them.
         stop_token_ids: ids that end it; the one that does is told, too.
-        predicted_tokens: ids of OpenAI's `prediction`.
         sink: told its tokens and then, once, its end, in the engine's thread; must not block. If it
             raises, the client is taken to have left.
         grammar: what masks its tokens, if anything does; it accepts what is committed.
@@ -87,7 +90,6 @@ class ServedRequest(Request):
     id: str
     prompt_tokens: int = 0
     stop_token_ids: frozenset[int] = frozenset()
-    predicted_tokens: int = 0
     sink: Sink = field(default=discard, repr=False)
     grammar: Any = field(default=None, repr=False)
     completion_tokens: int = 0
@@ -195,8 +197,8 @@ class EngineThread:
         self.last_tick = clock()
         self.fault: str | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Condition()
-        self._is_closing = self._is_grace_over = False
+        self._lock = threading.Lock()
+        self._is_closing, self._grace_end = False, math.inf
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
 
     def start(self) -> None:
@@ -211,13 +213,14 @@ class EngineThread:
             RefusedError: it is not taken.
         """
         with self._lock:
-            self.check_takes()
+            if self.state != "draining" or self._is_closing:  # else it was under way before
+                self.check_takes()
             self.num_requests += 1
             self._commands.put(partial(self._add_request, request))
 
-    def cancel(self, request: ServedRequest) -> None:
+    def cancel(self, request: ServedRequest, reason: Reason = "cancelled") -> None:
         """End a request before its time: its row is freed within a round, and its end is told."""
-        self._commands.put(partial(self._abort, request))
+        self._commands.put(partial(self._abort, request, reason))
 
     def load(self) -> ServiceLoad:
         """Returns what is held now."""
@@ -227,23 +230,26 @@ class EngineThread:
         return ServiceLoad(running, waiting, used, pages)
 
     def drain(self) -> None:
-        """Take nothing new; what is held goes on."""
+        """Take nothing new; what is held or under way goes on."""
         with self._lock:
             if self.state in ("warming", "ready"):
                 self.state = "draining"
 
-    def close(self, grace: float = 30.0) -> bool:
+    def close(self, grace: float = 30.0, under_way: Callable[[], int] = lambda: 0) -> bool:
         """Take nothing new, let what is held end, and end the thread.
 
         Args:
             grace: seconds after which whatever is left is told that the server stops.
+            under_way: counts what is still to be submitted, or to be written.
 
         Returns:
             Whether the thread has ended; one that hangs in a forward is left behind.
         """
         self.drain()
+        self._grace_end = min(self._grace_end, time.monotonic() + grace)
+        while (self.num_requests or under_way()) and time.monotonic() < self._grace_end:
+            time.sleep(GRACE_TICK)
         with self._lock:
-            self._lock.wait_for(lambda: self._is_grace_over or not self.num_requests, grace)
             self._is_closing = True
             self._commands.put(lambda: self._end_all(stopping()))
         if self._thread.ident is not None:
@@ -252,9 +258,7 @@ class EngineThread:
 
     def end_grace(self) -> None:
         """End the grace of a `close` that waits in another thread."""
-        with self._lock:
-            self._is_grace_over = True
-            self._lock.notify_all()
+        self._grace_end = 0.0
 
     def check_takes(self) -> None:
         """Refuse a request if none is taken now.
@@ -366,7 +370,6 @@ class EngineThread:
         self.requests.remove(request)
         with self._lock:  # before the client is told, so that it is not refused if it asks again
             self.num_requests -= 1
-            self._lock.notify_all()
         self._record("on_end", request, self.clock() - request.arrived)
         self._send(request, None)
         request.release()
@@ -404,11 +407,11 @@ class EngineThread:
                 raise
             self._end(request, error)
 
-    def _abort(self, request: ServedRequest) -> None:
+    def _abort(self, request: ServedRequest, reason: Reason = "cancelled") -> None:
         """End a request before its time, unless it has ended; its row is free when this returns."""
         if request not in self.requests or self.engine is None:
             return  # whoever lets go of the engine ends its requests
-        self.engine.cancel(request)
+        self.engine.cancel(request, reason)
         self._update_requests(self.clock())
 
     def _end_all(self, error: Exception) -> None:

@@ -119,15 +119,11 @@ def served_model(
     model, name = pair.target.model, settings.served_model_name or model_name
     limit = model.generation_config.max_new_tokens or memory.share
     stops = frozenset(eos_ids(model)) or {pair.target.tokenizer.eos_token_id} - {None}
+    media = MediaReader(settings, family_in_folder(pair.target.name).size)
     return ServedModel(
         names=tuple(dict.fromkeys((name, model_name))),
         tokenizer=pair.target.tokenizer,
-        prepare=ChatPrompts(
-            name,
-            pair.target,
-            MediaReader(settings, family_in_folder(pair.target.name).size),
-            memory.max_model_len,
-        ),
+        prepare=ChatPrompts(name, pair.target, media, memory.max_model_len),
         max_model_len=memory.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=frozenset(stops),

@@ -8,6 +8,7 @@ up, draining or failed. 504: the deadline passed, and the row is free again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -137,22 +138,20 @@ def engine_failed(error: Exception | None) -> RefusedError:
     What the engine refuses on purpose is the request's fault; anything else is not, and is no
     more than named: messages of other libraries may tell of the machine.
     """
-    if isinstance(error, RefusedError):
-        return error
     if error is not None and is_out_of_memory(error):
         text = (
             "memory ran out in this request; send a shorter prompt, fewer pixels, or wait for a "
             "quieter moment"
         )
         return RefusedError(503, text, None, "out_of_memory", NO_RETRY)
-    if isinstance(error, SoonerError):
-        return BadRequestError(None, str(error))
+    if isinstance(error, RefusedError | SoonerError):
+        return refusal_of(error, "")
     logger.error("the engine failed on a request", exc_info=error)
     text = f"the engine failed on this request ({type(error).__name__}) and it was ended"
     return RefusedError(503, text, None, "engine_error", NO_RETRY)
 
 
-def refusal_of(error: Exception, name: str) -> RefusedError:
+def refusal_of(error: BaseException, name: str) -> RefusedError:
     """Returns the refusal that an exception of a handler stands for.
 
     A 500 is a fault of ours, and no documented answer: the log has the traceback.
@@ -164,6 +163,8 @@ def refusal_of(error: Exception, name: str) -> RefusedError:
         return error
     if isinstance(error, ClientDisconnect):
         return RefusedError(499, "the client hung up")  # nobody reads this
+    if isinstance(error, asyncio.CancelledError):  # by Uvicorn, behind the grace
+        return stopping()
     if isinstance(error, FieldError):
         return BadRequestError(error.field, str(error))
     if isinstance(error, SoonerError):

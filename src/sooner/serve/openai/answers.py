@@ -28,6 +28,8 @@ FIELDS = {"content": "content", "reasoning": "reasoning_content"}
 """Fields of a message by the kind of their pieces."""
 MIN_LOGPROB = -9999.0
 """What minus infinity is in JSON, which has no such number."""
+RUN = 3
+"""Tokens in a row, at least, by which a part of a prediction is known in an answer."""
 CACHE_SIZE = 1 << 15
 """Tokens whose text is kept."""
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -148,12 +150,9 @@ def totals(choices: Sequence[Choice]) -> Answer:
     """
     requests = [choice.request for choice in choices]
     prompt = requests[0].prompt_tokens
-    predicted = sum(request.predicted_tokens for request in requests)
-    accepted = sum(
-        min(choice.request.num_accepted, choice.request.predicted_tokens, choice.num_drafted)
-        for choice in choices
-    )
-    tokens = sum(choice.num_tokens for choice in choices)
+    predicted = sum(len(choice.prediction) for choice in choices)
+    accepted = sum(num_appearing(choice.prediction, choice.ids) for choice in choices)
+    tokens = sum(len(choice.ids) for choice in choices)
     usage = {
         "prompt_tokens": prompt,
         "completion_tokens": tokens,
@@ -166,6 +165,16 @@ def totals(choices: Sequence[Choice]) -> Answer:
         },
     }
     return {"usage": usage, "metrics": {"speculative_decoding": speculative_decoding(requests)}}
+
+
+def num_appearing(prediction: Sequence[int], ids: Sequence[int]) -> int:
+    """Returns how many tokens of a prediction appear in an answer, drafted or not: those of `RUN`
+    in a row that both have."""
+    size = min(RUN, len(prediction), len(ids))
+    known = {tuple(ids[at : at + size]) for at in range(len(ids))}
+    every = range(len(prediction) - size + 1)
+    starts = [at for at in every if tuple(prediction[at : at + size]) in known]
+    return min(len({at + n for at in starts for n in range(size)}), len(ids))
 
 
 def speculative_decoding(requests: Sequence[ServedRequest]) -> Mapping[str, Any]:

@@ -165,7 +165,7 @@ class Answering:
 
     def _put(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Tokens | None) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
-        is_urgent = event is None or choice.has_stops or not choice.num_tokens
+        is_urgent = event is None or choice.has_stops or not choice.ids
         self.queue.put(loop, partial(self._receive, choice, event), is_urgent)
 
     def _receive(self, choice: Choice, event: Tokens | None) -> None:
@@ -184,7 +184,7 @@ class Answering:
 
     def _cancel(self, choice: Choice) -> None:
         if not choice.has_ended:
-            self.service.cancel(choice.request)
+            self.service.cancel(choice.request, "stop" if choice.is_finished else "cancelled")
 
     def _raise_if_failed(self, choice: Choice) -> None:
         request = choice.request
@@ -257,11 +257,10 @@ class OpenAIHandler(Handler):
 
     def add_routes(self, app: FastAPI) -> None:
         schema = {"schema": {"$ref": SCHEMAS + ChatRequest.__name__}}
+        body = {"required": True, "content": {"application/json": schema}}
         app.post(
             "/v1/chat/completions",
-            openapi_extra={
-                "requestBody": {"required": True, "content": {"application/json": schema}}
-            },
+            openapi_extra={"requestBody": body},
             responses={200: {"content": {STREAM: {}}}},
             dependencies=[Depends(self.count_in_flight)],
         )(self.chat)

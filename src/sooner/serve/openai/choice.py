@@ -80,13 +80,13 @@ class Choice:
         parser: reads it.
         stops: strings that end it.
         min_tokens: up to which no stop string ends it.
+        prediction: ids of OpenAI's `prediction`.
 
     Attributes:
         is_finished: nothing more will be told, though its request may still run.
         finish_reason: once it is over.
         has_ended: its request has.
-        num_tokens: tokens that count: up to the end of a stop string, an end token included.
-        num_drafted: those of them that were drafted.
+        ids: of tokens that count: up to the end of a stop string, an end token included.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Choice:
         parser: AnswerParser,
         stops: list[str],
         min_tokens: int = 0,
+        prediction: Sequence[int] = (),
     ) -> None:
-        self.index, self.request = index, request
-        self.has_ended = False
+        self.index, self.request, self.prediction = index, request, prediction
+        self.has_ended = self._has_calls = False
         self._min_tokens = min_tokens
         self.finish_reason: FinishReason | None = None
         self._text, self._stops, self._parser = text, StopStrings(stops), parser
-        self.num_tokens = self.num_drafted = 0
-        self._has_calls = False
+        self.ids: list[int] = []
 
     @property
     def is_finished(self) -> bool:
@@ -124,11 +124,9 @@ class Choice:
             is_drafted = place < event.drafted
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.request.stop_token_ids
-            is_first = not self.num_tokens
-            entry = OutputToken(token, is_drafted, logprob, is_end, is_first)
+            entry = OutputToken(token, is_drafted, logprob, is_end, is_first=not self.ids)
             update.tokens.append(entry)
-            self.num_tokens += 1
-            self.num_drafted += is_drafted
+            self.ids.append(token)
             if not is_end:
                 self._emit(update, self._text.add(token))
         return update
@@ -145,7 +143,7 @@ class Choice:
         return update
 
     def _emit(self, update: Update, text: str) -> None:
-        text = self._stops.add(text, self.num_tokens > self._min_tokens)
+        text = self._stops.add(text, len(self.ids) > self._min_tokens)
         self._add_pieces(update, self._parser.add(text))
         if self._stops.stop is not None:
             self._close(update, "stop")

@@ -100,10 +100,10 @@ class Planner:
         self._special = special_ids(served.tokenizer)
         self._experience = Experience()
 
-    def prediction_of(self, request: ChatRequest) -> list[int] | None:
+    def prediction_of(self, request: ChatRequest) -> list[int]:
         """Returns ids of `prediction`, no more than an answer can have; slow if it is long."""
         if request.prediction is None:
-            return None
+            return []
         text = text_of(request.prediction.content)
         ids = self.served.tokenizer(text, add_special_tokens=False)["input_ids"]
         return list(ids[: self.served.max_model_len])
@@ -115,7 +115,7 @@ class Planner:
         prompt: Prepared,
         arrived: float,
         deadline: float | None,
-        prediction: list[int] | None = None,
+        prediction: Sequence[int] = (),
         matcher: Callable[[int], Any] = lambda width: None,
     ) -> list[Choice]:
         """Returns the choices, with their requests.
@@ -139,34 +139,24 @@ class Planner:
             options = {**sampling, "max_new_tokens": limit}
             if (grammar := matcher(prompt.prompt_tokens)) is not None:
                 options["logits_processor"] = LogitsProcessorList([grammar])
+            chosen = RequestOptions(
+                options, seed_of(request.seed, number), logprobs=request.num_logprobs,
+                media_keys=keys, on_session=on_session,
+            )  # fmt: skip
             made = ServedRequest(
-                inputs=prompt.inputs,
-                options=RequestOptions(
-                    options,
-                    seed_of(request.seed, number),
-                    logprobs=request.num_logprobs,
-                    media_keys=keys,
-                    on_session=on_session,
-                ),
-                method=method,
-                rows=1,
-                deadline=deadline,
-                arrived=arrived,
-                id=f"{name}-{number}",
-                prompt_tokens=prompt.prompt_tokens,
-                stop_token_ids=stops,
-                predicted_tokens=len(prediction or ()),
-                grammar=grammar,
-            )
+                inputs=prompt.inputs, options=chosen, method=method, rows=1, deadline=deadline,
+                arrived=arrived, id=f"{name}-{number}", prompt_tokens=prompt.prompt_tokens,
+                stop_token_ids=stops, grammar=grammar,
+            )  # fmt: skip
             parser = self._parsers.of(request, prompt.inputs["input_ids"][0])
             hidden = frozenset[int]() if parser.needs_special_tokens else self._special
             text = Detokenizer(self.served.tokenizer, hidden)
-            minimum = request.min_tokens or 0
-            choices.append(Choice(number, made, text, parser, request.stops, minimum))
+            ends = request.stops, request.min_tokens or 0
+            choices.append(Choice(number, made, text, parser, *ends, prediction))
         return choices
 
     def decoding(
-        self, prediction: list[int] | None, tokens: int
+        self, prediction: Sequence[int], tokens: int
     ) -> tuple[Method, Callable[[Session], None]]:
         """Returns how a request of `tokens` in all is decoded, and what takes its session."""
         method, slots = self.served.method, self.served.slots
@@ -174,7 +164,7 @@ class Planner:
             return replace(method, drafts=[[prediction] if prediction else []]), follow_draws
         looks_up = isinstance(method, PromptLookup | Speculative) and method.mode == EXACT
         if not prediction or looks_up:
-            return method, partial(follow_draws, prediction=prediction or ())
+            return method, partial(follow_draws, prediction=prediction)
         nodes = PREDICTED_NODES if slots is None else min(PREDICTED_NODES, slots - tokens - 1)
         if nodes >= 1:  # else there is no room for a block
             method = HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -64,8 +65,10 @@ class ChatPrompts:
         apply = getattr(self.processor, "apply_chat_template", None)
         self._sanitizes = apply is not None and SANITIZES in inspect.signature(apply).parameters
         self._longest = max(LONGEST, *map(len, self.tokenizer.get_vocab()))
+        # Text does not wait for others' pixels, so it has a processor and a thread of its own.
+        self._of_text = self.processor if target.is_text else copy.deepcopy(target.processor)
         self._reading = ThreadPoolExecutor(MAX_CONCURRENT, "media")
-        self._writing = ThreadPoolExecutor(1, "prompts")
+        self._writing, self._writing_text = (ThreadPoolExecutor(1, "prompts") for _ in range(2))
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     @property
@@ -87,21 +90,22 @@ class ChatPrompts:
                 "no_chat_template",
             )
         self._check(request)
-        async with self._slots:
-            loop = asyncio.get_running_loop()
-            chat = _Chat(self)
+        run, chat = asyncio.get_running_loop().run_in_executor, _Chat(self)
+        slots: Any = self._slots if any(map(has_media, request.messages)) else nullcontext()
+        async with slots:
             for index, message in enumerate(request.messages):
                 path = f"messages[{index}]"
-                if not isinstance(message.content, list):
+                if has_media(message):  # which may take long to come
+                    await run(self._reading, chat.add, path, message)
+                else:
                     chat.add(path, message)
-                else:  # media may take long to come
-                    await loop.run_in_executor(self._reading, chat.add, path, message)
-            return await loop.run_in_executor(self._writing, self._prepare, chat, request)
+            pool = self._writing if chat.keys else self._writing_text
+            return await run(pool, self._prepare, chat, request)
 
     def close(self) -> None:
         """End the threads, and the processes that decode."""
         self.media.processes.close()
-        for pool in (self._reading, self._writing):
+        for pool in (self._reading, self._writing, self._writing_text):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _check(self, request: ChatRequest) -> None:
@@ -132,8 +136,9 @@ class ChatPrompts:
         return is_name and re.search(rf"\b{name}\b", self.template or "") is not None
 
     def _prepare(self, chat: _Chat, request: ChatRequest) -> Prepared:
-        """Returns template and processor; in the one thread that may use them."""
-        self.processed.media_keys = tuple(chat.keys)
+        """Returns a chat's inputs; in the one thread that may use its processor."""
+        if chat.keys:
+            self.processed.media_keys = tuple(chat.keys)
         try:
             batch = self._processed(chat, request)
         except (MemoryError, torch.OutOfMemoryError):
@@ -159,13 +164,10 @@ class ChatPrompts:
         if request.reasoning_effort is not None:
             variables.setdefault("reasoning_effort", request.reasoning_effort)
         options: dict[str, Any] = {
-            "tools": request.template_tools,
-            "add_generation_prompt": True,
-            "tokenize": True,
-            "return_dict": True,
-            "return_tensors": "pt",
+            "tools": request.template_tools, "add_generation_prompt": True, "tokenize": True,
+            "return_dict": True, "return_tensors": "pt",
             **{name: value for name, value in variables.items() if self._template_reads(name)},
-        }
+        }  # fmt: skip
         if not hasattr(self.processor, "chat_template"):
             options["chat_template"] = self.template
         if chat.frames:
@@ -176,7 +178,7 @@ class ChatPrompts:
                     "video_metadata": [metadata(clip.info, clip.indices) for clip in chat.frames],
                 }
             }
-        apply = self.processor.apply_chat_template
+        apply = (self.processor if chat.keys else self._of_text).apply_chat_template
         if not self._sanitizes:
             return apply(chat.messages, **options)
         try:
@@ -289,6 +291,12 @@ class _Chat:
                 f"tokens, and the model takes {limit}; send a shorter or smaller one"
             )
         return indices
+
+
+def has_media(message: Message) -> bool:
+    """Returns whether something is to be decoded for a message."""
+    parts = message.content if isinstance(message.content, list) else ()
+    return not all(isinstance(part, TextPart | RefusalPart) for part in parts)
 
 
 def _template(processor: Any) -> str | None:

@@ -18,6 +18,8 @@ from ..http import ApiFields
 MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
 MAX_CHOICES, MAX_STOPS, MAX_BIASES = 128, 16, 4096
 INT64 = 1 << 63
+ANY: dict[str, Any] = {"type": "object"}
+"""A schema of any object."""
 
 Finite = Field(allow_inf_nan=False)
 
@@ -279,8 +281,7 @@ class ChatRequest(ApiFields):
         functions = {tool.function.name: tool.function for tool in self.tools or ()}
         if isinstance(self.tool_choice, NamedTool):
             named = functions.get(self.tool_choice.function.name)  # if it is a tool at all
-            schema = (named and named.parameters) or {"type": "object"}
-            return AnswerSchema("tools", json.dumps(schema))
+            return AnswerSchema("tools", json.dumps((named and named.parameters) or ANY))
         if self.tool_choice == "required":
             schema = _calls_schema(functions, self.parallel_tool_calls is False)
             return AnswerSchema("tools", json.dumps(schema))
@@ -288,7 +289,7 @@ class ChatRequest(ApiFields):
         if form is None or form.type == "text":
             return None
         if form.type == "json_object":
-            return AnswerSchema("response_format", '{"type": "object"}')
+            return AnswerSchema("response_format", json.dumps(ANY))
         assert form.json_schema is not None  # `faults` has seen to it
         path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
         return AnswerSchema(path, json.dumps(schema))
@@ -317,9 +318,10 @@ class ChatRequest(ApiFields):
         if form is not None and form.type == "json_schema" and not has_schema:
             text = f"{name} is of type json_schema and has no json_schema.schema"
             yield f"{name}.json_schema", text
-        if self.schema_of_answer is not None and self.min_tokens:
-            text = "min_tokens goes without a grammar, which may leave no token"
-            yield "min_tokens", f"{text}; leave one of them out"
+        if (self.min_tokens or self.ignore_eos) and self.schema_of_answer is not None:
+            name = "min_tokens" if self.min_tokens else "ignore_eos"
+            text = "a grammar, behind whose end nothing may stand"
+            yield name, f"{name} goes without {text}; leave one of them out"
         if self.top_logprobs and not self.logprobs:
             yield "top_logprobs", "top_logprobs goes with logprobs: true alone"
         yield from self._tool_faults()
@@ -350,13 +352,16 @@ class ChatRequest(ApiFields):
 
 
 def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
-    """Returns the schema of a list of calls, at most one of them if it `is_single`."""
+    """Returns the schema of a list of calls, at most one of them if it `is_single`.
+
+    Parameters have an `$id` each, by which references such as `#/$defs/X` stay within them.
+    """
     calls = [
         {
             "type": "object",
             "properties": {
                 "name": {"const": name},
-                "parameters": function.parameters or {"type": "object"},
+                "parameters": {**(function.parameters or ANY), "$id": f"urn:function:{name}"},
             },
             "required": ["name", "parameters"],
             "additionalProperties": False,
