@@ -20,6 +20,11 @@ def test_boxes_in_thousandths_hold_the_box() -> None:
     assert Region(None).thousandths((10, 10)) is None
 
 
+def test_drafts_have_no_lone_surrogates() -> None:
+    region = Region(None, drafts=["a\ud800b", "\ufeff\U0001f600 \ud83d\ude00"])
+    assert region.drafts == ["a\ufffdb", "\ufeff\U0001f600 \U0001f600"]
+
+
 def test_bad_regions_are_refused_in_a_line() -> None:
     with pytest.raises(SoonerError, match="unknown region label 'Blob'"):
         Region(None, "Blob")
