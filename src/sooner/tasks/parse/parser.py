@@ -221,13 +221,16 @@ class PageParser:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
         pieces, form, size = self._pieces(work), self.ask.form, work.page.size
         cut = [output.truncated for output in work.output.values() if output.truncated]
+        unread = sum(piece.place not in work.texts for piece in work.pieces)
         text = "".join(page_texts(pieces, form))
         regions = [replace(piece.region, drafts=piece.texts[:1]) for piece in pieces]
         reading = read(text, form, replace(work.draft, regions=regions), size, work.size)
-        reason = f"{len(cut)} of {len(work.pieces)} regions did not come to an end"
+        faults = {"did not come to an end": len(cut), "were not read and are drafts": unread}
+        of = f"of {len(work.pieces)} regions"
+        reasons = [f"{count} {of} {fault}" for fault, count in faults.items() if count]
         return work.parsed(
-            status=PARTIAL if cut else SUCCESS,
-            reason=reason if cut else "",
+            status=PARTIAL if reasons else SUCCESS,
+            reason="; ".join(reasons),
             markdown=reading.markdown,
             raw=text,
             regions=parsed_regions(reading.regions, size),
