@@ -94,7 +94,7 @@ class ConcurrentParser:
         self._numbers = itertools.count()
         # Tokenizers and processors are for one thread: all pages' own work is done in this one.
         self._work = ThreadPoolExecutor(1, "pages")
-        self._slots = asyncio.Semaphore(pages_in_flight)
+        self._slots: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}  # one a loop
 
     async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         """Parse a page beside others, once fewer than `pages_in_flight` are under way.
@@ -110,7 +110,10 @@ class ConcurrentParser:
         if self._queue.is_closed:
             raise SoonerError("the parser is closed; make another one")
         decoder = SharedDecoder(self._queue, self._work, float(next(self._numbers)))
-        async with self._slots:
+        for loop in [loop for loop in [*self._slots] if loop.is_closed()]:
+            self._slots.pop(loop, None)
+        loop, slots = asyncio.get_running_loop(), asyncio.Semaphore(self.pages_in_flight)
+        async with self._slots.setdefault(loop, slots):
             return await self.parser.parse(page, draft, decoder)
 
     def close(self) -> None:
