@@ -7,12 +7,12 @@ import asyncio
 import itertools
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from ...checks import check_whole
@@ -312,20 +312,13 @@ class SharedDecoder(PageDecoder):
     def __init__(self, queue: EngineQueue, work: ThreadPoolExecutor, priority: float) -> None:
         super().__init__(queue.engine.model, queue.eos)
         self.queue, self.priority = queue, priority
-        self._work, self._spent = work, 0.0
-        self._requests: list[PageRequest] = []
+        self._work, self._requests = work, list[PageRequest]()
 
     def clock(self) -> float:
-        return self._spent + sum(request.seconds for request in self._requests)
+        return self.own + sum(request.seconds for request in self._requests)
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
-        def timed() -> T:
-            began = time.perf_counter()
-            try:
-                return function(*args)
-            finally:
-                self._spent += time.perf_counter() - began
-
+        timed = partial(self._timed, function, *args)
         return await asyncio.get_running_loop().run_in_executor(self._work, timed)
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:

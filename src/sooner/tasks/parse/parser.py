@@ -7,7 +7,6 @@ drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -136,12 +135,11 @@ class PageParser:
 
     def _see(self, work: PageWork) -> None:
         """Make the page's inputs."""
-        began, target = time.perf_counter(), self.target
+        target = self.target
         work.inputs = picture_inputs(
             target.processor, [work.page.picture], self.ask.page, target.model, self.ask.template
         )
         work.cells = cells_of(target.processor, work.inputs)
-        work.processor = time.perf_counter() - began
 
     async def _read_regions(self, work: PageWork, is_result: bool) -> None:
         """Stage 1, within its budget; there is none where what it reads is the result."""
