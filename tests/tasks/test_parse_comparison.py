@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +13,9 @@ from typer.testing import CliRunner
 from sooner.cli.display import comparison
 from sooner.cli.main import app
 from sooner.documents import Page
-from sooner.tasks.parse import PageParser, ParsedPage, ParseSettings
-from sooner.tasks.parse import parser as parser_module
-from sooner.tasks.parse import regions as regions_module
+from sooner.tasks.parse import PageParser, ParsedPage, ParseSettings, contexts
 from sooner.tasks.parse.comparison import compare_plain
+from sooner.tasks.parse.contexts import cut
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 PLAIN = ParsedPage(
@@ -49,12 +47,8 @@ def test_another_text_claims_no_speed() -> None:
 
 
 def test_both_arms_count_their_crops_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(real: Any, *args: Any) -> Any:
-        time.sleep(0.2)
-        return real(*args)
-
-    for module, name in ((parser_module, "page_drafts"), (regions_module, "region_drafts")):
-        monkeypatch.setattr(module, name, partial(slow, getattr(module, name)))
+    slow: Any = lambda *args: time.sleep(0.2) or cut(*args)  # noqa: E731
+    monkeypatch.setattr(contexts, "cut", slow)  # of crops, and of the page
     page, settings = noise_page(), ParseSettings(stages="both", max_new_tokens=8)
     parsed = PageParser(qwen3_vl(), settings)(page, draft_of(page, "w1 w2 " * 20))
     assert parsed.seconds["processor"] >= 0.4

@@ -315,7 +315,7 @@ class SharedDecoder(PageDecoder):
         self._work, self._requests = work, list[PageRequest]()
 
     def clock(self) -> float:
-        return self.own + sum(request.seconds for request in self._requests)
+        return self.own_seconds + sum(request.seconds for request in self._requests)
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         timed = partial(self._timed, function, *args)

@@ -209,13 +209,13 @@ class PageDecoder:
 
     Attributes:
         max_rows: of a request; what could be a larger batch is several. `None` is any.
-        own: seconds of the page's own work so far, all that is no decoding.
+        own_seconds: of the page's own work so far, all that is no decoding.
     """
 
     max_rows: int | None = None
 
     def __init__(self, model: Any, eos: set[int]) -> None:
-        self.model, self.eos, self.own = model, eos, 0.0
+        self.model, self.eos, self.own_seconds = model, eos, 0.0
 
     def clock(self) -> float:
         """Returns the page's own seconds, by which times, budgets and costs are counted."""
@@ -230,7 +230,7 @@ class PageDecoder:
         try:
             return function(*args)
         finally:
-            self.own += time.perf_counter() - began
+            self.own_seconds += time.perf_counter() - began
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
         """Decode requests, side by side where that is possible."""

@@ -199,7 +199,7 @@ class PageWork:
             stages=first | stages,
             seconds={
                 "drafter": self.draft.seconds,
-                "processor": self.decoder.own,
+                "processor": self.decoder.own_seconds,
                 "vision": sum(run.seconds["vision"] for run in runs),
                 "prefill": sum(run.seconds["prefill"] for run in runs),
                 "decode": sum(run.decode_seconds for run in runs),
