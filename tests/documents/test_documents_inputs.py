@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.documents import PageRange, find_documents
+from sooner.documents import Document, PageRange, find_documents
+from sooner.documents.inputs import _apart
 from sooner.errors import SoonerError
 
 
@@ -58,6 +59,15 @@ def test_documents_of_the_same_name_keep_apart(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a/x.pdf", "b/x.pdf", "b/y.pdf")]
     places = [str(document.place) for document in find_documents(files)]
     assert places == ["a/x.pdf", "b/x.pdf", "y.pdf"]
+    # Nor is the place that tells them apart that of another.
+    files.append(tree(tmp_path / "c", "a/x.pdf"))
+    places = [str(document.place) for document in find_documents(files)]
+    assert places == ["a/x.pdf", "b/x.pdf", "y.pdf", "c/a/x.pdf"]
+
+    urls = ("s3://bucket/in/x.pdf", "gs://bucket/in/x.pdf", "https://h/x.pdf?v=1")
+    documents = [Document(Path("x.pdf"), Path("x.pdf"), url) for url in urls]
+    places = [document.place.as_posix() for document in _apart(documents)]
+    assert places == ["s3/bucket/in/x.pdf", "gs/bucket/in/x.pdf", "https/h/x.pdf?v=1/x.pdf"]
 
 
 def test_what_is_no_document_is_refused_by_name(tmp_path: Path) -> None:

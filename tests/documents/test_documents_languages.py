@@ -102,9 +102,12 @@ def test_a_language_that_nobody_reads_is_refused(options: dict[str, Any], reason
         make_drafter(**options)
 
 
-def test_another_language_is_another_draft() -> None:
+def test_another_language_is_another_draft(tmp_path: Path) -> None:
     assert drafter_hash("ocr", "en") != drafter_hash("ocr", "korean")
     assert drafter_hash("ocr") == "ocr"
+    hashes = {drafter_hash("ocr", "en"), drafter_hash("ocr", "en", tmp_path)}
+    (tmp_path / "en.onnx").write_bytes(b"weights")
+    assert len(hashes | {drafter_hash("ocr", "en", tmp_path)}) == 3
     drafter = make_drafter("ocr", "ja")
     assert isinstance(drafter, OCR)
     assert drafter.language == "ja"

@@ -180,6 +180,9 @@ def test_a_damaged_page_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert isinstance(two, BrokenPage)
     assert (two.number, "damaged" in two.reason) == (2, True)
     assert isinstance(three, Page)
+    # pdfplumber numbers the rest in another way, so no page gets the text of another.
+    assert (first.text, three.text) == (None, None)
+    assert "2 of 3 pages found" in three.notes[0]
 
 
 def test_what_can_be_saved_of_a_truncated_pdf_comes_with_a_warning(tmp_path: Path) -> None:
@@ -188,6 +191,7 @@ def test_what_can_be_saved_of_a_truncated_pdf_comes_with_a_warning(tmp_path: Pat
     *pages, last = read_pages(tmp_path / "cut.pdf", resolution=Resolution(longest=200))
     assert [page.number for page in pages] == [1, 2]
     assert isinstance(last, BrokenPage)
+    assert [page.notes for page in pages] == [(), (f"the file {last.reason}",)]
     assert "truncated; 2 pages were found" in last.reason
 
 
@@ -266,6 +270,12 @@ def test_a_tiff_has_pages(tmp_path: Path) -> None:
         assert isinstance(page, Page)
         assert page.picture[0, 0, 0] == 50 * page.number
         assert page.of == 4
+    data = (tmp_path / "pages.tif").read_bytes()
+    (tmp_path / "cut.tif").write_bytes(data[: len(data) // 2 + 20])
+    *pages, last = read_pages(tmp_path / "cut.tif")
+    assert [page.number for page in pages] == [1, 2]
+    assert "truncated; 2 pages were found" in pages[1].notes[0]
+    assert "truncated; 2 pages were found" in last.reason
 
 
 def test_bad_pictures_are_reported_in_a_line(tmp_path: Path) -> None:

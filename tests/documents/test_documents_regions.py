@@ -18,6 +18,9 @@ def test_boxes_in_thousandths_hold_the_box() -> None:
     region = Region((100.2, 50, 199.9, 1000))
     assert region.thousandths((1000, 500)) == (100, 100, 200, 1000)
     assert Region(None).thousandths((10, 10)) is None
+    # Lone surrogates are replaced, what is a letter is kept.
+    region = Region(None, drafts=["a\ud800b", "\ufeff\U0001f600 \ud83d\ude00"])
+    assert region.drafts == ["a\ufffdb", "\ufeff\U0001f600 \U0001f600"]
 
 
 def test_bad_regions_are_refused_in_a_line() -> None:

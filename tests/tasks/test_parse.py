@@ -114,6 +114,12 @@ def test_a_region_reads_as_its_crop_alone(
     assert parsed.markdown == "\n\n".join(alone) + "\n"
     assert parsed.mode == "approximate"
     assert parsed.stages["regions"].rows == 3
+    # A region without a box has no crop: its draft is not the model's word.
+    regions[1] = replace(regions[1], bbox=None)
+    parsed = parser(page, PageDraft(regions, size=page.size, drafter="x"))
+    assert [region.text for region in parsed.regions] == [alone[0], "w1 w2", alone[2]]
+    assert parsed.status == PARTIAL
+    assert parsed.reason.endswith("1 of 3 regions were not read and are drafts")
 
 
 def stuck(pair: ModelPair) -> ModelPair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 from sooner.cli.display import comparison
 from sooner.cli.main import app
 from sooner.documents import Page
-from sooner.tasks.parse import PageParser, ParsedPage
+from sooner.tasks.parse import PageParser, ParsedPage, ParseSettings, contexts
 from sooner.tasks.parse.comparison import compare_plain
+from sooner.tasks.parse.contexts import cut
+from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 PLAIN = ParsedPage(
     "a.png", 1, raw="one two three", seconds={"processor": 0.5, "prefill": 1.5, "decode": 8.0}
@@ -41,6 +44,14 @@ def test_another_text_claims_no_speed() -> None:
     line, style = comparison({**compared, "mode": "exact"})
     assert "no speed-up is claimed" in line
     assert style == "bold red"
+
+
+def test_both_arms_count_their_crops_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: Any = lambda *args: time.sleep(0.2) or cut(*args)  # noqa: E731
+    monkeypatch.setattr(contexts, "cut", slow)  # of crops, and of the page
+    page, settings = noise_page(), ParseSettings(stages="both", max_new_tokens=8)
+    parsed = PageParser(qwen3_vl(), settings)(page, draft_of(page, "w1 w2 " * 20))
+    assert parsed.seconds["processor"] >= 0.4
 
 
 @pytest.mark.lab

@@ -11,6 +11,7 @@ import pytest
 from sooner.errors import SoonerError
 from sooner.tasks.parse import FAILED, ParsedPage, ParsedRegion, StageStats
 from sooner.tasks.parse.delivery import ASIDE, BROKEN, PAGES, PARSED, Delivery, PageTask
+from sooner.tasks.parse.formats import render_page
 from tasks.parse_jobs import listing
 
 WHOLE = ParsedPage(
@@ -47,6 +48,7 @@ def test_a_page_is_the_same_after_json() -> None:
     data = {**ours, "of a later version": 1}
     del data["stages"]
     assert ParsedPage.from_json(data) == replace(WHOLE, stages={})
+    assert json.loads(render_page("json", WHOLE))["reason"] == WHOLE.reason
 
 
 def task(number: int, settings_hash: str = "s", place: str = "b.pdf") -> PageTask:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sooner.errors import SoonerError
@@ -36,6 +38,15 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     assert vars(prior) == vars(type(prior)())
     named = parser.experience.of("made-up")
     assert vars(named) == vars(type(prior)())
+
+
+def test_a_pattern_file_counts_by_its_content(tmp_path: Path) -> None:
+    digests = []
+    for name, text in (("a", "1"), ("b", "1"), ("a", "2")):
+        (tmp_path / name).write_text(text)
+        settings = ParseSettings(prefill=str(tmp_path / name))
+        digests.append(settings.digest("no/model", "auto", "ocr", None))
+    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,13 @@ def test_results_are_those_of_a_folder_but_for_where_it_was(
     assert again.report == []
 
 
+def test_a_file_called_as_a_document_is_not_compared_with_what_is_elsewhere(tmp_path: Path) -> None:
+    url, out = copied(tree(tmp_path / "in", documents=1, pages=1)), tmp_path / "out"
+    out.mkdir()
+    (out / "0.pdf").write_text("another file")
+    assert parse(url, out).counts.failed == 1
+
+
 def test_a_document_that_is_gone_has_failed(tmp_path: Path, temp_dir: Path) -> None:
     url = copied(tree(tmp_path / "in", documents=2, pages=2))
     documents = find_documents([url])

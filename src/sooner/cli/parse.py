@@ -13,6 +13,7 @@ import typer
 from ..checks import REQUIRED, option
 from ..errors import SoonerError
 from ..tasks.parse.settings import ParseSettings, parser_name
+from ..tasks.settings import parse_prefill
 from . import BAD, INTERRUPTED, options
 from .display import Display
 from .from_settings import Fields, from_settings
@@ -114,31 +115,19 @@ class ParseOptions(options.SingleModel):
         timeout = TIMEOUT if self.settings.timeout is None else self.settings.timeout
         made = make_drafter(self.drafter, self.language, self.ocr_model_dir)
         drafter = guard(made, self.drafter, timeout, self.workers)
-        hashed = self.settings.digest(
-            name or DRAFTED,
-            self.dtype,
-            drafter_hash(self.drafter, self.language),
-            intake.resolution,
-        )
+        drafted = drafter_hash(self.drafter, self.language, self.ocr_model_dir)
+        hashed = self.settings.digest(name or DRAFTED, self.dtype, drafted, intake.resolution)
         delivery = Delivery(
             self.output, check_formats(self.formats), check_figures(self.figures), self.furniture
         )
+        output = ParseOutput(
+            delivery, hashed, intake, fresh=not self.resume, is_draft=self.model is None,
+            debug=self.debug,
+        )  # fmt: skip
         return ParseJob(
-            documents=documents,
-            output=ParseOutput(
-                delivery,
-                hashed,
-                intake,
-                fresh=not self.resume,
-                is_draft=self.model is None,
-                debug=self.debug,
-            ),
-            drafter=drafter,
-            workers=self.workers,
-            stop_on_error=self.on_error == "stop",
-            on_page=on_page,
-            shard=self.shard,
-        )
+            documents=documents, output=output, drafter=drafter, workers=self.workers,
+            stop_on_error=self.on_error == "stop", on_page=on_page, shard=self.shard,
+        )  # fmt: skip
 
     def ray_job(
         self, on_page: Callable[[dict[str, Any], Counts], None], job: ParseJob | None = None
@@ -164,11 +153,14 @@ class ParseOptions(options.SingleModel):
         if self.compare:
             raise SoonerError("--compare times one process on one machine; leave --ray out")
         job = job or self.job(on_page)
-        delivery = job.output.delivery
-        kind, *place = self.drafter.split(":", 1)
+        delivery, (kind, colon, path) = job.output.delivery, self.drafter.partition(":")
+        delivery = replace(delivery, folder=from_root(str(delivery.folder)))
+        settings, prefill = self.settings, self.settings.prefill
+        if prefill is not None and parse_prefill(prefill).file is not None:
+            settings = replace(settings, prefill=os.path.abspath(prefill))
         parser: dict[str, Any] = {
-            "settings": self.settings,
-            "drafter": ":".join([kind, *map(from_root, place)]),
+            "settings": settings,
+            "drafter": f"{kind}:{from_root(path)}" if colon else kind,
             "drafter_options": {
                 "language": self.language,
                 "ocr_models": self.ocr_model_dir and os.path.abspath(self.ocr_model_dir),
@@ -184,19 +176,11 @@ class ParseOptions(options.SingleModel):
                 replace(item, path=Path(from_root(str(item.path)))) if item.url is None else item
                 for item in job.documents
             ],
-            shard=job.shard,
-            inputs=[from_root(item) for item in self.inputs or []],
-            output=replace(
-                job.output, delivery=replace(delivery, folder=from_root(str(delivery.folder)))
-            ),
-            parser=parser,
-            address=self.ray_address or LOCAL,
-            parsers=self.actors,
-            pages_in_flight=self.in_flight or IN_FLIGHT,
-            stop_on_error=job.stop_on_error,
-            on_page=on_page,
-            debug=self.debug,
-        )
+            output=replace(job.output, delivery=delivery), parser=parser, shard=job.shard,
+            inputs=[from_root(item) for item in self.inputs or []], parsers=self.actors,
+            address=self.ray_address or LOCAL, pages_in_flight=self.in_flight or IN_FLIGHT,
+            stop_on_error=job.stop_on_error, on_page=on_page, debug=self.debug,
+        )  # fmt: skip
 
     def run(self, job: ParseJob | RayJob, display: Display) -> None:
         """Does what is to be done; a drafter's process ends with it."""
@@ -209,9 +193,7 @@ class ParseOptions(options.SingleModel):
         try:
             job.run(lambda: self.load(display, processes_of(job.drafter)))
         finally:
-            close = getattr(job.drafter, "close", None)
-            if close is not None:
-                close()
+            getattr(job.drafter, "close", lambda: None)()
 
     def _resolution(self, model: str | None) -> Resolution:
         """Returns what the options say; else the size of pages that the model knows best."""

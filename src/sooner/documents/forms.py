@@ -52,8 +52,6 @@ class PageForm:
         is_special: its tags are special tokens of the model, which decoding must not leave out.
         fences: names of a code fence that may stand around a whole answer.
         marks: what stands in front of the first region, between two, and behind the last one.
-        is_plain: texts in `style` are written as they are, one behind the other, so that several
-            regions may stand in one answer.
     """
 
     style: Style = MARKDOWN
@@ -62,7 +60,6 @@ class PageForm:
     is_special: bool = False
     fences: tuple[str, ...] = FENCES
     marks: tuple[str, str, str] = ("", "\n\n", "")
-    is_plain: bool = False
 
     def check(self) -> None:
         """Require what reading an answer needs.
@@ -141,8 +138,6 @@ class Blocks(PageForm):
         style: of tables, formulas and headings.
     """
 
-    is_plain = True
-
     def __init__(self, style: Style = MARKDOWN) -> None:
         self.style = style
         self.is_special = style.tables == "otsl"
@@ -172,8 +167,6 @@ class FrontMatter(Blocks):
     Args:
         style: of what follows.
     """
-
-    is_plain = False
 
     def start(self, first: Region) -> str:
         is_table = first.label == Label.TABLE

@@ -204,23 +204,26 @@ def _visible(documents: list[Document], place: str | Path) -> list[Document]:
 
 
 def _apart(documents: list[Document]) -> list[Document]:
-    """Documents of the same place get the folders that tell them apart."""
-    counts = Counter(document.place for document in documents)
-    same = {each: _whole_place(each) for each in documents if counts[each.place] > 1}
-    if not same:
-        return documents
-    root = os.path.commonpath([path.parent for path in same.values()])
-    return [
-        replace(each, place=same[each].relative_to(root)) if each in same else each
-        for each in documents
-    ]
+    """Documents of the same place get the folders that tell them apart, and so does one that has
+    the place that another gets by that."""
+    places = {document: document.place for document in documents}
+    same: dict[Document, Path] = {}
+    while True:
+        counts = Counter(places.values())
+        more = [each for each in documents if counts[places[each]] > 1 and each not in same]
+        if not more:
+            return [replace(document, place=place) for document, place in places.items()]
+        same |= {each: _whole_place(each) for each in more}
+        root = os.path.commonpath([path.parent for path in same.values()])
+        places |= {each: path.relative_to(root) for each, path in same.items()}
 
 
 def _whole_place(document: Document) -> Path:
     """Returns where a document is, on this machine or on another, as one tree."""
     if document.url is None:
         return document.path.resolve()
-    return Path("/", *document.url.partition("://")[2].split("/"))
+    whole = Path("/", *document.url.replace("://", "/", 1).split("/"))
+    return whole if whole.name == document.place.name else whole / document.place.name
 
 
 def natural(path: Path) -> list[tuple[int, int | str]]:

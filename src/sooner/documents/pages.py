@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,14 @@ class PictureFile:
 
     Attributes:
         count: of its pages.
+        is_cut_off: its end is missing, and pages with it.
 
     Raises:
         SoonerError: what reads photos of phones is not installed.
         Exception: it is damaged; each decoder has its own.
     """
 
-    problem = ""
+    is_cut_off = False
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, 1
@@ -40,8 +42,10 @@ class PictureFile:
         else:
             self._image = Image.open(path)
         if self._image.format == "TIFF":  # other formats' frames are a film and not pages
-            with suppress(Exception):  # a chain of pages that is cut off
+            try:
                 self.count = int(getattr(self._image, "n_frames", 1))
+            except Exception:  # each decoder has its own
+                self.count, self.is_cut_off = max(self._image.tell(), 1), True
 
     def close(self) -> None:
         self._image.close()
@@ -146,18 +150,23 @@ def _pages(
     except Exception as error:
         yield BrokenPage(path, 0, _reason(error))
         return
+    problem = ""
+    if file.is_cut_off:
+        problem = f"is truncated; {file.count} pages were found, some may be lost"
     with closing(file):
         for number in page_range.select(file.count):
             page: Page | BrokenPage
             try:
                 page = file.page(number, resolution)
+                if problem and number == file.count:
+                    page = replace(page, notes=(*page.notes, f"the file {problem}"))
             except Exception as error:  # whatever a damaged page makes of those who read it
                 page = BrokenPage(path, number, _reason(error))
             yield page
         if missing := page_range.missing(file.count):
             yield BrokenPage(path, 0, f"has {file.count} pages, not page {missing}")
-        elif file.problem:
-            yield BrokenPage(path, 0, file.problem)
+        elif problem:
+            yield BrokenPage(path, 0, problem)
 
 
 def _reason(error: Exception) -> str:

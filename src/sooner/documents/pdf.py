@@ -75,7 +75,7 @@ class PdfFile:
 
     Attributes:
         count: of its pages.
-        problem: why some of them may be missing; empty if none is.
+        is_cut_off: its end is missing, and maybe pages with it.
 
     Raises:
         SoonerError: it can't be opened.
@@ -95,9 +95,7 @@ class PdfFile:
         except Exception as error:  # PDFium's, and what a name that is no Unicode makes
             is_locked = getattr(error, "err_code", None) == PASSWORD
             raise SoonerError(_reason(path, is_locked, password)) from None
-        self.problem = ""
-        if _is_cut_off(path):
-            self.problem = f"is truncated; {self.count} pages were found, some may be lost"
+        self.is_cut_off = _is_cut_off(path)
 
     def close(self) -> None:
         if self._texts is not None:
@@ -131,6 +129,8 @@ class PdfFile:
         with quiet("pdfminer"):
             if self._texts is None:
                 self._texts = pdfplumber.open(self.path, password=self.password)
+            if len(self._texts.pages) != self.count:  # a damaged file: which is which is unknown
+                raise SoonerError(f"{len(self._texts.pages)} of {self.count} pages found")
             with closing(self._texts.pages[number - 1]) as page:
                 return page_text(page, picture)
 

@@ -123,7 +123,8 @@ class Region:
         bbox: in pixels of the page's picture; `None` if nobody knows where the text is.
         label: what it is; a name of `Label` will do.
         order: place in reading order, from 0.
-        drafts: texts, the best first. None if the region has no text, such as a picture.
+        drafts: texts, the best first, with U+FFFD for lone surrogates, which tokenizers and files
+            refuse. None if the region has no text, such as a picture.
         level: of a heading, 1 for the highest; 0 for unknown.
         confidence: of the drafter that its first draft is right, from 0 to 1; `None` for unknown.
     """
@@ -142,6 +143,8 @@ class Region:
             raise unknown("region label", self.label, Label) from None
         if self.bbox is not None:
             object.__setattr__(self, "bbox", box(self.bbox))
+        codes = [draft.encode("utf-16", "surrogatepass") for draft in self.drafts]
+        object.__setattr__(self, "drafts", [each.decode("utf-16", "replace") for each in codes])
 
     @property
     def heading_level(self) -> int:

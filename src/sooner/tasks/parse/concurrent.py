@@ -7,12 +7,12 @@ import asyncio
 import itertools
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from ...checks import check_whole
@@ -94,7 +94,7 @@ class ConcurrentParser:
         self._numbers = itertools.count()
         # Tokenizers and processors are for one thread: all pages' own work is done in this one.
         self._work = ThreadPoolExecutor(1, "pages")
-        self._slots = asyncio.Semaphore(pages_in_flight)
+        self._slots: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}  # one a loop
 
     async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         """Parse a page beside others, once fewer than `pages_in_flight` are under way.
@@ -110,7 +110,10 @@ class ConcurrentParser:
         if self._queue.is_closed:
             raise SoonerError("the parser is closed; make another one")
         decoder = SharedDecoder(self._queue, self._work, float(next(self._numbers)))
-        async with self._slots:
+        for loop in [loop for loop in [*self._slots] if loop.is_closed()]:
+            self._slots.pop(loop, None)
+        loop, slots = asyncio.get_running_loop(), asyncio.Semaphore(self.pages_in_flight)
+        async with self._slots.setdefault(loop, slots):
             return await self.parser.parse(page, draft, decoder)
 
     def close(self) -> None:
@@ -309,20 +312,13 @@ class SharedDecoder(PageDecoder):
     def __init__(self, queue: EngineQueue, work: ThreadPoolExecutor, priority: float) -> None:
         super().__init__(queue.engine.model, queue.eos)
         self.queue, self.priority = queue, priority
-        self._work, self._spent = work, 0.0
-        self._requests: list[PageRequest] = []
+        self._work, self._requests = work, list[PageRequest]()
 
     def clock(self) -> float:
-        return self._spent + sum(request.seconds for request in self._requests)
+        return self.own_seconds + sum(request.seconds for request in self._requests)
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
-        def timed() -> T:
-            began = time.perf_counter()
-            try:
-                return function(*args)
-            finally:
-                self._spent += time.perf_counter() - began
-
+        timed = partial(self._timed, function, *args)
         return await asyncio.get_running_loop().run_in_executor(self._work, timed)
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:

@@ -209,12 +209,13 @@ class PageDecoder:
 
     Attributes:
         max_rows: of a request; what could be a larger batch is several. `None` is any.
+        own_seconds: of the page's own work so far, all that is no decoding.
     """
 
     max_rows: int | None = None
 
     def __init__(self, model: Any, eos: set[int]) -> None:
-        self.model, self.eos = model, eos
+        self.model, self.eos, self.own_seconds = model, eos, 0.0
 
     def clock(self) -> float:
         """Returns the page's own seconds, by which times, budgets and costs are counted."""
@@ -222,7 +223,14 @@ class PageDecoder:
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """Returns what a function returns that does the page's own work."""
-        return function(*args)
+        return self._timed(function, *args)
+
+    def _timed(self, function: Callable[..., T], *args: Any) -> T:
+        began = time.perf_counter()
+        try:
+            return function(*args)
+        finally:
+            self.own_seconds += time.perf_counter() - began
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
         """Decode requests, side by side where that is possible."""

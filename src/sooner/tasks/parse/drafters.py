@@ -12,7 +12,8 @@ from ...documents.drafters import OCR, PlainText, SavedJson, TextLayer
 from ...documents.page import BLANK, Page, PageDrafter
 from ...documents.regions import PageDraft
 from ...errors import SoonerError
-from ..identity import fingerprint, sha256
+from ..identity import sha256
+from ..settings import short_hash
 from .guard import GuardedDrafter
 
 AUTO, NONE = "auto", "none"
@@ -49,8 +50,7 @@ class FirstOf:
     def close(self) -> None:
         """End the processes of those that have any."""
         for drafter in self.drafters:
-            if (close := getattr(drafter, "close", None)) is not None:
-                close()
+            getattr(drafter, "close", lambda: None)()
 
 
 Guarded = GuardedDrafter | FirstOf
@@ -129,11 +129,23 @@ def processes_of(drafter: PageDrafter | None) -> int:
     return len(drafter.processes) if isinstance(drafter, GuardedDrafter) else 0
 
 
-def drafter_hash(spec: str, language: str | None = None) -> str:
+def drafter_hash(
+    spec: str, language: str | None = None, ocr_models: str | Path | None = None
+) -> str:
     """Returns hash of a drafter's name, its language, and of the content of its files."""
     path, name = Path(spec.partition(":")[2]), spec
     if path.is_file():
         name = f"{spec} {sha256(path)}"
     elif ":" in spec:
-        name = f"{spec} {fingerprint(str(path))}"
+        name = f"{spec} {_hash_below(path)}"
+    if ocr_models is not None:
+        name = f"models {_hash_below(Path(ocr_models).expanduser())},{name}"
     return name if language is None else f"language {language},{name}"
+
+
+def _hash_below(folder: Path) -> str:
+    """Returns hash of the files below a folder: their names, sizes and times."""
+    files = [(file, file.stat()) for file in sorted(folder.rglob("*")) if file.is_file()]
+    names = (file.relative_to(folder).as_posix() for file, _ in files)
+    stats = ((stat.st_size, stat.st_mtime_ns) for _, stat in files)
+    return short_hash(list(zip(names, stats, strict=True)))

@@ -79,7 +79,9 @@ class DocumentJob:
         self.store.check()
         for document in self.documents[:1]:  # as of all others, most likely
             place = self.store.local_path(document.place.as_posix())
-            if place is not None and place.is_file() and place.samefile(document.path):
+            if document.url is not None or place is None or not place.is_file():
+                continue
+            if place.samefile(document.path):
                 self.delivery.check(document)
         if self.shard is not None:
             self.documents = shard_of(self.documents, self.shard)

@@ -7,7 +7,6 @@ drafter is unsure of on crops (`regions`), stage 2 decodes the page with all of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -136,12 +135,11 @@ class PageParser:
 
     def _see(self, work: PageWork) -> None:
         """Make the page's inputs."""
-        began, target = time.perf_counter(), self.target
+        target = self.target
         work.inputs = picture_inputs(
             target.processor, [work.page.picture], self.ask.page, target.model, self.ask.template
         )
         work.cells = cells_of(target.processor, work.inputs)
-        work.processor = time.perf_counter() - began
 
     async def _read_regions(self, work: PageWork, is_result: bool) -> None:
         """Stage 1, within its budget; there is none where what it reads is the result."""
@@ -221,13 +219,16 @@ class PageParser:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
         pieces, form, size = self._pieces(work), self.ask.form, work.page.size
         cut = [output.truncated for output in work.output.values() if output.truncated]
+        unread = sum(piece.place not in work.texts for piece in work.pieces)
         text = "".join(page_texts(pieces, form))
         regions = [replace(piece.region, drafts=piece.texts[:1]) for piece in pieces]
         reading = read(text, form, replace(work.draft, regions=regions), size, work.size)
-        reason = f"{len(cut)} of {len(work.pieces)} regions did not come to an end"
+        faults = {"did not come to an end": len(cut), "were not read and are drafts": unread}
+        of = f"of {len(work.pieces)} regions"
+        reasons = [f"{count} {of} {fault}" for fault, count in faults.items() if count]
         return work.parsed(
-            status=PARTIAL if cut else SUCCESS,
-            reason=reason if cut else "",
+            status=PARTIAL if reasons else SUCCESS,
+            reason="; ".join(reasons),
             markdown=reading.markdown,
             raw=text,
             regions=parsed_regions(reading.regions, size),

@@ -8,7 +8,6 @@ the page where drafts are rough.
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -140,7 +139,6 @@ class PageWork:
         notes: what went wrong.
         inputs: the page as the model's inputs, of one row.
         cells: the model's raster of visual tokens over the page, if it has one.
-        processor: seconds that the inputs took, those of crops, too.
         forwards: that stage 1 may still take, all its batches together, prefills included; `None`
             where what it reads is the result.
         slots: prompt tokens of all its crops.
@@ -157,7 +155,6 @@ class PageWork:
     notes: list[str]
     inputs: dict[str, Any] = field(default_factory=dict)
     cells: Cells | None = None
-    processor: float = 0.0
     forwards: int | None = None
     slots: float = math.inf
     pieces: list[Piece] = field(default_factory=list)
@@ -202,7 +199,7 @@ class PageWork:
             stages=first | stages,
             seconds={
                 "drafter": self.draft.seconds,
-                "processor": self.processor,
+                "processor": self.decoder.own_seconds,
                 "vision": sum(run.seconds["vision"] for run in runs),
                 "prefill": sum(run.seconds["prefill"] for run in runs),
                 "decode": sum(run.decode_seconds for run in runs),
@@ -295,13 +292,12 @@ class RegionStage:
         Raises:
             MemoryRanOutError: it did not for a single row.
         """
-        began, decoder = time.perf_counter(), work.decoder
+        decoder = work.decoder
         size = decoder.max_rows or len(crops)
         rows = [crops[start : start + size] for start in range(0, len(crops), size)]
         results: list[DecodeResult] = []
         try:
             requests = [await decoder.call(self._request, item, work.forwards) for item in rows]
-            work.processor += time.perf_counter() - began
             results = await decoder.decode(requests)
         except Exception as error:
             if not is_out_of_memory(error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -168,10 +168,10 @@ class ParsedPage:
         mode: `exact`, `relaxed`, `approximate` or `draft`.
         stages: figures of the stages that ran, `regions` and `page`.
         seconds: `read` (opening the document and drawing the page), `drafter` (its own time, mostly
-            hidden behind the page before), `wait` (for the page and its draft), `processor`,
-            `vision`, `prefill`, `decode` (drafts' tokens included), `regions` (all of stage 1,
-            contained in the others), `e2e` (from the page before to this one's end) and `write`
-            (the page's files and pictures).
+            hidden behind the page before), `wait` (for the page and its draft), `processor` (its
+            inputs, crops and drafts as tokens), `vision`, `prefill`, `decode`, `regions` (all of
+            stage 1, contained in the others), `e2e` (from the page before to this one's end) and
+            `write` (the page's files and pictures).
         compared: with plain decoding, see `comparison.compare_plain`; `None` if nobody asked.
     """
 
@@ -203,14 +203,6 @@ class ParsedPage:
     def counts_for_speed(self) -> bool:
         return self.status != FAILED and self.truncated is None
 
-    def encodable(self, **changes: Any) -> ParsedPage:
-        """Returns the page with `changes`, and U+FFFD for lone surrogates of JSON or a file."""
-        return replace(
-            self, markdown=_encodable(self.markdown), raw=_encodable(self.raw),
-            regions=[replace(region, text=_encodable(region.text)) for region in self.regions],
-            **changes,
-        )  # fmt: skip
-
     def to_json(self) -> dict[str, Any]:
         """Returns plain data."""
         return asdict(self)
@@ -226,10 +218,6 @@ class ParsedPage:
         stages = data.get("stages", {}).items()
         figures = {name: _made(StageStats, stage) for name, stage in stages}
         return _made(cls, data, regions=regions, stages=figures)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _made(kind: type[T], data: Mapping[str, Any], **values: Any) -> T:

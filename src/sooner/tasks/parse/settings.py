@@ -122,6 +122,8 @@ class ParseSettings:
         details = fingerprint(model), dtype, drafter, repr(resolution), RECORDS
         values = dataclasses.asdict(self)
         del values["verify_every"]  # which decides nothing
+        if self.prefill is not None:  # a file may change under its name
+            values["prefill"] = parse_prefill(self.prefill).digest() or self.prefill
         return short_hash(values, *details)
 
 

@@ -265,7 +265,7 @@ class PageWorker:
                     "finished is kept, the same command goes on there"
                 ) from error
             return ParsedPage(task.place, task.number, FAILED, reason, size=page.size)
-        return parsed.encodable(source=task.place, notes=[*page.notes, *parsed.notes])
+        return replace(parsed, source=task.place, notes=[*page.notes, *parsed.notes])
 
     def _loaded(self) -> Any:
         """Returns the parser; as many pages more are under way as it takes."""

@@ -16,6 +16,7 @@ from typing import Any
 from ....checks import check_choice
 from ....documents.regions import Label
 from ....errors import SoonerError
+from ....io import to_line
 from ..result import FIGURES, ParsedPage
 from .joined_pages import DocumentPage, folder_of, joined_pages
 
@@ -45,12 +46,13 @@ def json_page(parsed: ParsedPage) -> bytes:
             del region["picture"]
     for name, label in (("headers", Label.PAGE_HEADER), ("footers", Label.PAGE_FOOTER)):
         data[name] = [region.text for region in parsed.regions if region.label == label]
-    return (json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode()
+    text = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+    return text.encode(errors="backslashreplace")  # lone surrogates become escapes of JSON
 
 
 def json_document(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[bytes]:
     """Yields what is told of the document, and its pages below `pages`."""
-    yield json.dumps(info, ensure_ascii=False)[:-1].encode() + b', "pages": ['
+    yield to_line(info)[:-2] + b', "pages": ['
     for number, parsed in enumerate(pages):
         yield (b",\n" if number else b"\n") + json_page(parsed).strip()
     yield b"\n]}\n"
