@@ -54,9 +54,9 @@ def test_the_assistant_of_transformers_generates_the_same() -> None:
 
 
 def test_a_folder_is_an_arm_of_its_name(tmp_path: Path) -> None:
-    for name in ("chain", "block"):
-        shutil.copytree(TRAINED["eagle3" if name == "chain" else "dflash"].folder, tmp_path / name)
-    heads = tuple(str(tmp_path / name) for name in ("chain", "block"))
+    heads = (f"{tmp_path}/chain", f"{tmp_path}/block/head")  # the latter as training leaves it
+    for drafter, folder in zip(("eagle3", "dflash"), heads, strict=True):
+        shutil.copytree(TRAINED[drafter].folder, folder)
     settings = DrafterBenchSettings(
         arms=("plain",), heads=heads, clips=1, repeats=1, max_new_tokens=40
     )

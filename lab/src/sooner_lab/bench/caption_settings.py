@@ -148,7 +148,7 @@ class DrafterBenchSettings(ClipSettings):
     Attributes:
         arms: only these arms (plain is always in).
         heads: folders of more drafters that were trained for the model; each is an arm of its
-            folder's name, a chain or block of a fixed length.
+            folder's name (of `NAME/head`, NAME), a chain or block of a fixed length.
     """
 
     clips: int = option(6, 1)

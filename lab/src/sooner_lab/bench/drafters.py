@@ -62,11 +62,12 @@ class DrafterBench(CaptionBench):
         super().__init__(*arguments)
         self.heads: dict[str, Method] = {}
         for folder in map(Path, self.settings.heads):
-            if folder.name in {*KNOWN, *self.heads}:
+            name = folder.parent.name if folder.name == "head" else folder.name
+            if name in {*KNOWN, *self.heads}:
                 raise SoonerError(
-                    f"--heads: '{folder}' would be a second arm '{folder.name}'; rename the folder"
+                    f"--heads: '{folder}' would be a second arm '{name}'; rename the folder"
                 )
-            self.heads[folder.name] = fixed_length(folder)
+            self.heads[name] = fixed_length(folder)
 
     def base(self, name: str) -> str:
         return "plain" if name in self.heads else super().base(name)

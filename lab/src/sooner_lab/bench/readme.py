@@ -38,7 +38,7 @@ FIGURE = re.compile(
     r"(<!-- figure:([a-z0-9-]+)\s+(.+?)\s+(\{.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
 )
 STEP = re.compile(r"\[([^\]=]+)=([^\]]+)\]|\[(\d+)\]|\.?([^.\[\]]+)")
-PAGES = ("README.md", "docs/figures.md", "docs/scale.md")
+PAGES = ("README.md", "docs/drafters.md", "docs/figures.md", "docs/scale.md")
 """Where such tables and figures stand."""
 VERDICTS = {True: "met", False: "**missed**"}
 
