@@ -17,17 +17,11 @@ from methods.doors import generate
 from methods.test_baselines import VISUAL, joint
 from methods.test_exactness import check
 from methods.test_sampled_ids import alone, draw
-from models.test_tree_forward import SMALL, parser_kinds
 from sooner.methods.sd_tree import STATIC_TREE
 from sooner_lab.rivals.specvlm import SpecVLM, staged
 
 NAME = "specvlm"
 FACTORS = {**matrix.FACTORS, "method": (NAME,), "chunk": (None,)}
-PARSERS = [
-    Case(family, NAME, kinds[i % len(kinds)], 1 + i % 3, matrix.LONG,
-         ("session", "custom_generate")[i % 2], ends=i % 2 == 0)
-    for i, (family, kinds) in enumerate((family, parser_kinds(family)) for family in SMALL)
-]  # fmt: skip
 
 
 def specvlm(family: str) -> SpecVLM:
@@ -35,7 +29,7 @@ def specvlm(family: str) -> SpecVLM:
 
 
 @pytest.mark.parametrize(
-    "case", [*(Case(**cell) for cell in pairwise(FACTORS, matrix.allowed)), *PARSERS], ids=str
+    "case", [Case(**cell) for cell in pairwise(FACTORS, matrix.allowed)], ids=str
 )
 def test_greedy_ids_equal_those_of_generate(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(matrix.METHODS, NAME, specvlm)
