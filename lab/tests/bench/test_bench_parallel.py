@@ -82,22 +82,3 @@ def command(*arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
         main(["bench", *arguments])
     return int(end.value.code or 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--parts", "sweeps"], "did you mean 'sweep'"),
-        (["--criteria", "uvprune"], "did you mean 'uv-prune'"),
-        (["--alphas", "0.5,2"], "--alphas is 2; it must lie in 0 to 1"),
-        (["--scenes", "0"], "scenes is 0"),
-        (["--dataset", "VideoMMEE"], "did you mean 'VideoMME'"),
-    ],
-)
-def test_bad_requests_get_a_short_error(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command("parallel", *arguments) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert len(error.splitlines()) == 1
