@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.cli.main import main
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return int(end.value.code or 0)
+from commands import exit_code as run
 
 
 @pytest.mark.slow
