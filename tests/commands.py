@@ -38,6 +38,13 @@ class Outcome(NamedTuple):
         return [line for line in self.err.splitlines() if line.startswith("sooner: ")]
 
 
+def exit_code(*arguments: str) -> int:
+    """Runs the command line in this process."""
+    with pytest.raises(SystemExit) as end:
+        main([*arguments])
+    return int(end.value.code or 0)
+
+
 Run = Callable[..., Outcome]
 
 

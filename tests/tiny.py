@@ -45,7 +45,7 @@ FAMILIES = (
     "hunyuan_vl",
 )  # fmt: skip
 PARSERS = tuple(tiny_parsers.BUILDERS)
-"""Document parsers; those that are not among `FAMILIES` are in a smaller matrix of their own."""
+"""Document parsers."""
 
 VISUAL_KINDS = {
     "image": ["image"],

@@ -1,4 +1,4 @@
-"""Tiny random document parsers, and processed inputs that show them pictures.
+"""Tiny random document parsers, and processed inputs for those that are in the method matrix.
 
 They read pictures only, so a prompt of any kind shows as many of them as it has contents.
 """
@@ -16,7 +16,7 @@ IMAGE, VISION_START, VISION_END = 90, 92, 93
 """As in `tiny`."""
 
 Pixels = dict[str, torch.Tensor]
-TYPED = ("paddleocr_vl", "hunyuan_vl", "glm_ocr")
+TYPED = ("paddleocr_vl", "hunyuan_vl")
 """Their processors tell which tokens are pictures."""
 
 IDS = {"image_token_id": IMAGE, "tie_word_embeddings": False}
@@ -126,10 +126,6 @@ BUILDERS: dict[str, Callable[[dict], Any]] = {
 SPANS = {
     "paddleocr_vl": 6,  # 4 x 6 patches, merged two by two
     "hunyuan_vl": 10,  # the same, and an end to each line and the picture, and a beginning
-    "glm_ocr": 6,
-    "got_ocr2": 4,
-    "lighton_ocr": 6,
-    "qianfan_ocr": 4,
 }
 """Placeholder tokens of a picture."""
 
@@ -152,12 +148,5 @@ def pixels(
     made: dict[str, Callable[[], Pixels]] = {
         "paddleocr_vl": lambda: {"pixel_values": draw(count * 24, 3, 7, 7), **grid},
         "hunyuan_vl": lambda: {"pixel_values": draw(count * 24, 3 * 7 * 7), **grid},
-        "glm_ocr": lambda: {"pixel_values": draw(count * 24, 3 * 2 * 7 * 7), **grid},
-        "got_ocr2": lambda: {"pixel_values": draw(count, 3, 128, 128)},
-        "lighton_ocr": lambda: {
-            "pixel_values": draw(count, 3, 28, 42),
-            "image_sizes": torch.tensor([[28, 42]] * count),
-        },
-        "qianfan_ocr": lambda: {"pixel_values": draw(count, 3, 28, 28)},
     }
     return spans, made[family]()

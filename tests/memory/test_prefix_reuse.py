@@ -141,20 +141,24 @@ NOT_SHARED = {
 
 @pytest.mark.parametrize("name", NOT_SHARED)
 def test_methods_that_listen_to_a_prompt_share_nothing_and_report_it(name: str) -> None:
-    family = "qwen2_5_vl"
-    engine = sooner.Engine(tiny.model(family), METHODS[name](family), pages=80)
+    shares_nothing("qwen2_5_vl", METHODS[name]("qwen2_5_vl"), NOT_SHARED[name])
+
+
+def shares_nothing(
+    family: str, method: sooner.Method, reason: str, tail: tuple[int, ...] = QUESTION
+) -> None:
+    """Checks that an engine prefills a prompt that comes twice as a whole, for a reason."""
+    engine = sooner.Engine(tiny.model(family), method, pages=80)
     for _ in range(2):
-        request = engine.add_request(
-            prompt_of(family, "video", QUESTION), max_new_tokens=9, **GREEDY
-        )
+        request = engine.add_request(prompt_of(family, "video", tail), max_new_tokens=9, **GREEDY)
         notes: list[str] = []
         while not engine.is_idle:
             engine.step()
             if engine.batch is not None:
                 notes = engine.batch.stats.notes
         assert request.cached_tokens == 0
-        assert request.tokens == [alone(family, "video", QUESTION, 1)[0][:9]]
-        assert any(NOT_SHARED[name] in note for note in notes), notes
+        assert request.tokens == [alone(family, "video", tail, 1)[0][:9]]
+        assert any(reason in note for note in notes), notes
 
 
 @PLACES

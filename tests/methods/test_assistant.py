@@ -233,22 +233,9 @@ def test_the_files_tell_what_it_is(tmp_path: Path) -> None:
         load_drafter(folder, nodes=3)
 
 
-def test_unknown_missing_or_misshapen_tensors_are_named(tmp_path: Path) -> None:
+def test_a_head_of_its_own_is_read_and_must_be_there(tmp_path: Path) -> None:
     raw = config_for(model_of(ZOO["gemma4"]), CLUSTERS)
     weights = weights_for(raw)
-    order = "masked_embedding.token_ordering"
-    cases = (
-        ({**weights, "model.layers.0.self_attn.k_proj.weight": torch.zeros(2)}, "attn.k_proj"),
-        ({**weights, "model.norm.weight": torch.ones(3)}, r"norm.weight' .* \[3\], .* \[16\]"),
-        ({name: tensor for name, tensor in weights.items() if name != order}, f"lacks {order}"),
-        (
-            {name: tensor for name, tensor in weights.items() if "embed" not in name},
-            "lacks lm_head",
-        ),
-    )
-    for number, (tensors, message) in enumerate(cases):
-        with pytest.raises(sooner.SoonerError, match=message):
-            load_drafter(written(tmp_path / str(number), raw, tensors))
     untied = {**raw, "tie_word_embeddings": False}
     with pytest.raises(sooner.SoonerError, match="lacks lm_head"):
         load_drafter(written(tmp_path / "untied", untied, weights))

@@ -236,21 +236,6 @@ def test_prompts_under_a_sparse_prefill_join_and_decode_as_if_alone(context: str
     assert max(together) > 1
 
 
-def test_each_request_gets_only_its_tokens() -> None:
-    engine = sooner.Engine(tiny.model("llama"), METHODS["noisy-4"]("llama"))
-    outputs: list[list[int]] = [[], [], []]
-    requests = [
-        engine.add_request(
-            tiny.inputs("llama"), on_tokens=lambda row, tokens, drafted, output=output: (
-                output.extend(tokens)
-            ), **greedy(9 + number),
-        )
-        for number, output in enumerate(outputs)
-    ]  # fmt: skip
-    engine.run()
-    assert [request.tokens for request in requests] == [[output] for output in outputs]
-
-
 def test_short_prompts_share_a_prefill_step_within_its_budget() -> None:
     inputs = tiny.inputs("llama", "text")
     width = inputs["input_ids"].shape[1]

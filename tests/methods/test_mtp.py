@@ -122,17 +122,6 @@ def test_only_the_tensors_of_the_layer_are_read(tmp_path: Path, monkeypatch: Any
     assert read(tmp_path).fc.weight.shape == (48, 96)
 
 
-def change(folder: Path, **tensors: Any) -> None:
-    """Replace tensors by their names' ends; `None` removes one."""
-    state = load_file(folder / "model.safetensors")
-    for end, value in tensors.items():
-        name = next(name for name in state if name.endswith(end.replace("__", ".")))
-        state.pop(name)
-        if value is not None:
-            state[name] = value
-    save_file(state, folder / "model.safetensors")
-
-
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     model = tiny.model("llava_onevision")
 
@@ -141,12 +130,6 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
             sooner.load_drafter(tmp_path)
         assert "\n" not in str(caught.value)
 
-    write_mtp(tmp_path, model, QWEN)
-    change(tmp_path, mtp__norm__weight=None)
-    refused("lacks norm.weight of its MTP layer")
-    write_mtp(tmp_path, model, QWEN)
-    change(tmp_path, mtp__fc__weight=torch.zeros(48, 95))
-    refused("'mtp.fc.weight' .* is \\[48, 95\\]")
     write_mtp(tmp_path, model, QWEN)
     tensors = load_file(tmp_path / "model.safetensors")
     save_file({**tensors, "mtp.layers.0.mlp.extra.weight": torch.zeros(1)},

@@ -7,7 +7,7 @@ on the other rows of the batch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -101,10 +101,15 @@ def alone(inputs: dict[str, Any], row: int) -> dict[str, Any]:
 @pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "qwen2_5_vl"])
 @pytest.mark.parametrize("name", [*FOLLOWED, *DRAWN])
 def test_a_row_decodes_in_a_batch_as_if_alone(family: str, name: str) -> None:
-    methods, inputs = {**matrix.METHODS, **FOLLOWED}, tiny.inputs(family, "text", 3)
-    end = draw(family, methods[name](family), inputs)[1][4]  # known from a run that never ends
-    together = draw(family, methods[name](family), inputs, end)
+    draws_rows_as_if_alone(family, {**matrix.METHODS, **FOLLOWED}[name])
+
+
+def draws_rows_as_if_alone(family: str, method: Callable[[str], sooner.Method]) -> None:
+    """Checks that what a row draws in a batch is what it draws alone."""
+    inputs = tiny.inputs(family, "text", 3)
+    end = draw(family, method(family), inputs)[1][4]  # known from a run that never ends
+    together = draw(family, method(family), inputs, end)
     assert len({len(row) for row in together}) > 1, "rows end apart"
     for row in range(3):
-        output = draw(family, methods[name](family), alone(inputs, row), end, requests=[row])
+        output = draw(family, method(family), alone(inputs, row), end, requests=[row])
         assert output == [together[row]]

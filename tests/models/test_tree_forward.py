@@ -20,16 +20,7 @@ ROOTS = torch.tensor([7, 8, 9])
 LEAVES = ([2, 4, 5], [1, 2, 2], [0, 1, 3])
 """Leaves of each row; the paths to them lead through all nodes."""
 
-SMALL = [family for family in tiny.PARSERS if family not in tiny.FAMILIES]
-"""Document parsers that are in no other matrix."""
-
-
-def parser_kinds(family: str) -> tuple[str, ...]:
-    return ("text",) if family == "deepseek_ocr2" else tiny.kinds(family)
-
-
 PAIRS = [(family, kind) for family in tiny.FAMILIES for kind in tiny.kinds(family)]
-PAIRS += [(family, parser_kinds(family)[-1]) for family in SMALL]
 
 
 def incremental(family: str, kind: str, generated: list[list[int]]) -> Tensor:

@@ -93,24 +93,6 @@ def test_rejection_accepts_as_often_as_the_overlap_of_p_and_q(target: Table, dra
     assert abs(verdict.accepted.float().mean().item() - overlap) < 4 * deviation
 
 
-@pytest.mark.parametrize("rule", [reject_chain, reject_tree])
-def test_a_verdict_is_a_function_of_its_row_alone(rule: Rule, target: Table, draft: Table) -> None:
-    """A verdict depends on seed, place and draft: no generator is asked, and no other row
-    matters.
-    """
-    tree = drawn_tree([-1, 0, 1], draft, 200)
-    p, noise = block_distributions(tree, target), row_noise(200, seed=5)
-    state = torch.get_rng_state()
-    first = rule(tree, p, noise)
-    assert torch.equal(torch.get_rng_state(), state)
-    some = torch.tensor([150, 3, 77])
-    again = rule(tree.select_rows(some), p[some], noise.select_rows(some))
-    assert torch.equal(first.accepted[some], again.accepted)
-    assert torch.equal(first.bonus[some], again.bonus)
-    later = rule(tree, p, replace(noise, places=noise.places + 1))
-    assert not torch.equal(first.bonus, later.bonus)
-
-
 # Planted biases: were one of these not seen, the tests above would prove nothing.
 
 

@@ -74,18 +74,6 @@ def test_the_index_finds_what_a_search_finds(
         assert index.draft(limit) == brute_force(text, shortest, longest, limit)
 
 
-def test_nothing_is_drafted_where_nothing_repeats_or_no_room_is_left() -> None:
-    assert NgramIndex(1, 3, [1, 2, 3]).draft(4) == ([], 0)
-    assert NgramIndex(1, 3, []).draft(4) == ([], 0)
-    assert NgramIndex(1, 3, [1, 1]).draft(0) == ([], 0)
-
-
-def test_of_several_places_the_one_that_matches_further_back_is_read_on() -> None:
-    text = [9, 1, 2, 3, 4, 8, 1, 2, 3, 5, 9, 1, 2, 3]
-    assert NgramIndex(1, 3, text).draft(1) == ([4], 4)
-    assert NgramIndex(1, 3, [7, *text[1:]]).draft(1) == ([5], 3)
-
-
 def test_a_long_match_is_trusted_and_a_short_one_only_where_short_ones_were_right() -> None:
     acceptance = MatchAcceptance()
     assert acceptance.chances(1, 1)[0] < 0.5 < 0.9 < acceptance.chances(MAX_MATCH, 1)[0]

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tiny_canvas
+from commands import exit_code as run
 from sooner import miniatures
-from sooner.cli.main import main
 from sooner.methods import Autoregressive
 from sooner.models import canvas
 from sooner_lab.bench.imagine import arms, subjects
@@ -46,12 +46,6 @@ def clip_subject() -> Subject:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"image": picture_subject, "video": clip_subject}
     monkeypatch.setattr(subjects, "load", lambda kind, settings: made[kind]())
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return int(end.value.code or 0)
 
 
 SMALL = ["--jacobi-windows", "3,6"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sooner.cli.main import main
+from commands import exit_code as run
 from sooner.errors import SoonerError
 from sooner_lab.bench.papers import paper_rows as holding
 from sooner_lab.bench.papers.paper_rows import compare_papers, figure, hold, order, summary
@@ -276,13 +276,6 @@ def test_the_command_writes_its_json_and_refuses_what_it_cannot_read(
     (tmp_path / "act.json").write_text("{}")
     assert run("bench", "papers", "--results", str(tmp_path)) == 2
     assert "is no result of `sooner bench`" in capsys.readouterr().err
-
-
-def run(*arguments: str) -> int:
-    """The command's exit code."""
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return int(end.value.code or 0)
 
 
 def test_rates_are_of_the_pages_that_both_arms_read() -> None:

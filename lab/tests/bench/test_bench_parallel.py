@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.cli.main import main
+from commands import exit_code
 from sooner_lab.bench.caption_settings import ParallelBenchSettings
 from sooner_lab.bench.parallel import run as study
 from sooner_lab.bench.report import markdown
@@ -71,33 +71,8 @@ def test_the_command_measures_a_users_clip(
     clip, target = videos.write(tmp_path / "clip.mp4"), tmp_path / "own.json"
     options = f"--model {models[0]} --draft {models[1]} --frames 4 --max-new-tokens 8"
     sweep = f"--parts sweep --alphas 0.5 --criteria uv-prune --json {target}"
-    assert command("parallel", str(clip), *options.split(), *sweep.split()) == 0
+    assert exit_code("bench", "parallel", str(clip), *options.split(), *sweep.split()) == 0
     assert "By pruning ratio (tables 3, 5 and 7)" in capsys.readouterr().out
-    assert command("report", str(target)) == 0
+    assert exit_code("bench", "report", str(target)) == 0
     assert "figures/own-alpha.png" in target.with_suffix(".md").read_text()
     assert (tmp_path / "figures" / "own-alpha.png").stat().st_size > 2000
-
-
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["bench", *arguments])
-    return int(end.value.code or 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--parts", "sweeps"], "did you mean 'sweep'"),
-        (["--criteria", "uvprune"], "did you mean 'uv-prune'"),
-        (["--alphas", "0.5,2"], "--alphas is 2; it must lie in 0 to 1"),
-        (["--scenes", "0"], "scenes is 0"),
-        (["--dataset", "VideoMMEE"], "did you mean 'VideoMME'"),
-    ],
-)
-def test_bad_requests_get_a_short_error(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command("parallel", *arguments) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert len(error.splitlines()) == 1

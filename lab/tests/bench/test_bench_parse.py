@@ -132,22 +132,6 @@ def test_another_output_of_an_exact_arm_is_a_bug(tiny: None) -> None:
     assert models.parity(sheet, plain, plain).verdict == "identical"
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (["--arms", "hsdd"], "unknown arm 'hsdd' (did you mean 'hsd'?)"),
-        (["--pages", "0"], "pages is 0"),
-    ],
-)
-def test_wrong_options_are_reported_at_once(
-    options: list[str], what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "parse", *options])
-    assert ended.value.code == 2
-    assert what in capsys.readouterr().err
-
-
 # Pages and PDFs.
 
 

@@ -249,18 +249,3 @@ def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:
     assert {row["method"] for row in result["layer"]} == {"dense", "grid"}
     assert {row["tokens"] for row in result["layer"]} == {300, 500}
     assert result["provenance"]["argv"][0] == "sooner"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--arms", "gird"], "did you mean 'grid'?"),
-        (["--lengths", "many"], "--lengths is 'many'"),
-        (["--budget", "2"], "budget is 2"),
-        (["--parts", "layers"], "did you mean 'layer'?"),
-    ],
-)
-def test_wrong_options_get_a_line(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(app, ["bench", "prefill", *arguments])
-    assert done.exit_code != 0
-    assert message in str(done.exception) + done.output

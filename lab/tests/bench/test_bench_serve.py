@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.cli.main import main
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return int(end.value.code or 0)
+from commands import exit_code as run
 
 
 @pytest.mark.slow
@@ -43,21 +37,3 @@ def test_a_small_run_reports_every_part(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Closed loops" in capsys.readouterr().out
     assert run("bench", "report", str(target)) == 0
     assert "## Text alone" in target.with_suffix(".md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--arms", "speculativ"], "did you mean 'speculative'"),
-        (["--arms", "eagle"], "needs --head"),
-        (["--clients", "0"], "--clients is 0"),
-        (["--rounds", "0"], "rounds is 0"),
-    ],
-)
-def test_bad_requests_get_a_short_error(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("bench", "serve", *arguments) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert len(error.splitlines()) == 1

@@ -9,10 +9,10 @@ import torch
 
 import sooner
 import tiny
+from memory.test_prefix_reuse import shares_nothing
 from methods.doors import generate
 from methods.test_baselines import VISUAL
 from methods.test_chunked_prefill import refuses_chunks
-from page_prompts import GREEDY, alone, prompt_of
 from recorders import hook_count
 from sooner.engine.row_sampling import SamplingParams
 from sooner.errors import UnsupportedError
@@ -26,7 +26,6 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5),
     "sparse-to-dense": lambda family: SparseToDense(prune=0.5),
 }
-QUESTION = (5, 6, 7, 8, 9, 10, 11)
 
 
 @pytest.mark.parametrize("family", VISUAL)
@@ -107,16 +106,5 @@ def test_a_sparse_prefill_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_engine_shares_nothing_of_a_prompt_and_reports_it(name: str) -> None:
-    family = "qwen2_5_vl"
-    engine = sooner.Engine(tiny.model(family), METHODS[name](family), pages=80)
-    for _ in range(2):
-        inputs = prompt_of(family, "video", QUESTION)
-        request = engine.add_request(inputs, max_new_tokens=9, **GREEDY)
-        notes: list[str] = []
-        while not engine.is_idle:
-            engine.step()
-            if engine.batch is not None:
-                notes = engine.batch.stats.notes
-        assert request.cached_tokens == 0
-        assert request.tokens == [alone(family, "video", QUESTION, 1)[0][:9]]
-        assert any("listens to the whole prompt" in note for note in notes), notes
+    family, question = "qwen2_5_vl", tuple(range(5, 12))
+    shares_nothing(family, METHODS[name](family), "listens to the whole prompt", question)

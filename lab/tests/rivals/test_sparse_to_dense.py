@@ -9,10 +9,9 @@ import torch
 
 import sooner
 import tiny
-from fakes import ERROR, chi_square
 from method_matrix import LONG, reference
 from methods.doors import generate
-from methods.test_baselines import VISUAL, joint
+from methods.test_baselines import VISUAL, samples_as_enumerated
 from sooner_lab.rivals.sparse_to_dense import SparseToDense
 
 FOUR: dict[str, Any] = {"prune": 0.5, "num_draft_tokens": 4}
@@ -50,19 +49,7 @@ def test_a_full_sparse_cache_agrees_with_the_dense_cache(family: str) -> None:
 
 
 def test_samples_have_the_enumerated_distribution() -> None:
-    options = {"top_k": 2, "temperature": 1.2}
-    inputs = tiny.inputs("qwen2_5_vl", "image", 1)
-    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
-    samples = [
-        torch.tensor(
-            sooner.generate(
-                tiny.model("qwen2_5_vl"), many, SparseToDense(**FOUR), max_new_tokens=4,
-                eos_token_id=None, do_sample=True, seed=seed, **options,
-            ).tokens
-        )
-        for seed in range(6)
-    ]  # fmt: skip
-    assert chi_square(torch.cat(samples), joint("qwen2_5_vl", inputs, options, 4)) > ERROR
+    samples_as_enumerated("qwen2_5_vl", SparseToDense(**FOUR))
 
 
 @pytest.mark.parametrize("name", ["prune", "num_draft_tokens"])

@@ -11,23 +11,16 @@ import method_matrix as matrix
 import sooner
 import tiny
 from covering import pairwise
-from fakes import ERROR, chi_square
 from method_matrix import Case
 from methods.doors import generate
-from methods.test_baselines import VISUAL, joint
+from methods.test_baselines import VISUAL, samples_as_enumerated
 from methods.test_exactness import check
-from methods.test_sampled_ids import alone, draw
-from models.test_tree_forward import SMALL, parser_kinds
+from methods.test_sampled_ids import draws_rows_as_if_alone
 from sooner.methods.sd_tree import STATIC_TREE
 from sooner_lab.rivals.specvlm import SpecVLM, staged
 
 NAME = "specvlm"
 FACTORS = {**matrix.FACTORS, "method": (NAME,), "chunk": (None,)}
-PARSERS = [
-    Case(family, NAME, kinds[i % len(kinds)], 1 + i % 3, matrix.LONG,
-         ("session", "custom_generate")[i % 2], ends=i % 2 == 0)
-    for i, (family, kinds) in enumerate((family, parser_kinds(family)) for family in SMALL)
-]  # fmt: skip
 
 
 def specvlm(family: str) -> SpecVLM:
@@ -35,7 +28,7 @@ def specvlm(family: str) -> SpecVLM:
 
 
 @pytest.mark.parametrize(
-    "case", [*(Case(**cell) for cell in pairwise(FACTORS, matrix.allowed)), *PARSERS], ids=str
+    "case", [Case(**cell) for cell in pairwise(FACTORS, matrix.allowed)], ids=str
 )
 def test_greedy_ids_equal_those_of_generate(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(matrix.METHODS, NAME, specvlm)
@@ -60,31 +53,13 @@ def test_rows_that_join_an_engine_get_those_ids_too(family: str, paged: bool) ->
 
 
 def test_samples_have_the_enumerated_distribution() -> None:
-    family, options = "qwen2_5_vl", {"top_k": 2, "temperature": 1.2}
-    method = SpecVLM(tiny.noisy(family), ((3,), (2, 1, 1), (1, 1), (2,)), prune=0.5)
-    inputs = tiny.inputs(family, "image", 1)
-    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
-    samples = [
-        torch.tensor(
-            sooner.generate(
-                tiny.model(family), many, method, max_new_tokens=4, eos_token_id=None,
-                do_sample=True, seed=seed, **options,
-            ).tokens
-        )
-        for seed in range(6)
-    ]  # fmt: skip
-    assert chi_square(torch.cat(samples), joint(family, inputs, options, 4)) > ERROR
+    family, branching = "qwen2_5_vl", ((3,), (2, 1, 1), (1, 1), (2,))
+    samples_as_enumerated(family, SpecVLM(tiny.noisy(family), branching, prune=0.5))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
 def test_a_row_is_drawn_in_a_batch_as_if_alone(family: str) -> None:
-    inputs = tiny.inputs(family, "text", 3)
-    end = draw(family, specvlm(family), inputs)[1][4]  # known from a run that never ends
-    together = draw(family, specvlm(family), inputs, end)
-    assert len({len(row) for row in together}) > 1, "rows end apart"
-    for row in range(3):
-        output = draw(family, specvlm(family), alone(inputs, row), end, requests=[row])
-        assert output == [together[row]]
+    draws_rows_as_if_alone(family, specvlm)
 
 
 @pytest.mark.parametrize("focus", [0.0, 0.4, 1.0])
