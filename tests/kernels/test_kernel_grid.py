@@ -8,6 +8,8 @@ from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 
 from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
+from sooner.sparse.index import fold
+from sooner.sparse.kernels.fold import fold as fold_on_device
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex
 from sooner.sparse.plane import whole
@@ -62,3 +64,19 @@ def test_the_kernels_agree_with_the_reference(name: str) -> None:
     TritonBackend().attend(row, plane, index, heads, made)
     Reference().attend(row, plane, index, heads, expected)
     agree(made, expected)
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_strides_and_phases_are_chosen_as_without_a_kernel(is_spread: bool) -> None:
+    """Heads with several strides, with one, without a phase to find, and one that is not probed."""
+    generator = torch.Generator().manual_seed(0)
+    profiles = torch.rand(3, 2, 150, generator=generator, dtype=torch.float64).to(DEVICE)
+    spread = torch.rand(3, 9, generator=generator).to(DEVICE) if is_spread else None
+    frontier = torch.arange(141, 150).expand(3, -1).clone().to(DEVICE)
+    frontier[1, :4] = -1
+    strides = torch.tensor([[2, 7, 75, 0], [5, 0, 0, 0], [3, 9, 70, 4], [6, 0, 0, 0]])
+    rules = torch.tensor([[-1, 1, 0, 1, 1], [-1, 1, 1, 1, 1], [4, 0, 1, 0, 0], [2, 1, 0, 1, 0]])
+    given = profiles, spread, frontier, strides.to(DEVICE), rules.to(DEVICE), 75
+    (gains, choices), (made, drawn) = fold(*given), fold_on_device(*given)
+    torch.testing.assert_close(made[:3], gains[:3])
+    assert torch.equal(drawn, choices)
