@@ -80,12 +80,12 @@ class GridIndex(Index):
     - `hline` and `frontier % stride == phase`: the query's class sees everything;
     - `vline` and `rank % stride == phase`: the key's class is seen by everything;
     - `slash` and `frontier % stride == rank % stride`: queries see their own class;
-    - `segment` and both lie in the same stretch of `stride` ranks that begins at `phase`;
     - `rank < sink`, or `frontier - rank < local`.
 
     Grouped by class, each of the first three is a block of dense causal attention.
 
-    Attributes: all are `[heads]`; `local` is at least 1, so that a query sees its frontier.
+    Attributes: all are `[heads]`; `phase` is below `stride`, and `local` is at least 1, so that a
+        query sees its frontier.
     """
 
     stride: Tensor
@@ -93,7 +93,6 @@ class GridIndex(Index):
     hline: Tensor
     vline: Tensor
     slash: Tensor
-    segment: Tensor
     sink: Tensor
     local: Tensor
 
@@ -109,14 +108,12 @@ class GridIndex(Index):
         """Returns which frontiers `[queries, 1]` see ranks `[keys]`, `[heads, queries, keys]`."""
         columns = (value[:, None, None] for value in vars(self).values())
         stride, phase, *flags, sink, local = columns
-        hline, vline, slash, segment = (flag.bool() for flag in flags)
+        hline, vline, slash = (flag.bool() for flag in flags)
         row, column = frontier % stride, rank % stride  # [heads, queries, 1], [heads, 1, keys]
         seen = (rank > frontier - local) | (rank < sink)
         seen = seen | (hline & (row == phase)) | (vline & (column == phase))
         if bool(slash.any()):
             seen |= slash & (row == column)
-        if bool(segment.any()):
-            seen |= segment & ((frontier - phase) // stride == (rank - phase) // stride)
         return seen & (rank <= frontier)
 
     def pairs(self, plane: Plane) -> Tensor:
@@ -125,39 +122,23 @@ class GridIndex(Index):
         What a query sees is the ranks up to a sink, those from some rank on, and between the two
         the keys of one or two classes: all of these are counted without looking at a pair.
         """
-        frontier = plane.frontier[plane.frontier >= 0]
-        return torch.stack([self._counts(head, frontier).sum() for head in range(self.heads)])
+        frontier = plane.frontier[plane.blind :]
+        stride, phase, *flags, sink, local = (column[:, None] for column in vars(self).values())
+        hline, vline, slash = (flag.bool() for flag in flags)
+        near = (frontier - local + 1).clamp(min=0)  # first rank of the last stretch
+        sink, own = torch.minimum(sink, near), frontier % stride
 
-    def _counts(self, head: int, frontier: Tensor) -> Tensor:
-        """Keys that a head's queries see, `[queries]`."""
-        stride, phase = int(self.stride[head]), int(self.phase[head])
-        near = frontier - self.local[head] + 1  # first rank of the last stretch
-        if self.segment[head]:
-            near = torch.minimum(near, frontier - (frontier - phase) % stride)
-        near = near.clamp(min=0)
-        sink = torch.minimum(self.sink[head], near)
-        counts = sink + frontier + 1 - near
-
-        def between(member: Tensor | int) -> Tensor:
+        def between(member: Tensor) -> Tensor:
             """Returns ranks of one class from `sink` up to `near`."""
             return (near - member + stride - 1) // stride - (sink - member + stride - 1) // stride
 
-        query_phase = frontier % stride
-        if self.vline[head]:
-            counts = counts + between(phase)
-        if self.slash[head]:
-            lies_on_it = (query_phase == phase) & self.vline[head].bool()
-            counts = counts + torch.where(lies_on_it, 0, between(query_phase))
-        if self.hline[head]:
-            counts = torch.where(query_phase == phase, frontier + 1, counts)
-        return counts
+        is_phase = own == phase
+        counts = sink + frontier + 1 - near + between(phase) * vline
+        counts = counts + between(own) * (slash & ~(is_phase & vline))
+        return torch.where(is_phase & hline, frontier + 1, counts).sum(1)
 
     def take(self, heads: Tensor) -> GridIndex:
         return GridIndex(*(values[heads] for values in vars(self).values()))
-
-
-AT_ONCE = 1 << 22
-"""Pairs of blocks and vertical lines that are looked up at once when pairs are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,18 +189,19 @@ class LineIndex(Index):
 
     def pairs(self, plane: Plane) -> Tensor:
         """Returns query-key pairs that each head computes, exactly, `[heads]` int64."""
-        place = torch.arange(len(plane.queries), device=plane.keys.device)
-        frontier, keys = plane.frontier, len(plane.keys)
-        first = torch.arange(0, keys, self.block, device=place.device)  # of each block
-        result = []
-        for head, (columns, covered) in enumerate(zip(*self.within(plane), strict=True)):
-            bottom = place >= len(place) - self.bottom[head]
-            above = frontier[(frontier >= 0) & ~bottom]
-            diagonal = (above % self.block + 1).sum()
-            each = torch.bincount(above // self.block, minlength=len(first))
-            before = (each * _before(columns, covered, first)).sum()
-            result.append((frontier[bottom] + 1).sum() + diagonal + before)
-        return torch.stack(result)
+        frontier, last = plane.frontier[plane.blind :], len(plane.queries) - self.bottom[:, None]
+        if not len(frontier):
+            return torch.zeros_like(self.bottom)
+        columns, covered = (marks.double() for marks in self.within(plane))
+        # Keys that are on a vertical line and covered: a convolution, whose sums are whole numbers.
+        sums = (torch.fft.rfft(part, n=2 * len(plane.keys)) for part in (columns, covered))
+        twice = torch.fft.irfft(next(sums) * next(sums), n=2 * len(plane.keys))
+        before = columns.cumsum(1) + covered.cumsum(1) - twice[:, : len(plane.keys)].round()
+        before = torch.nn.functional.pad(before.long(), (1, 0))  # by the first rank of a block
+        inside = frontier % self.block
+        seen = before[:, frontier - inside] + inside + 1
+        place = torch.arange(plane.blind, len(plane.queries), device=frontier.device)
+        return torch.where(place >= last, frontier + 1, seen).sum(1)
 
     def take(self, heads: Tensor) -> LineIndex:
         return LineIndex(self.marks[heads], self.bottom[heads], self.block, self.bound)
@@ -259,14 +241,3 @@ class LineIndex(Index):
             for row, ranks in zip(mark, lines, strict=True):
                 row[ranks.to(device)] = True
         return cls.of(marks, torch.tensor(bottom, device=device), block, keys)
-
-
-def _before(columns: Tensor, covered: Tensor, first: Tensor) -> Tensor:
-    """Keys before each block that its queries see, `[blocks]`."""
-    distances = torch.nn.functional.pad(covered.cumsum(0), (1, 0))[first]
-    columns = columns.nonzero()[:, 0]
-    lines = []
-    for starts in first.split(max(AT_ONCE // max(len(columns), 1), 1)):
-        apart = starts[:, None] - columns  # [blocks, lines]
-        lines.append(((apart > 0) & ~covered[(apart - 1).clamp(min=0)]).sum(1))
-    return distances + torch.cat(lines) if lines else distances

@@ -54,7 +54,6 @@ class Spacing(NamedTuple):
     hline: bool = False
     vline: bool = False
     slash: bool = False
-    segment: bool = False
     sink: int = 0
     local: int = 1
     limit: int = 0
@@ -66,7 +65,7 @@ class Spacing(NamedTuple):
     @property
     def columns(self) -> tuple[int, ...]:
         """Returns the entries of a `GridIndex`."""
-        return self[:8]
+        return self[:7]
 
     @property
     def rules(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 ROWS = 1024
 """Queries of one call that see everything."""
 NEAR_ROWS = 256
-"""Queries of one call for sinks, segments and nearest keys, and most queries of a class's tile."""
+"""Queries of one call for sinks and nearest keys, and most queries of a class's tile."""
 COPIED = 16384
 """Keys that are gathered for one call, so that they stay in the cache."""
 
@@ -204,9 +204,7 @@ def _lines(row: PlaneHead, index: LineIndex, place: int) -> None:
 
 def _grid(row: PlaneHead, index: GridIndex) -> None:
     """Horizontal lines, slash lines, and the rest; a pair on several is computed with the first."""
-    stride, phase, hline, vline, slash, segment, sink, local = (
-        int(value) for value in vars(index).values()
-    )
+    stride, phase, hline, vline, slash, sink, local = (int(v) for v in vars(index).values())
     hline, vline = bool(hline), bool(vline)
     classes = row.frontier % stride
     is_alone = (classes == phase) & hline
@@ -216,12 +214,11 @@ def _grid(row: PlaneHead, index: GridIndex) -> None:
         return
     if slash:
         _classes(row, others, stride, phase if vline else None)
-        if local <= 1 and not (sink or segment):
+        if local <= 1 and not sink:
             return
-    reach = max(local, stride if segment else 0)
     for some in others.split(NEAR_ROWS):
         seen_to = row.frontier[some]
-        near = int(seen_to[0]) - reach + 1
+        near = int(seen_to[0]) - local + 1
         rank = torch.arange(int(seen_to[-1]) + 1)
         is_line = (rank % stride == phase) & vline
         rank = rank[(rank >= near) | (rank < sink) | (is_line & (not slash))]

@@ -31,21 +31,9 @@ def load_int(column, number):
 
 
 @triton.jit
-def phase_of(s, number):
-    return load_int(s.phase, number) % load_int(s.stride, number)
-
-
-@triton.jit
-def has_line(s, number, column):
-    """Whether a head has lines at its phase; a phase that names no class has none."""
-    known = load_int(s.phase, number) < load_int(s.stride, number)
-    return (load_int(column, number) > 0) & known
-
-
-@triton.jit
 def is_classed(s, number):
     """Whether a head has lines for which rows are sorted by class."""
-    return has_line(s, number, s.hline) | (load_int(s.slash, number) > 0)
+    return (load_int(s.hline, number) > 0) | (load_int(s.slash, number) > 0)
 
 
 @triton.jit
@@ -60,10 +48,10 @@ def class_step(
         number: the head's place among them.
     """
     stride = load_int(s.stride, number)
-    phase = phase_of(s, number)
+    phase = load_int(s.phase, number)
     slash = load_int(s.slash, number) > 0
-    vline = has_line(s, number, s.vline)
-    if has_line(s, number, s.hline) & (current == phase):
+    vline = load_int(s.vline, number) > 0
+    if (load_int(s.hline, number) > 0) & (current == phase):
         top, total, acc = every(
             a, kv_head, q, frontier, live, 0, 1, keys, top, total, acc, DIM, PADDED, PERMUTED, KEYS
         )
@@ -84,7 +72,7 @@ def class_step(
 def unclassed(s, number, ranks, frontier, stride, phase):
     """Pairs that no line of a class has counted, `[ROWS, KEYS]`; the query's line is not asked."""
     slash = load_int(s.slash, number) > 0
-    vline = has_line(s, number, s.vline)
+    vline = load_int(s.vline, number) > 0
     ranks = ranks[None, :]
     counted = (slash & (ranks % stride == frontier[:, None] % stride)) | (
         vline & (ranks % stride == phase)
@@ -98,26 +86,21 @@ def band_step(
     DIM: tl.constexpr, PADDED: tl.constexpr, APART: tl.constexpr, PERMUTED: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Nearest keys, the own segment and the sink, less what lines have counted.
+    """Nearest keys and the sink, less what lines have counted.
 
-    Nearest keys and segment are one stretch of ranks that ends at the frontier. A head without
-    lines of a class has its vertical line here, as rows need not be sorted for it.
+    A head without lines of a class has its vertical line here, as rows need not be sorted for it.
 
     Args:
         APART: whether frontiers of a tile may lie far apart.
     """
     stride = load_int(s.stride, number)
-    phase = phase_of(s, number)
-    if (is_classed(s, number) == 0) & has_line(s, number, s.vline):
+    phase = load_int(s.phase, number)
+    if (is_classed(s, number) == 0) & (load_int(s.vline, number) > 0):
         top, total, acc = every(
             a, kv_head, q, frontier, live, phase, stride, keys, top, total, acc,
             DIM, PADDED, PERMUTED, KEYS,
         )  # fmt: skip
-    head_start = (frontier - phase + stride) // stride * stride + phase - stride
-    begin_at = frontier - load_int(s.local, number) + 1
-    segment = load_int(s.segment, number) > 0
-    begin_at = tl.where(segment, tl.minimum(begin_at, head_start), begin_at)
-    begin_at = tl.maximum(begin_at, 0)
+    begin_at = tl.maximum(frontier - load_int(s.local, number) + 1, 0)
     member = tl.arange(0, KEYS)
     low = tl.min(tl.where(live, begin_at, 2147483647), 0)
     high = tl.max(tl.where(live, frontier, -1), 0)
@@ -148,16 +131,15 @@ def band_step(
 @triton.jit
 def all_seen(s, number, frontier):
     """Rows on a horizontal line, which the classes have served."""
-    is_phase = frontier % load_int(s.stride, number) == phase_of(s, number)
-    return has_line(s, number, s.hline) & is_phase
+    is_phase = frontier % load_int(s.stride, number) == load_int(s.phase, number)
+    return (load_int(s.hline, number) > 0) & is_phase
 
 
 @triton.jit
 def is_visible(s, number):
     """Whether a head has a part that is not a class."""
     without = load_int(s.slash, number) == 0
-    near = (load_int(s.local, number) > 1) | (load_int(s.sink, number) > 0)
-    return without | near | (load_int(s.segment, number) > 0)
+    return without | (load_int(s.local, number) > 1) | (load_int(s.sink, number) > 0)
 
 
 @triton.jit(do_not_specialize=["plane", "order"])  # of every prompt's own
@@ -181,13 +163,15 @@ def class_kernel(
         places = tl.load(at, mask=entry < entries, other=-1)
         live = places >= 0
         frontier = tl.load(plane.frontier + row * plane.length + places, mask=live, other=-1)
-        slots = slots_of(places, plane.queries + row * plane.length, live, True)
-        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
-        top, total, acc = class_step(
-            a, s, number, head // a.group, q, frontier, live, tl.max(frontier, 0) % stride,
-            plane.keys + row * plane.width, top, total, acc, DIM, PADDED, PAIR, KEYS,
-        )  # fmt: skip
-        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+        last = tl.max(frontier, 0)
+        if last >= 0:
+            slots = slots_of(places, plane.queries + row * plane.length, live, True)
+            q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+            top, total, acc = class_step(
+                a, s, number, head // a.group, q, frontier, live, last % stride,
+                plane.keys + row * plane.width, top, total, acc, DIM, PADDED, PAIR, KEYS,
+            )  # fmt: skip
+            finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 @triton.jit(do_not_specialize=["plane"])  # of every prompt's own
@@ -233,7 +217,7 @@ def grid(
         class_kernel[turns, count](
             a, planes, spacing, order, PAIR=stack.moves_keys, **sizes(states, fit)
         )
-    if any(not s.slash or s.segment or s.sink or s.local > 1 for s in drawn):
+    if any(not s.slash or s.sink or s.local > 1 for s in drawn):
         narrow = tiles.narrow
         band_kernel[triton.cdiv(stack.length, narrow.rows), count](
             a,
