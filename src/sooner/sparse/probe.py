@@ -21,8 +21,30 @@ FIRST, NEAR = 4, 64
 
 SINK = 8  # first keys get attention for being first, which says nothing about a stride
 
-SCORES = 1 << 26
-"""Scores that exist at once, in fp32; heads of longer prompts are probed in pieces."""
+SCORES, CACHED = 1 << 26, 1 << 19
+"""Scores that exist at once, in fp32, on a GPU and on a CPU, which is faster with what its cache
+holds; the heads of longer prompts are probed in pieces."""
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The rotated states that one row has.
+
+    Attributes:
+        queries: `[heads, tokens, head_dim]`.
+        keys, values: `[kv_heads, tokens, head_dim]`; query head `h` reads `h // group`.
+        scale: factor of the scores.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """Returns the number of query heads that share a key head."""
+        return self.queries.shape[0] // self.keys.shape[0]
 
 
 class Role(NamedTuple):
@@ -150,7 +172,8 @@ def probe_rows(
     count, (length, width) = len(heads), (rows.queries.shape[1], len(rows.rank) - 1)
     sums = torch.empty(count, 2, width, device=queries.device)
     entropy = torch.empty(count, length, device=queries.device) if spread else None
-    at_once = max(SCORES // (length * (width + 1)), 1)
+    limit = CACHED if queries.device.type == "cpu" else SCORES
+    at_once = max(limit // (length * (width + 1)), 1)
     for first in range(0, count, at_once):
         part = slice(first, first + at_once)
         some = queries[heads[part, None], rows.queries[part]]

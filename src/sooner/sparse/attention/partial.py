@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,30 +10,8 @@ from torch import Tensor
 from ..index import Fold, fold
 from ..pairs import Index, causal
 from ..plane import Plane
-
-if TYPE_CHECKING:
-    from .work import LayerWork
-
-
-@dataclass(frozen=True, eq=False)
-class States:
-    """The rotated states that one row has.
-
-    Attributes:
-        queries: `[heads, tokens, head_dim]`.
-        keys, values: `[kv_heads, tokens, head_dim]`; query head `h` reads `h // group`.
-        scale: factor of the scores.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    scale: float
-
-    @property
-    def group(self) -> int:
-        """Returns the number of query heads that share a key head."""
-        return self.queries.shape[0] // self.keys.shape[0]
+from ..probe import States
+from .work import LayerWork
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ from ..modality import PromptLayout
 from ..pairs import Index
 from ..patterns import Boundary, HeadPattern, Lines, Pattern
 from ..plane import Plane, PlaneStack, stack_of
-from ..probe import LAST, Kind, ProbeRows, Role, probe_rows
-from .partial import States
+from ..probe import LAST, Kind, ProbeRows, Role, States, probe_rows
 
 
 class Cell(NamedTuple):
@@ -77,7 +76,8 @@ class LayerPlan:
             patterns: of each query head.
             group: query heads that share a key head.
         """
-        key = ("plan", patterns, group)
+        # Tensors of an inference mode may not be written to outside it.
+        key = ("plan", patterns, group, torch.is_inference_mode_enabled())
         if key not in layout.cache:
             layout.cache[key] = cls._make(layout, patterns, group)
         return layout.cache[key]
