@@ -14,7 +14,7 @@ from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TwoDBoundary
 from sooner.sparse.plane import Plane, plane_of
 
 NAMES = ("video", "interleaved", "padded")
-GRIDS = [HEADS[6], (3, 1, True, False, True, False, 4, 3), HEADS[4], HEADS[2]]
+GRIDS = [HEADS[6], (3, 1, True, False, True, 4, 3), HEADS[4], HEADS[2]]
 
 
 def planes(name: str, kind: str) -> list[Plane]:

@@ -18,10 +18,9 @@ from sooner.sparse.plane import Plane, plane_of, whole
 pytestmark = needs_compiler
 
 HEADS = 4
-GRID = [(5, 2, 1, 1, 1, 0, 0, 1), (7, 6, 0, 1, 0, 1, 0, 1), (5, 0, 0, 0, 1, 0, 0, 5),
-        (2, 1, 1, 1, 1, 1, 70, 9)]  # fmt: skip
-"""Stride, phase, horizontal, vertical and slash lines, segment, sink and nearest keys of a head."""
-FLAGS = range(2, 6)
+GRID = [(5, 2, 1, 1, 1, 0, 1), (7, 6, 0, 1, 0, 0, 1), (5, 0, 0, 0, 1, 0, 5), (2, 1, 1, 1, 1, 70, 9)]
+"""Stride, phase, horizontal, vertical and slash lines, sink and nearest keys of a head."""
+FLAGS = range(2, 5)
 PLANES = {
     "whole": whole,
     "query": partial(plane_of, region="text"),

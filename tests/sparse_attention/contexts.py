@@ -12,6 +12,7 @@ import tiny
 from sooner import MMInference
 from sooner.models import adapt
 from sooner.sparse.attention import States
+from sooner.sparse.index import build
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import causal
 from sooner.sparse.patterns import (
@@ -21,7 +22,6 @@ from sooner.sparse.patterns import (
     Grid,
     HeadPattern,
     QBoundary,
-    build,
 )
 from sooner.sparse.plane import plane_of, whole
 from sooner.sparse.probe import LAST, probe

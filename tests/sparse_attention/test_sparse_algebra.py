@@ -10,8 +10,9 @@ from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.run import jobs
+from sooner.sparse.index import fold
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.pairs import GridIndex, LineIndex, share, windows
+from sooner.sparse.pairs import GridIndex, LineIndex, share
 from sooner.sparse.patterns import (
     AShape,
     Dense,
@@ -143,10 +144,9 @@ def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bo
     apart = torch.tensor(list(range(slash, keys, slash)), dtype=torch.long)
     index = LineIndex.build(plane, [columns], [apart], [bottom])
     made = index.seen(0, plane)
-    placed = windows([0, *apart.tolist()], BLOCK)
     for query in range(keys):
         end = (query // BLOCK + 1) * BLOCK
-        inside = {key for offset in placed for key in range(end - offset - BLOCK, end - offset)}
+        inside = {key for d in [0, *apart.tolist()] for key in range(end - d - BLOCK, end - d)}
         for key in range(query + 1):
             seen = key in inside or key % vertical == 0 or query >= keys - bottom
             assert bool(made[query, key]) == seen, (query, key)
@@ -154,7 +154,7 @@ def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bo
 
 @settings(max_examples=40)
 @given(
-    st.integers(1, 70), st.integers(1, 20), st.integers(0, 19), st.tuples(*[st.booleans()] * 4),
+    st.integers(1, 70), st.integers(1, 20), st.integers(0, 19), st.tuples(*[st.booleans()] * 3),
     st.integers(0, 6), st.integers(1, 6),
 )  # fmt: skip
 def test_grid_lines_are_what_they_are_called(
@@ -164,14 +164,13 @@ def test_grid_lines_are_what_they_are_called(
     values = (stride, phase, *flags, sink, local)
     index = GridIndex(*(torch.tensor([value]) for value in values))
     made = index.seen(0, whole(PromptLayout.text(keys)))
-    hline, vline, slash, segment = flags
+    hline, vline, slash = flags
     for query in range(keys):
         for key in range(keys):
             seen = (
                 (hline and query % stride == phase)
                 or (vline and key % stride == phase)
                 or (slash and query % stride == key % stride)
-                or (segment and (query - phase) // stride == (key - phase) // stride)
                 or key < sink
                 or query - key < local
             )
@@ -224,49 +223,6 @@ PLANES = {
 }
 
 
-def minference(slash: list[int], end: int, block: int) -> set[int]:
-    """Ranks that one block of queries sees along slash lines, the block ending before `end`.
-
-    A port of `convert_vertical_slash_indexes_kernel` of MInference's csrc without the columns;
-    `slash` holds distances, the farthest first.
-    """
-    seen: set[int] = set()
-    lines = iter(slash)
-    at = next(lines)
-    while at >= end:
-        at = next(lines)
-    at = max(end - at, block)
-    start, stop = at - block, at
-    for apart in lines:
-        at = max(end - apart, block)
-        if at > stop + block:
-            seen |= set(range(start, stop))
-            start, stop = at - block, at
-        elif at > stop:
-            stop += block
-    return seen | set(range(start, stop))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 900), min_size=1, max_size=30, unique=True))
-def test_windows_are_those_of_minference_s_kernel(slash: list[int]) -> None:
-    """For every block that all lines reach; in those before, windows are cut at the border."""
-    block, keys, slash = 64, 2048, sorted({0, *slash}, reverse=True)
-    plane = whole(PromptLayout.text(keys))
-    index = LineIndex.build(plane, [torch.tensor([0])[:0]], [torch.tensor(slash)], [0], block)
-    seen = index.seen(0, plane)
-    for end in range(block, keys + 1, block):
-        query = end - 1  # the last of its block sees all that the block computes
-        made = set(seen[query].nonzero()[:, 0].tolist())
-        if slash[0] + block <= end:
-            expected = minference(slash, end, block)
-            nearby = set(range(end - block, end))
-            assert made == {rank for rank in expected | nearby if rank <= query}
-        for first in range(end - block, end):  # and every line is there in every block
-            lines = [first - apart for apart in slash if apart <= first]
-            assert bool(seen[first, lines].all())
-
-
 @pytest.mark.parametrize("name", PLANES)
 def test_line_pairs_are_counted_singly(name: str) -> None:
     plane, generator = PLANES[name], torch.Generator().manual_seed(2)
@@ -292,7 +248,7 @@ def grid(plane: Plane, *values: tuple) -> GridIndex:
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(list(PLANES)), st.integers(1, 90), st.integers(0, 89),
-    st.tuples(*[st.booleans()] * 4), st.integers(0, 700), st.integers(1, 90),
+    st.tuples(*[st.booleans()] * 3), st.integers(0, 700), st.integers(1, 90),
 )  # fmt: skip
 def test_grid_pairs_are_counted_singly(
     name: str, stride: int, phase: int, flags: tuple[bool, ...], sink: int, local: int
@@ -300,3 +256,25 @@ def test_grid_pairs_are_counted_singly(
     plane = PLANES[name]
     index = grid(plane, (stride, phase % stride, *flags, sink, local))
     assert index.pairs(plane).tolist() == [int(index.seen(0, plane).sum())]
+
+
+@pytest.mark.parametrize(("rule", "stride"), [("excess", 6), ("sum", 2)])
+def test_a_stride_is_what_its_rule_says(rule: str, stride: int) -> None:
+    """A short stride holds all lines of a longer one, and more that is none."""
+    profiles = torch.full((1, 2, 120), 0.01, dtype=torch.float64)
+    profiles[0, 0, 4::6] = 1.0
+    spacing = Grid(slash=False, rule=rule).spacing(whole(PromptLayout.text(120)))  # type: ignore[arg-type]
+    strides, rules = torch.tensor([[12, 6, 3, 2, 0]]), torch.tensor([spacing.rules])
+    gains, choices = fold(profiles, None, torch.zeros(1, 3), strides, rules, 12)
+    assert choices[:, 0, gains.argmax()].tolist() == [stride, 4 % stride]
+
+
+def test_heads_that_are_probed_in_pieces_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[HeadPattern] = [VerticalSlash(9, 70), QBoundary({"video": Grid(), "text": Grid(7)})]
+    states = row(MIXED, 4)
+    expected = list(jobs(states, MIXED, heads * 2))
+    monkeypatch.setattr("sooner.sparse.probe.CACHED", 1 << 30)
+    for job, other in zip(jobs(states, MIXED, heads * 2), expected, strict=True):
+        assert torch.equal(job.heads, other.heads)
+        for head in range(len(job.heads) if job.index is not None else 0):
+            assert torch.equal(job.index.seen(head, job.plane), other.index.seen(head, other.plane))

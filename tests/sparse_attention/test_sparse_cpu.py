@@ -115,7 +115,7 @@ def grids(draw: st.DrawFn, heads: int) -> GridIndex:
     entries = []
     for _ in range(heads):
         stride = draw(st.one_of(st.integers(1, 12), st.sampled_from([16, 64, 70, 128, 400])))
-        lines = [draw(flag) for _ in range(4)]
+        lines = [draw(flag) for _ in range(3)]
         phase = draw(st.integers(0, stride - 1))
         entries.append([stride, phase, *lines, draw(small), max(draw(small), 1)])
     columns = [torch.tensor(column) for column in zip(*entries, strict=True)]

@@ -18,7 +18,8 @@ from sooner.cli.main import app
 from sooner.models import adapt
 from sooner.models.silent import Depth, deepen
 from sooner.sparse.attention import Reference
-from sooner.sparse.patterns import AShape, Grid, VerticalSlash, build
+from sooner.sparse.index import build
+from sooner.sparse.patterns import AShape, Grid, VerticalSlash
 from sooner.sparse.plane import whole
 from sooner.sparse.prefill import MMInference
 from sooner.sparse.table import PatternTable

@@ -108,8 +108,7 @@ def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout)
     tokens = len(layout.where())
     total = 0.0
     for job in jobs(states, layout, patterns):
-        queries = 0 if job.estimate is None else len(job.estimate.frontier)
-        total += float(job.pairs.sum()) + len(job.heads) * queries * len(job.plane.keys) / 2
+        total += float(job.pairs.sum()) + len(job.heads) * job.last * len(job.plane.keys) / 2
     return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
 
 

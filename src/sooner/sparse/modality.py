@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,10 +23,12 @@ class PromptLayout:
     Attributes:
         modality: of each token, `[tokens]`; one of `MODALITIES`, or `PADDING` anywhere.
         frames: the video frame that each token belongs to, `[tokens]`, -1 for all others.
+        cache: planes and plans of these tokens, which all layers of a prefill share.
     """
 
     modality: Tensor
     frames: Tensor
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, prompt: Prompt, row: int) -> PromptLayout:
@@ -85,9 +88,12 @@ class PromptLayout:
 
     def where(self, name: str | None = None) -> Tensor:
         """Ascending slots of one modality, or of every token that is no padding."""
-        if name is None:
-            return (self.modality != PADDING).nonzero()[:, 0]
-        return (self.modality == MODALITIES[name]).nonzero()[:, 0]
+        if ("where", name) not in self.cache:
+            is_there = (
+                self.modality != PADDING if name is None else self.modality == MODALITIES[name]
+            )
+            self.cache["where", name] = is_there.nonzero()[:, 0]
+        return self.cache["where", name]
 
 
 def keep_count(tokens: int, ratio: float) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .plane import Plane
+from .plane import BLOCK, Plane
 
 Places = slice | Tensor
 """Some of a plane's queries: a slice, or their places in it, `[queries]`."""
@@ -80,12 +80,12 @@ class GridIndex(Index):
     - `hline` and `frontier % stride == phase`: the query's class sees everything;
     - `vline` and `rank % stride == phase`: the key's class is seen by everything;
     - `slash` and `frontier % stride == rank % stride`: queries see their own class;
-    - `segment` and both lie in the same stretch of `stride` ranks that begins at `phase`;
     - `rank < sink`, or `frontier - rank < local`.
 
     Grouped by class, each of the first three is a block of dense causal attention.
 
-    Attributes: all are `[heads]`; `local` is at least 1, so that a query sees its frontier.
+    Attributes: all are `[heads]`; `phase` is below `stride`, and `local` is at least 1, so that a
+        query sees its frontier.
     """
 
     stride: Tensor
@@ -93,7 +93,6 @@ class GridIndex(Index):
     hline: Tensor
     vline: Tensor
     slash: Tensor
-    segment: Tensor
     sink: Tensor
     local: Tensor
 
@@ -108,14 +107,13 @@ class GridIndex(Index):
     def sees(self, frontier: Tensor, rank: Tensor) -> Tensor:
         """Returns which frontiers `[queries, 1]` see ranks `[keys]`, `[heads, queries, keys]`."""
         columns = (value[:, None, None] for value in vars(self).values())
-        stride, phase, hline, vline, slash, segment, sink, local = columns
+        stride, phase, *flags, sink, local = columns
+        hline, vline, slash = (flag.bool() for flag in flags)
         row, column = frontier % stride, rank % stride  # [heads, queries, 1], [heads, 1, keys]
         seen = (rank > frontier - local) | (rank < sink)
         seen = seen | (hline & (row == phase)) | (vline & (column == phase))
         if bool(slash.any()):
             seen |= slash & (row == column)
-        if bool(segment.any()):
-            seen |= segment & ((frontier - phase) // stride == (rank - phase) // stride)
         return seen & (rank <= frontier)
 
     def pairs(self, plane: Plane) -> Tensor:
@@ -124,114 +122,102 @@ class GridIndex(Index):
         What a query sees is the ranks up to a sink, those from some rank on, and between the two
         the keys of one or two classes: all of these are counted without looking at a pair.
         """
-        frontier = plane.frontier[plane.frontier >= 0]
-        return torch.stack([self._counts(head, frontier).sum() for head in range(self.heads)])
+        frontier = plane.frontier[plane.blind :]
+        stride, phase, *flags, sink, local = (column[:, None] for column in vars(self).values())
+        hline, vline, slash = (flag.bool() for flag in flags)
+        near = (frontier - local + 1).clamp(min=0)  # first rank of the last stretch
+        sink, own = torch.minimum(sink, near), frontier % stride
 
-    def _counts(self, head: int, frontier: Tensor) -> Tensor:
-        """Keys that a head's queries see, `[queries]`."""
-        stride, phase = int(self.stride[head]), int(self.phase[head])
-        near = frontier - self.local[head] + 1  # first rank of the last stretch
-        if self.segment[head]:
-            near = torch.minimum(near, frontier - (frontier - phase) % stride)
-        near = near.clamp(min=0)
-        sink = torch.minimum(self.sink[head], near)
-        counts = sink + frontier + 1 - near
-
-        def between(member: Tensor | int) -> Tensor:
+        def between(member: Tensor) -> Tensor:
             """Returns ranks of one class from `sink` up to `near`."""
             return (near - member + stride - 1) // stride - (sink - member + stride - 1) // stride
 
-        query_phase = frontier % stride
-        if self.vline[head]:
-            counts = counts + between(phase)
-        if self.slash[head]:
-            lies_on_it = (query_phase == phase) & self.vline[head]
-            counts = counts + torch.where(lies_on_it, 0, between(query_phase))
-        if self.hline[head]:
-            counts = torch.where(query_phase == phase, frontier + 1, counts)
-        return counts
+        is_phase = own == phase
+        counts = sink + frontier + 1 - near + between(phase) * vline
+        counts = counts + between(own) * (slash & ~(is_phase & vline))
+        return torch.where(is_phase & hline, frontier + 1, counts).sum(1)
 
     def take(self, heads: Tensor) -> GridIndex:
         return GridIndex(*(values[heads] for values in vars(self).values()))
 
 
-AT_ONCE = 1 << 22
-"""Pairs of blocks and vertical lines that are looked up at once when pairs are counted."""
-
-
 @dataclass(frozen=True, eq=False)
 class LineIndex(Index):
-    """Keys that everybody sees, and windows of keys that move along with the query's block.
+    """Keys that everybody sees, and keys that move along with the query's block.
 
     Queries whose frontiers lie in one block of `block` ranks see the same keys before that block:
-    those in windows of `block` keys each, which `windows` places over the slash lines. So a query
-    and a key see each other if the key lies in the query's own block, on a vertical line, or `d`
-    ranks before the first rank of the block with `covered[d - 1]`, causality always given. Every
-    backend computes these pairs.
+    those that a slash line needs for any of them. So a query and a key see each other if the key
+    lies in the query's own block, on a vertical line, or `d` ranks before the first rank of the
+    block with `covered[d - 1]`, causality always given. Every backend computes these pairs.
+
+    A slash line at distance `d` needs, for a whole block, the `block` keys from `d` to `d - block +
+    1` before it, and what is covered is the union over the lines. MInference's windows (Jiang et
+    al. 2024, `convert_vertical_slash_indexes`) hold it, and more: where lines lie close together a
+    window goes on for a whole block behind the last of them.
 
     Attributes:
-        vertical: ranks of keys that every later query sees, ascending, padded at the end with the
-            number of keys, `[heads, lines]`.
-        covered: which keys before a block its queries see, by their distance from the block's
-            first rank less one, `[heads, keys]` bool.
+        marks: which keys lie on vertical lines, by rank, and which are covered, by their distance
+            from the block's first rank less one, `[heads, 2, keys]` bool; there may be more keys.
         bottom: how many of the plane's last queries see everything, `[heads]`.
-        block: queries that share their windows, and keys of a window.
+        block: queries that share what is covered.
+        bound: no head has more vertical lines, nor more covered distances.
     """
 
-    vertical: Tensor
-    covered: Tensor
+    marks: Tensor
     bottom: Tensor
-    block: int = 64
+    block: int = BLOCK
+    bound: int = 0
 
     @property
     def heads(self) -> int:
-        return self.vertical.shape[0]
+        return self.marks.shape[0]
+
+    def within(self, plane: Plane) -> tuple[Tensor, Tensor]:
+        """Returns vertical lines and what is covered in a plane, each `[heads, keys]` bool."""
+        columns, covered = self.marks[..., : len(plane.keys)].unbind(1)
+        return columns, covered
 
     def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
-        keys, device = len(plane.keys), self.covered.device
+        keys, (columns, covered) = len(plane.keys), self.within(plane)
         start = plane.frontier[queries].clamp(min=0) // self.block * self.block
-        # By rank: the windows from the far end to the near one, then the own block.
-        by_rank = torch.cat([self.covered.flip(1), torch.ones_like(self.covered)], 1)
+        # By rank: what is covered from the far end to the near one, then the own block.
+        by_rank = torch.cat([covered.flip(1), torch.ones_like(covered)], 1)
         seen = by_rank.unfold(1, keys, 1)[:, keys - start] if keys else by_rank[:, start]
-        columns = torch.stack([self.columns(head, keys) for head in range(self.heads)])
-        place = torch.arange(len(plane.queries), device=device)[queries]
+        place = torch.arange(len(plane.queries), device=covered.device)[queries]
         last = place[:, None] >= len(plane.queries) - self.bottom[:, None, None]
         return (seen | columns[:, None] | last) & causal(plane, queries)[2]
 
-    def columns(self, head: int, keys: int) -> Tensor:
-        """Returns which keys lie on a vertical line of `head`, `[keys]` bool."""
-        seen = torch.zeros(keys + 1, dtype=torch.bool, device=self.vertical.device)
-        seen[self.vertical[head]] = True
-        return seen[:-1]
-
     def pairs(self, plane: Plane) -> Tensor:
         """Returns query-key pairs that each head computes, exactly, `[heads]` int64."""
-        place = torch.arange(len(plane.queries), device=plane.keys.device)
-        frontier, keys = plane.frontier, len(plane.keys)
-        first = torch.arange(0, keys, self.block, device=place.device)  # of each block
-        result = []
-        for head in range(self.heads):
-            bottom = place >= len(place) - self.bottom[head]
-            above = frontier[(frontier >= 0) & ~bottom]
-            diagonal = (above % self.block + 1).sum()
-            each = torch.bincount(above // self.block, minlength=len(first))
-            before = (each * self._before(head, first)).sum()
-            result.append((frontier[bottom] + 1).sum() + diagonal + before)
-        return torch.stack(result)
-
-    def _before(self, head: int, first: Tensor) -> Tensor:
-        """Keys before each block that its queries see, `[blocks]`."""
-        covered = self.covered[head]
-        windows = torch.nn.functional.pad(covered.cumsum(0), (1, 0))[first]
-        columns = self.columns(head, len(covered)).nonzero()[:, 0]
-        lines = []
-        for starts in first.split(max(AT_ONCE // max(len(columns), 1), 1)):
-            apart = starts[:, None] - columns  # [blocks, lines]
-            lines.append(((apart > 0) & ~covered[(apart - 1).clamp(min=0)]).sum(1))
-        return windows + torch.cat(lines) if lines else windows
+        frontier, last = plane.frontier[plane.blind :], len(plane.queries) - self.bottom[:, None]
+        if not len(frontier):
+            return torch.zeros_like(self.bottom)
+        columns, covered = (marks.double() for marks in self.within(plane))
+        # Keys that are on a vertical line and covered: a convolution, whose sums are whole numbers.
+        sums = (torch.fft.rfft(part, n=2 * len(plane.keys)) for part in (columns, covered))
+        twice = torch.fft.irfft(next(sums) * next(sums), n=2 * len(plane.keys))
+        before = columns.cumsum(1) + covered.cumsum(1) - twice[:, : len(plane.keys)].round()
+        before = torch.nn.functional.pad(before.long(), (1, 0))  # by the first rank of a block
+        inside = frontier % self.block
+        seen = before[:, frontier - inside] + inside + 1
+        place = torch.arange(plane.blind, len(plane.queries), device=frontier.device)
+        return torch.where(place >= last, frontier + 1, seen).sum(1)
 
     def take(self, heads: Tensor) -> LineIndex:
-        return LineIndex(self.vertical[heads], self.covered[heads], self.bottom[heads], self.block)
+        return LineIndex(self.marks[heads], self.bottom[heads], self.block, self.bound)
+
+    @classmethod
+    def of(cls, marks: Tensor, bottom: Tensor, block: int, bound: int) -> LineIndex:
+        """Returns the index of lines.
+
+        Args:
+            marks: vertical lines by rank and slash lines by distance, `[heads, 2, keys + block]`
+                bool, with nothing behind the keys. It is written to.
+        """
+        keys = marks.shape[2] - block
+        before = marks[:, 1].cumsum(1)  # lines up to each distance
+        torch.gt(before[:, block:], before[:, :keys], out=marks[:, 1, :keys])
+        return cls(marks[..., :keys], bottom, block, bound)
 
     @classmethod
     def build(
@@ -240,7 +226,7 @@ class LineIndex(Index):
         vertical: list[Tensor],
         slash: list[Tensor],
         bottom: list[int],
-        block: int = 64,
+        block: int = BLOCK,
     ) -> LineIndex:
         """Builds an index from each head's lines.
 
@@ -250,50 +236,8 @@ class LineIndex(Index):
             bottom: last queries that see everything.
         """
         keys, device = len(plane.keys), plane.keys.device
-        width = max((len(lines) for lines in vertical), default=0)
-        columns = torch.full((len(vertical), width), keys, device=device)
-        for head, ranks in enumerate(vertical):
-            columns[head, : len(ranks)] = ranks.to(device).sort().values
-        covered = _covered(slash, keys, block).to(device)
-        return cls(columns, covered, torch.tensor(bottom, device=device), block)
-
-
-def windows(distances: list[int], block: int) -> list[int]:
-    """Returns where MInference puts windows over slash lines, the farthest first.
-
-    A window at distance `d` holds, for a block of queries that ends before rank `e`, the `block`
-    keys from `e - d - block` on: all that a slash line at `d` needs, and no key more. A line that
-    is not further than `block` behind the last window extends it by a whole window, as in
-    `convert_vertical_slash_indexes` of MInference's code (Jiang et al. 2024). Windows are the same
-    for every block of queries and end where the prompt begins; MInference's start anew there.
-
-    Args:
-        distances: of slash lines, in any order.
-    """
-    result: list[int] = []
-    for apart in sorted(set(distances), reverse=True):
-        if not result or result[-1] - apart > block:
-            result.append(apart)
-        elif apart < result[-1]:
-            result.append(result[-1] - block)
-    return result
-
-
-def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
-    """Returns which keys before a block lie in its windows, `[heads, keys]`; see `LineIndex`."""
-    distances = torch.cat(slash).tolist() if slash else []  # one answer for all heads
-    rows, ends, used = [], [], 0
-    for head, lines in enumerate(slash):
-        placed = windows(distances[used : used + len(lines)], block)
-        used += len(lines)
-        rows += [head] * len(placed)
-        ends += placed
-    # A window at `d` holds the keys from `d - block + 1` to `d` before the block; none are behind.
-    end = torch.tensor(ends, dtype=torch.long).clamp(0, keys)
-    start = (torch.tensor(ends, dtype=torch.long) - block).clamp(0, keys)
-    edges = torch.zeros(len(slash), keys + 1, dtype=torch.int32)
-    ones = torch.ones_like(end, dtype=torch.int32)
-    row = torch.tensor(rows, dtype=torch.long)
-    edges.index_put_((row, start), ones, accumulate=True)
-    edges.index_put_((row, end), -ones, accumulate=True)
-    return edges.cumsum(1)[:, :keys] > 0
+        marks = torch.zeros(len(vertical), 2, keys + block, dtype=torch.bool, device=device)
+        for mark, *lines in zip(marks, vertical, slash, strict=True):
+            for row, ranks in zip(mark, lines, strict=True):
+                row[ranks.to(device)] = True
+        return cls.of(marks, torch.tensor(bottom, device=device), block, keys)

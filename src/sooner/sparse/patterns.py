@@ -1,7 +1,7 @@
 """The patterns of sparse attention by name, and boundaries, which hold one for each modality.
 
-A pattern of one plane is a frozen dataclass that turns an estimate into lines, static ones and
-those of MInference, or into a grid that returns with frames.
+A pattern of one plane is a frozen dataclass that says which lines an index takes from an estimate,
+static ones and those of MInference, or which grid, one that returns with frames.
 """
 
 from __future__ import annotations
@@ -11,45 +11,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..checks import check_choice, check_fields, check_keys, option
 from ..errors import SoonerError
 from .modality import MODALITIES, PromptLayout
-from .pairs import GridIndex, Index, LineIndex
 from .plane import Plane
-from .probe import LAST, Probe
+from .probe import FIRST, LAST, NEAR, Kind
 
 logger = logging.getLogger("sooner")
 
-Kind = Literal["dense", "lines", "grid"]
 
+class Lines(NamedTuple):
+    """What one head takes into a `LineIndex`.
 
-@dataclass(frozen=True, eq=False)
-class Lines:
-    """The entry that one head has in a `LineIndex`: ranks, distances `frontier - rank`, last
-    queries."""
+    Attributes:
+        first, near: keys and distances that are there in any case, from 0 on.
+        vertical, slash: how many there are with those that hold most in the estimate.
+        bottom: last queries that see everything.
+    """
 
-    vertical: Tensor
-    slash: Tensor
+    first: int
+    near: int
+    vertical: int = 0
+    slash: int = 0
     bottom: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Spacing:
-    """The entry that one head has in a `GridIndex`: numbers, or tensors of no dimension."""
+class Spacing(NamedTuple):
+    """What one head takes into a `GridIndex`.
 
-    stride: int | Tensor
-    phase: int | Tensor
+    Attributes:
+        stride, phase: numbers; a stride of 0 and a phase of -1 are taken from the estimate.
+        limit: longest stride that is looked for.
+        by_key, by_distance: in which sums the stride is looked for.
+        is_even: whether the share that any class has counts against a stride.
+        is_spread: whether a phase is where queries look everywhere, if there are enough of them.
+    """
+
+    stride: int
+    phase: int
     hline: bool = False
     vline: bool = False
     slash: bool = False
-    segment: bool = False
     sink: int = 0
     local: int = 1
+    limit: int = 0
+    by_key: bool = True
+    by_distance: bool = False
+    is_even: bool = True
+    is_spread: bool = False
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Returns the entries of a `GridIndex`."""
+        return self[:7]
+
+    @property
+    def rules(self) -> tuple[int, ...]:
+        """Returns what strides and phases are chosen by."""
+        return self.phase, self.by_key, self.by_distance, self.is_even, self.is_spread
 
 
 @dataclass(frozen=True)
@@ -59,27 +80,25 @@ class Pattern:
     Attributes:
         name: as it stands in pattern files and on the command line.
         kind: which kernel runs it.
-        dynamic: whether it needs a look at the last queries of every input.
     """
 
     name: ClassVar[str] = ""
     kind: ClassVar[Kind] = "dense"
-    dynamic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}: ")
 
-    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        """Returns the lines of one head, for patterns of kind `lines`.
+    @property
+    def dynamic(self) -> bool:
+        """Whether it needs a look at the last queries of every input."""
+        return False
 
-        Args:
-            seen: what the probe found; `None` for patterns that are not dynamic.
-            place: the head's place in the probe.
-        """
+    def lines(self, plane: Plane) -> Lines:
+        """Returns what one head takes, for patterns of kind `lines`."""
         raise NotImplementedError
 
-    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        """Returns the spacing of one head, for patterns of kind `grid`."""
+    def spacing(self, plane: Plane) -> Spacing:
+        """Returns what one head takes, for patterns of kind `grid`."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,35 +109,6 @@ class Pattern:
         values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
         return f"{self.name}({values})"
 
-
-def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:
-    """Returns one index for heads whose patterns are of one kind, `lines` or `grid`.
-
-    Args:
-        patterns: of each head, in the probe's order.
-    """
-    if patterns[0].kind == "lines":
-        drawn = [p.lines(plane, seen, place) for place, p in enumerate(patterns)]
-        vertical, slash = [d.vertical for d in drawn], [d.slash for d in drawn]
-        return LineIndex.build(plane, vertical, slash, [d.bottom for d in drawn])
-    device = plane.keys.device
-    spaced = [p.spacing(plane, seen, place) for place, p in enumerate(patterns)]
-    columns = (
-        torch.stack([torch.as_tensor(getattr(s, field.name), device=device) for s in spaced])
-        for field in fields(GridIndex)
-    )
-    return GridIndex(*columns)
-
-
-def strongest(weight: Tensor, count: int, always: int) -> Tensor:
-    """Returns where the `count` largest weights are, the first `always` among them, `[lines]`."""
-    weight = weight.clone()
-    weight[:always] = torch.inf
-    return weight.topk(min(max(count, always), len(weight))).indices
-
-
-FIRST, NEAR = 4, 64
-"""First keys and nearest distances that are seen in any case: sinks, and the last words."""
 
 SHARE = 32
 """One in so many keys is a vertical line, and one in so many distances a slash line, of `sized`."""
@@ -136,7 +126,6 @@ class VerticalSlash(Pattern):
 
     name: ClassVar[str] = "vertical-slash"
     kind: ClassVar[Kind] = "lines"
-    dynamic: ClassVar[bool] = True
     vertical: int = option(1000, 0)
     slash: int = option(1024, 0)
     last_q: int = option(LAST, 1)
@@ -150,15 +139,14 @@ class VerticalSlash(Pattern):
         lines = max(tokens // SHARE, 1)
         return cls(min(lines, cls.vertical), min(max(lines, 2 * NEAR), cls.slash))
 
-    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        if seen is None:
-            raise SoonerError(
-                f"{self.name} takes its lines from an input; give the queries and keys of a head"
-            )
-        return Lines(
-            strongest(seen.vertical[place], self.vertical, FIRST),
-            strongest(seen.slash[place], self.slash, NEAR),
-        )
+    @property
+    def dynamic(self) -> bool:
+        return True
+
+    def lines(self, plane: Plane) -> Lines:
+        keys = len(plane.keys)
+        sizes = FIRST, NEAR, max(self.vertical, FIRST), max(self.slash, NEAR)
+        return Lines(*(min(size, keys) for size in sizes))
 
 
 FRAME: Literal["frame"] = "frame"
@@ -188,10 +176,8 @@ class AShape(Pattern):
     sink: int = option(128, 0)
     local: int = option(4096, 1)
 
-    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        keys, device = len(plane.keys), plane.keys.device
-        sink = torch.arange(min(self.sink, keys), device=device)
-        return Lines(sink, torch.arange(min(self.local, keys), device=device))
+    def lines(self, plane: Plane) -> Lines:
+        return Lines(min(self.sink, len(plane.keys)), min(self.local, len(plane.keys)))
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
@@ -216,8 +202,7 @@ def _emit(sizes: tuple[int, ...], period: int) -> None:
 
 
 AUTO: Literal["auto"] = "auto"
-SINK = 8  # first keys get attention for being first, which says nothing about a stride
-PEAKS = 16  # strides that are tried
+RULES = ("excess", "sum")
 
 
 @dataclass(frozen=True)
@@ -234,11 +219,13 @@ class Grid(Pattern):
         sink: first keys that everybody sees besides. The paper's grid has none.
         local: nearest keys that everybody sees, at least the own one.
         last_q: queries of the estimate.
+        rule: what the best stride has most of in one class: attention beyond what the number of its
+            lines explains (`excess`), or attention (`sum`, as in algorithm 1, which suits strides
+            that are about as long as each other: short ones have more lines).
     """
 
     name: ClassVar[str] = "grid"
     kind: ClassVar[Kind] = "grid"
-    dynamic: ClassVar[bool] = True
     stride: int | Literal["auto", "frame"] = option(AUTO, 1)
     phase: int | Literal["auto"] = option(AUTO, 0)
     hline: bool = True
@@ -248,97 +235,32 @@ class Grid(Pattern):
     sink: int = option(0, 0)
     local: int = option(1, 1)
     last_q: int = option(LAST, 1)
+    rule: Literal["excess", "sum"] = option("excess", known=RULES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.hline or self.vline or self.slash):
             raise SoonerError("grid: hline, vline and slash are all False; it needs one of them")
 
-    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        stride = self.stride if self.stride == AUTO else frame_stride(self.stride, plane)
-        if seen is None and (stride == AUTO or self.phase == AUTO):
-            raise SoonerError(
-                "grid: an 'auto' stride or phase is taken from an input; give the queries and keys "
-                "of a head, or numbers"
-            )
-        if stride == AUTO:
-            assert seen is not None
-            stride = self.find_stride(plane, seen, place)
-        phase: int | Tensor = 0
-        if self.phase != AUTO:
-            phase = self.phase % stride
-        elif seen is not None:
-            phase = self._find_phase(seen, place, stride)
-        lines = {"hline": self.hline, "vline": self.vline, "slash": self.slash}
-        return Spacing(stride, phase, **lines, sink=self.sink, local=self.local)
-
-    def find_stride(self, plane: Plane, seen: Probe, place: int) -> int:
-        """Returns the stride whose lines hold most attention beyond what their number explains."""
-        columns, distances = _profiles(seen, place)
-        limit = min(self.max_stride, len(columns) // 2)
-        known = {plane.period} if 1 < plane.period <= limit else set()
-        tried = sorted(known | peaks(columns, limit) | peaks(distances, limit))
-        if not tried:
-            return max(min(plane.period or NO_FRAMES, limit), 1)
-        gains = torch.stack([self._gain(columns, distances, stride) for stride in tried])
-        return tried[int(gains.argmax())]
-
     @property
-    def looks_along(self) -> tuple[bool, bool]:
-        """Which profiles the stride is found in: weights by distance, and by key."""
-        return self.slash, self.vline or not self.slash
+    def dynamic(self) -> bool:
+        return AUTO in (self.stride, self.phase)
 
-    def _gain(self, columns: Tensor, distances: Tensor, stride: int) -> Tensor:
-        gain = columns.new_zeros(())
-        by_distance, by_key = self.looks_along
-        if by_distance:
-            gain = gain + excess(fold(distances, stride)[0], distances, stride)
-        if by_key:
-            gain = gain + excess(fold(columns, stride).max(), columns, stride)
-        return gain
-
-    def _find_phase(self, seen: Probe, place: int, stride: int) -> Tensor:
-        if self.hline and not self.vline and len(seen.frontier) >= stride:
-            # Horizontal lines are queries that look everywhere.
-            spread = seen.spread[place] - seen.spread[place].mean()
-            by_class = spread.new_zeros(stride).index_add(0, seen.frontier % stride, spread)
-            return by_class.argmax()
-        return fold(_profiles(seen, place)[0], stride).argmax()
-
-
-def _profiles(seen: Probe, place: int) -> tuple[Tensor, Tensor]:
-    """Returns attention weight by key without the sink, and by distance without the own key."""
-    columns, distances = seen.vertical[place].clone(), seen.slash[place].clone()
-    columns[:SINK] = 0
-    # The last columns are the probing queries' own neighbourhood.
-    columns[max(len(columns) - len(seen.frontier), 0) :] = 0
-    distances[0] = 0
-    return columns, distances
-
-
-def fold(profile: Tensor, stride: int) -> Tensor:
-    """Returns the sum of a profile over each class modulo `stride`, `[stride]`."""
-    short = -len(profile) % stride
-    return torch.nn.functional.pad(profile, (0, short)).view(-1, stride).sum(0)
-
-
-def excess(weight: Tensor, profile: Tensor, stride: int) -> Tensor:
-    """Returns share of a profile's weight in one class, less the share that any class has.
-
-    Largest at the true stride: half of it has the same lines among twice as many, and twice of it
-    misses every other one.
-    """
-    return weight / profile.sum().clamp(min=1e-12) - 1 / stride
-
-
-def peaks(profile: Tensor, limit: int) -> set[int]:
-    """Returns lags from 2 to `limit` at which a profile resembles itself most."""
-    if limit < 2:
-        return set()
-    centred = profile - profile.mean()
-    spectrum = torch.fft.rfft(centred, n=2 * len(profile))
-    alike = torch.fft.irfft(spectrum.abs() ** 2)[: limit + 1]
-    return {lag + 2 for lag in alike[2:].topk(min(PEAKS, limit - 1)).indices.tolist()}
+    def spacing(self, plane: Plane) -> Spacing:
+        limit, stride = 0, 0
+        if self.stride != AUTO:
+            stride = frame_stride(self.stride, plane)
+        else:
+            limit = min(self.max_stride, len(plane.keys) // 2)
+            if limit < 2:
+                stride = max(min(plane.period or NO_FRAMES, limit), 1)
+        phase = -1 if self.phase == AUTO else self.phase % stride if stride else self.phase
+        is_even = self.rule == "excess"
+        return Spacing(
+            stride, phase, self.hline, self.vline, self.slash, sink=self.sink, local=self.local,
+            limit=limit, by_key=self.vline or not self.slash, by_distance=self.slash,
+            is_even=is_even, is_spread=is_even and self.hline and not self.vline,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

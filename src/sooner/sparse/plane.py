@@ -11,13 +11,16 @@ definition of every pattern serves all boundaries, and causality is the same com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .modality import PromptLayout
+
+BLOCK = 64  # queries that share the keys that slash lines need
 
 
 def span(slots: Tensor) -> slice | None:
@@ -44,7 +47,6 @@ class Plane:
         frontier: rank of the last key each query may see, never falling, -1 for none, `[queries]`.
         period: ranks from the first token of a video frame to that of the next, 0 if there are no
             two frames in a row among the keys. Where they differ, the one that most ranks have.
-        offset: rank of the first token of the first such frame, modulo `period`.
         sizes: keys of a frame, each size once, the one with most keys first.
     """
 
@@ -52,7 +54,6 @@ class Plane:
     keys: Tensor
     frontier: Tensor
     period: int = 0
-    offset: int = 0
     sizes: tuple[int, ...] = ()
 
     @cached_property
@@ -65,6 +66,58 @@ class Plane:
     def pairs(self) -> int:
         """Query-key pairs under causality: what dense attention computes here."""
         return int((self.frontier + 1).sum())
+
+    @cached_property
+    def blind(self) -> int:
+        """Returns how many queries see no key; they are the first."""
+        return int((self.frontier < 0).sum())
+
+    @cached_property
+    def is_distinct(self) -> bool:
+        """Whether no two queries that see a key share a frontier."""
+        return bool((self.frontier[self.blind :].diff() > 0).all())
+
+
+@dataclass(frozen=True, eq=False)
+class PlaneStack:
+    """Planes on top of each other, so that one launch serves heads of all of them.
+
+    Attributes:
+        planes: of a prompt.
+        cache: what was laid out of them; all layers of a prefill share it.
+    """
+
+    planes: tuple[Plane, ...]
+    cache: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def width(self) -> int:
+        """Returns the keys of the widest plane."""
+        return max(len(plane.keys) for plane in self.planes)
+
+    @cached_property
+    def length(self) -> int:
+        """Returns the queries of the longest plane."""
+        return max(len(plane.queries) for plane in self.planes)
+
+    @cached_property
+    def moves_keys(self) -> bool:
+        """Whether keys of any plane do not stand at their ranks."""
+        ends = ((len(plane.keys), plane.keys) for plane in self.planes)
+        return any(count and int(keys[-1]) != count - 1 for count, keys in ends)
+
+    @cached_property
+    def rank(self) -> Tensor:
+        """Returns numbers from minus to plus the ranks of the widest plane and a block more."""
+        end = self.width + BLOCK
+        return torch.arange(-end, end, device=self.planes[0].keys.device)
+
+
+def stack_of(layout: PromptLayout, regions: tuple[str, ...]) -> PlaneStack:
+    """Returns the planes of some regions, made once for a layout."""
+    if regions not in layout.cache:
+        layout.cache[regions] = PlaneStack(tuple(plane_of(layout, name) for name in regions))
+    return layout.cache[regions]
 
 
 def whole(layout: PromptLayout) -> Plane:
@@ -79,14 +132,16 @@ def plane_of(layout: PromptLayout, region: str) -> Plane:
         region: a modality, whose queries see all tokens (algorithm 2, Q-boundary); a pair such as
             `text:video`, queries and keys (algorithm 3, 2D-boundary); or nothing for all tokens.
     """
-    query, _, key = region.partition(":")
-    queries, keys = layout.where(query or None), layout.where(key or None)
-    frontier = torch.searchsorted(keys, queries, right=True) - 1
-    return Plane(queries, keys, frontier, *_frames(layout.frames[keys]))
+    if region not in layout.cache:
+        query, _, key = region.partition(":")
+        queries, keys = layout.where(query or None), layout.where(key or None)
+        frontier = torch.searchsorted(keys, queries, right=True) - 1
+        layout.cache[region] = Plane(queries, keys, frontier, *_frames(layout.frames[keys]))
+    return layout.cache[region]
 
 
-def _frames(frames: Tensor) -> tuple[int, int, tuple[int, ...]]:
-    """`period`, `offset` and `sizes` of a plane's keys, given their frame numbers in order."""
+def _frames(frames: Tensor) -> tuple[int, tuple[int, ...]]:
+    """`period` and `sizes` of a plane's keys, given their frame numbers in order."""
     before = torch.cat([frames.new_full((1,), -1), frames[:-1]])
     # A frame that is broken by text, such as a timestamp inside it, starts once.
     is_start = (frames >= 0) & (frames > before.cummax(0).values)
@@ -95,11 +150,9 @@ def _frames(frames: Tensor) -> tuple[int, int, tuple[int, ...]]:
     follows = frames[starts].diff() == 1
     steps = starts.diff()
     if not bool(follows.any()):
-        return 0, 0, ()
-    period = _commonest(steps[follows])[0]
-    first = starts[int((follows & (steps == period)).nonzero()[0, 0])]
+        return 0, ()
     sizes = frames[frames >= 0].unique(return_counts=True)[1]
-    return period, int(first) % period, _commonest(sizes)
+    return _commonest(steps[follows])[0], _commonest(sizes)
 
 
 def _commonest(lengths: Tensor) -> tuple[int, ...]:

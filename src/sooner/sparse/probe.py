@@ -3,14 +3,133 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from .plane import Plane, pick
+from .plane import BLOCK, Plane, PlaneStack
+
+Kind = Literal["dense", "lines", "grid"]
 
 LAST = 64
-HIDDEN = -1e30  # score of a key that a query does not see; finite, so that times zero it is zero
+HIDDEN = -1e30  # finite, so that a row without a key divides by something
+
+FIRST, NEAR = 4, 64
+"""First keys and nearest distances that are lines in any case: sinks, and the last words."""
+
+SINK = 8  # first keys get attention for being first, which says nothing about a stride
+
+SCORES, CACHED = 1 << 26, 1 << 19
+"""Scores that exist at once, in fp32, on a GPU and on a CPU, which is faster with what its cache
+holds; the heads of longer prompts are probed in pieces."""
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The rotated states that one row has.
+
+    Attributes:
+        queries: `[heads, tokens, head_dim]`.
+        keys, values: `[kv_heads, tokens, head_dim]`; query head `h` reads `h // group`.
+        scale: factor of the scores.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """Returns the number of query heads that share a key head."""
+        return self.queries.shape[0] // self.keys.shape[0]
+
+
+class Role(NamedTuple):
+    """What a head is probed for: its plane's number in a stack, its pattern's kind, its queries."""
+
+    plane: int
+    kind: Kind
+    last: int
+
+
+class ProbeRows(NamedTuple):
+    """Says for each head which queries and keys the probe reads, and how its sums count.
+
+    Heads of any planes have them by one gather, for they lie in one row of int64 each.
+
+    Attributes:
+        keys: slots by rank behind an empty column, `[heads, 1 + width]`.
+        queries: slots, `[heads, queries]`. The first row shows nothing, nor do those that a plane
+            lacks.
+        frontier: of each query, -1 for rows that show nothing, `[heads, queries]`.
+        turn: where in a head's weights, flat, distance 0 of each query lies, `[heads, queries]`.
+        factors: what sums by key and by distance are multiplied by and what is added, then one over
+            the plane's keys at each of them, `[heads, 5, width]` fp64.
+        rank: of each column of scores, `[1 + width]`. No query sees the first one.
+        lowest: what stands for a score that a query does not see, `[1 + width]`; finite in the
+            empty column, on which rows without a key have all of their weight.
+    """
+
+    keys: Tensor
+    queries: Tensor
+    frontier: Tensor
+    turn: Tensor
+    factors: Tensor
+    rank: Tensor
+    lowest: Tensor
+
+    @classmethod
+    def of(cls, stack: PlaneStack, roles: tuple[Role, ...], picked: Tensor) -> ProbeRows:
+        """Returns rows of heads that have some of the roles, `picked [heads]` among them."""
+        queries, width = max(role.last for role in roles) + 1, stack.width
+        if roles not in stack.cache:
+            made = [_row(stack.planes[role.plane], role, width, queries) for role in roles]
+            rank = pad(stack.rank[-width - BLOCK : -BLOCK], (1, 0), value=width)
+            lowest = torch.where(rank < width, -torch.inf, HIDDEN)
+            stack.cache[roles] = torch.stack(made), rank, lowest
+        table, rank, lowest = stack.cache[roles]
+        rows = table.expand(len(picked), -1) if len(roles) == 1 else table[picked]
+        sizes = [width + 1, queries, queries, queries, 5 * width]
+        keys, slots, frontier, turn, factors = rows.split(sizes, 1)
+        factors = factors.view(torch.float64).unflatten(1, (5, width))
+        return cls(keys, slots, frontier, turn, factors, rank, lowest)
+
+    def weigh(self, sums: Tensor) -> Tensor:
+        """Returns `[heads, 2, width]` fp64: sums without what says nothing about a pattern's lines.
+
+        Lines that are there in any case count as infinite, padding counts less than nothing.
+        """
+        return torch.addcmul(self.factors[:, 2:4], sums, self.factors[:, :2])
+
+
+def _row(plane: Plane, role: Role, width: int, queries: int) -> Tensor:
+    """Returns the row of a plane's heads; see `ProbeRows`."""
+    device, keys, blind = plane.keys.device, len(plane.keys), plane.blind
+    last = min(role.last, len(plane.queries) - blind)
+    end = len(plane.queries) - last
+    slots, frontier = (
+        pad(values[end:], (queries - last, 0), value=fill)
+        for values, fill in ((plane.queries, 0), (plane.frontier, -1))
+    )
+    start = torch.arange(queries, device=device) * (width + 1)
+    turn = start + torch.where(frontier < 0, width, frontier + 1)
+    rank = torch.arange(width, device=device)
+    if role.kind == "lines":
+        always = torch.tensor([[FIRST], [NEAR]], device=device)
+        addend = torch.where(rank < always, torch.inf, 0.0).masked_fill(rank >= keys, -1.0)
+        factor = torch.ones_like(addend)
+    else:
+        begin = torch.tensor([[SINK], [1]], device=device)
+        # The last columns are the probing queries' own neighbourhood.
+        stop = torch.tensor([[keys - last], [keys]], device=device)
+        factor = ((rank >= begin) & (rank < stop)).float()
+        addend = torch.zeros_like(factor)
+    share = (rank < keys).double() / max(keys, 1)
+    floats = [part.double().flatten().view(torch.int64) for part in (factor, addend, share)]
+    return torch.cat([pad(plane.keys, (1, width - keys)), slots, frontier, turn, *floats])
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,27 +139,59 @@ class Probe:
     Each probing query spreads a probability of one, so sums are out of their number.
 
     Attributes:
-        vertical: probability on each key, `[heads, keys]`.
-        slash: probability at each distance `frontier - rank`, `[heads, keys]`.
+        sums: probability on each key, and at each distance `frontier - rank`, `[heads, 2, keys]`.
         spread: entropy of each query's attention in nats, `[heads, queries]`: high where a query
-            looks everywhere, as the horizontal lines of a grid do.
-        frontier: of each asked query, `[queries]`.
+            looks everywhere, as the horizontal lines of a grid do; `None` if nobody asked.
+        rows: what was read.
     """
 
-    vertical: Tensor
-    slash: Tensor
-    spread: Tensor
-    frontier: Tensor
-
-
-def last_queries(plane: Plane, last: int) -> slice:
-    """Returns the plane's last queries that see a key."""
-    blind = int((plane.frontier < 0).sum())
-    count = len(plane.queries)
-    return slice(max(count - last, min(blind, count)), count)
+    sums: Tensor
+    spread: Tensor | None
+    rows: ProbeRows
 
 
 @torch.no_grad()
+def probe_rows(
+    queries: Tensor,
+    keys: Tensor,
+    rows: ProbeRows,
+    heads: Tensor,
+    kv_heads: Tensor,
+    scale: float,
+    spread: bool,
+) -> Probe:
+    """Estimate attention from last queries (MMInference, algorithms 1 and 2), all heads at once.
+
+    Args:
+        queries: of the whole row, `[heads, tokens, head_dim]`.
+        keys: `[kv_heads, tokens, head_dim]`.
+        rows: what is read for each probed head.
+        heads, kv_heads: which they are, `[probed]`.
+        spread: whether entropies are measured, too.
+    """
+    count, (length, width) = len(heads), (rows.queries.shape[1], len(rows.rank) - 1)
+    sums = torch.empty(count, 2, width, device=queries.device)
+    entropy = torch.empty(count, length, device=queries.device) if spread else None
+    limit = CACHED if queries.device.type == "cpu" else SCORES
+    at_once = max(limit // (length * (width + 1)), 1)
+    for first in range(0, count, at_once):
+        part = slice(first, first + at_once)
+        some = queries[heads[part, None], rows.queries[part]]
+        other = keys[kv_heads[part, None], rows.keys[part]]
+        scores = torch.baddbmm(some.new_empty(1, 1, 1), some, other.mT, beta=0, alpha=scale)
+        seen = rows.rank <= rows.frontier[part, :, None]
+        weights = torch.where(seen, scores, rows.lowest).softmax(2)  # [probed, queries, 1 + width]
+        torch.sum(weights[..., 1:], 1, out=sums[part, 0])
+        # Backwards from its frontier a row's distances ascend. What lies before its first key is
+        # the end of the row above, which that row does not see.
+        turn = rows.turn[part, :, None] - rows.rank[1:]
+        along = weights.flatten(1).gather(1, turn.flatten(1)).view(turn.shape)
+        torch.sum(along, 1, out=sums[part, 1])
+        if entropy is not None:
+            torch.sum(torch.special.entr(weights), 2, out=entropy[part])
+    return Probe(sums, entropy, rows)
+
+
 def probe(
     queries: Tensor,
     keys: Tensor,
@@ -49,33 +200,9 @@ def probe(
     heads: Tensor | None = None,
     last: int = LAST,
 ) -> Probe:
-    """Estimate attention from a plane's last queries (MMInference, algorithms 1 and 2).
-
-    Head by head, so that memory is a few times `last x keys`, whatever the number of heads.
-
-    Args:
-        queries: of the whole row, `[heads, tokens, head_dim]`.
-        keys: `[kv_heads, tokens, head_dim]`.
-        heads: which heads to probe, all by default; the result is in their order.
-    """
-    picked = range(queries.shape[0]) if heads is None else heads.tolist()
+    """Returns the estimate of some heads in one plane, all heads by default, in their order."""
+    if heads is None:
+        heads = torch.arange(queries.shape[0], device=queries.device)
     group = queries.shape[0] // keys.shape[0]
-    which = last_queries(plane, last)
-    frontier = plane.frontier[which]
-    # `frontier - rank` leads from ranks to distances and, as it is its own inverse, back. What is
-    # out of sight goes to ranks out of sight.
-    apart = frontier[:, None] - torch.arange(len(plane.keys), device=frontier.device)
-    turn = torch.where(apart < 0, apart + len(plane.keys), apart)  # [queries, keys]
-    known = int(frontier[0]) + 1 if len(frontier) else 0  # keys that all of the queries see
-    hidden = apart[:, known:] < 0
-    results: list[tuple[Tensor, ...]] = []
-    for head in picked:
-        some = pick(queries[head], plane.queries[which]) * scale
-        scores = (some @ pick(keys[head // group], plane.keys).T).float()
-        scores[:, known:].masked_fill_(hidden, HIDDEN)
-        weights = scores.softmax(1)
-        slash = weights.gather(1, turn).sum(0)
-        lse = scores.amax(1) - weights.amax(1).log() if len(plane.keys) else scores.sum(1)
-        results.append((weights.sum(0), slash, lse - scores.mul_(weights).sum(1)))
-    vertical, slash, spread = (torch.stack(parts) for parts in zip(*results, strict=True))
-    return Probe(vertical, slash, spread, frontier)
+    rows = ProbeRows.of(PlaneStack((plane,)), (Role(0, "lines", last),), heads)
+    return probe_rows(queries, keys, rows, heads, heads // group, scale, spread=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from sooner.checks import option
-from sooner.sparse.patterns import FRAME, AShape, Kind, Lines, Pattern, Spacing, frame_stride
+from sooner.sparse.patterns import FRAME, AShape, Lines, Pattern, Spacing, frame_stride
 from sooner.sparse.plane import Plane
-from sooner.sparse.probe import Probe
+from sooner.sparse.probe import Kind
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class TriShape(AShape):
     name: ClassVar[str] = "tri-shape"
     bottom: int = option(128, 0)
 
-    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        return replace(super().lines(plane, seen, place), bottom=self.bottom)
+    def lines(self, plane: Plane) -> Lines:
+        return super().lines(plane)._replace(bottom=self.bottom)
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,6 @@ class Strided(Pattern):
     stride: int | Literal["frame"] = option(FRAME, 1)
     local: int = option(0, 0)
 
-    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
+    def spacing(self, plane: Plane) -> Spacing:
         stride = frame_stride(self.stride, plane)
         return Spacing(stride, 0, slash=True, local=self.local or stride)

@@ -9,19 +9,19 @@ from torch import Tensor
 
 from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane, pick
-from .partial import Partial, Reference, States
+from .partial import Backend, Partial, Reference, States
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 ROWS = 1024
 """Queries of one call that see everything."""
 NEAR_ROWS = 256
-"""Queries of one call for sinks, segments and nearest keys, and most queries of a class's tile."""
+"""Queries of one call for sinks and nearest keys, and most queries of a class's tile."""
 COPIED = 16384
 """Keys that are gathered for one call, so that they stay in the cache."""
 
 
-class Fused:
+class Fused(Backend):
     """Gathers the keys of each tile of queries, runs torch's fused kernel on them, and merges.
 
     What the kernel does not take goes to the reference: other dtypes, values sized unlike keys.
@@ -165,24 +165,25 @@ def tiles_of(group: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     order = group.argsort(stable=True)
     number, counts = group[order].unique_consecutive(return_counts=True)
     pieces = (counts + size - 1) // size  # tiles of each group
-    which = torch.arange(len(number)).repeat_interleave(pieces)
-    turn = torch.arange(len(which)) - (pieces.cumsum(0) - pieces)[which]
+    which = torch.arange(len(number), device=group.device).repeat_interleave(pieces)
+    turn = torch.arange(len(which), device=group.device) - (pieces.cumsum(0) - pieces)[which]
     end = counts.cumsum(0)[which, None]
     first = end - counts[which, None] + turn[:, None] * size
-    place = first + torch.arange(size)
+    place = first + torch.arange(size, device=group.device)
     real = place < end
     return order[torch.where(real, place, first)], real, number[which]
 
 
 def _lines(row: PlaneHead, index: LineIndex, place: int) -> None:
     """Each block of queries against itself, then against its windows and the vertical lines."""
-    frontier, block, covered = row.frontier, index.block, index.covered[place]
+    frontier, block = row.frontier, index.block
+    columns, covered = index.marks[place, :, : len(row.keys)]
     split = max(len(frontier) - int(index.bottom[place]), 0)
     row.dense(torch.arange(split, len(frontier)))
     if not split:
         return
     distances = covered.nonzero()[:, 0] + 1
-    vertical = index.vertical[place]
+    vertical = columns.nonzero()[:, 0]
     query, real, number = tiles_of(frontier[:split] // block, block)
     at_once = max(COPIED // (len(distances) + len(vertical) + block), 8)
     for some in torch.arange(len(number)).split(at_once):
@@ -203,9 +204,8 @@ def _lines(row: PlaneHead, index: LineIndex, place: int) -> None:
 
 def _grid(row: PlaneHead, index: GridIndex) -> None:
     """Horizontal lines, slash lines, and the rest; a pair on several is computed with the first."""
-    stride, phase, hline, vline, slash, segment, sink, local = (
-        value.item() for value in vars(index).values()
-    )
+    stride, phase, hline, vline, slash, sink, local = (int(v) for v in vars(index).values())
+    hline, vline = bool(hline), bool(vline)
     classes = row.frontier % stride
     is_alone = (classes == phase) & hline
     row.dense(is_alone.nonzero()[:, 0])
@@ -214,12 +214,11 @@ def _grid(row: PlaneHead, index: GridIndex) -> None:
         return
     if slash:
         _classes(row, others, stride, phase if vline else None)
-        if local <= 1 and not (sink or segment):
+        if local <= 1 and not sink:
             return
-    reach = max(local, stride if segment else 0)
     for some in others.split(NEAR_ROWS):
         seen_to = row.frontier[some]
-        near = int(seen_to[0]) - reach + 1
+        near = int(seen_to[0]) - local + 1
         rank = torch.arange(int(seen_to[-1]) + 1)
         is_line = (rank % stride == phase) & vline
         rank = rank[(rank >= near) | (rank < sink) | (is_line & (not slash))]

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ..index import Fold, fold
 from ..pairs import Index, causal
 from ..plane import Plane
-
-
-@dataclass(frozen=True, eq=False)
-class States:
-    """The rotated states that one row has.
-
-    Attributes:
-        queries: `[heads, tokens, head_dim]`.
-        keys, values: `[kv_heads, tokens, head_dim]`; query head `h` reads `h // group`.
-        scale: factor of the scores.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    scale: float
-
-    @property
-    def group(self) -> int:
-        """Returns the number of query heads that share a key head."""
-        return self.queries.shape[0] // self.keys.shape[0]
+from ..probe import States
+from .work import LayerWork
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +62,7 @@ class Partial:
         self.lse[heads, slots] = after
 
 
-class Backend(Protocol):
+class Backend:
     """Attends over the pairs that an index names, and merges the result into `into`.
 
     `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
@@ -90,18 +71,24 @@ class Backend(Protocol):
     """
 
     name: str
+    fold: Fold = staticmethod(fold)
 
     def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
     ) -> None:
         """Attends to the plane's pairs."""
-        ...
+        raise NotImplementedError
+
+    def run(self, states: States, work: LayerWork, into: Partial) -> None:
+        """Attends to all pairs of a layer."""
+        for group in work.groups:
+            self.attend(states, group.plane, group.index, group.heads, into)
 
 
 ROWS = 1024  # queries at a time, so that memory grows with the keys only
 
 
-class Reference:
+class Reference(Backend):
     """Computes sparse attention by its definition, all scores and a mask: slow, and right."""
 
     name = "reference"

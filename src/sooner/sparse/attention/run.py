@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 
 import torch
-from torch import Tensor
 
 from ...checks import check_choice
 from ...errors import SoonerError
 from ..modality import PromptLayout
-from ..pairs import Index
-from ..patterns import Boundary, HeadPattern, Pattern, build
-from ..plane import Plane, plane_of
-from ..probe import LAST, Probe, probe
+from ..patterns import HeadPattern
 from .fused import Fused
 from .partial import Backend, Partial, Reference, States
+from .work import HeadGroup, layer_work
 
 logger = logging.getLogger("sooner")
 
@@ -71,29 +66,6 @@ def _without_triton(device: torch.device) -> str | None:
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class HeadGroup:
-    """Heads that share a plane and a kind.
-
-    Attributes:
-        heads: their numbers, `[picked]`.
-        index: what they see; `None` for dense ones.
-        estimate: the probe behind dynamic patterns, in the order of `heads`.
-    """
-
-    plane: Plane
-    heads: Tensor
-    index: Index | None
-    estimate: Probe | None
-
-    @property
-    def pairs(self) -> Tensor:
-        """Query-key pairs that each of the heads computes, counted exactly, `[picked]` int64."""
-        if self.index is None:
-            return torch.full_like(self.heads, self.plane.pairs)
-        return self.index.pairs(self.plane)
-
-
 def sparse_attention(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern], backend: Backend
 ) -> Partial:
@@ -106,35 +78,12 @@ def sparse_attention(
         backend: what runs them.
     """
     into = Partial.empty(states)
-    for job in jobs(states, layout, patterns):
-        backend.attend(states, job.plane, job.index, job.heads, into)
+    backend.run(states, layer_work(states, layout, patterns, backend.fold), into)
     return into
 
 
 def jobs(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern]
 ) -> Iterator[HeadGroup]:
-    """Yields what there is to execute, in no particular order; planes are made and probed once."""
-    regions: dict[str, list[tuple[int, Pattern]]] = defaultdict(list)
-    for head, pattern in enumerate(patterns):
-        parts = pattern.parts(layout) if isinstance(pattern, Boundary) else [("", pattern)]
-        for region, inner in parts:
-            regions[region].append((head, inner))
-    for region, members in regions.items():
-        yield from _kinds(states, plane_of(layout, region), members)
-
-
-def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> Iterator[HeadGroup]:
-    """Yields one job for each kind of pattern, and for each size of probe."""
-    groups: dict[tuple[str, bool, int], list[tuple[int, Pattern]]] = defaultdict(list)
-    for head, pattern in members:
-        last = getattr(pattern, "last_q", LAST)
-        groups[pattern.kind, pattern.dynamic, last].append((head, pattern))
-    for (kind, dynamic, last), group in groups.items():
-        heads = torch.tensor([head for head, _ in group], device=plane.keys.device)
-        estimate = None
-        if dynamic:
-            estimate = probe(states.queries, states.keys, plane, states.scale, heads, last)
-        chosen = [pattern for _, pattern in group]
-        index = None if kind == "dense" else build(chosen, plane, estimate)
-        yield HeadGroup(plane, heads, index, estimate)
+    """Yields what there is to execute by plane and kind, in no particular order."""
+    yield from layer_work(states, layout, patterns).groups

@@ -2,59 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ...engine.attention.kernel import on_device
 from ..kernels.common import dense, tiles_for
+from ..kernels.fold import fold
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
 from ..kernels.vertical_slash import vertical_slash
 from ..pairs import GridIndex, Index, LineIndex
-from ..plane import Plane
-from .partial import Partial, States
+from ..patterns import Spacing
+from ..plane import Plane, PlaneStack
+from ..probe import Kind
+from .partial import Backend, Partial, States
+from .work import Launch, LayerWork
 
 
-class TritonBackend:
+class TritonBackend(Backend):
     """Runs kernels that load and store through a plane's permutation (MMInference, appendix G).
 
     Queries are always loaded through their slots, keys where they do not stand at their ranks: in
-    2D-boundaries, and in rows with gaps of padding.
+    2D-boundaries, and in rows with gaps of padding. All heads that share a kind of pattern run at
+    once, whatever their planes.
     """
 
     name = "triton"
+    fold = staticmethod(fold)
 
     def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
     ) -> None:
-        """Attends to the plane's pairs."""
+        """Attends to the plane's pairs; asks the device what an index holds."""
         if not (len(plane.queries) and len(plane.keys) and len(heads)):
             return
+        first, drawn = torch.zeros_like(heads), []
+        kinds: tuple[Kind, ...] = ("dense",)
+        if isinstance(index, LineIndex):
+            first, kinds = (len(plane.queries) - index.bottom).clamp(min=0), ("lines", "dense")
+        elif isinstance(index, GridIndex):
+            entries = zip(*(column.tolist() for column in vars(index).values()), strict=True)
+            drawn, kinds = [Spacing(*entry) for entry in entries], ("grid",)
+        numbers = torch.arange(len(heads), device=heads.device)
+        cells = torch.stack([heads, torch.zeros_like(heads), first, numbers])
+        launches = [Launch(kind, cells.T.tolist(), cells) for kind in kinds]
+        indices = {} if index is None else {kinds[0]: index}
+        self._launch(states, PlaneStack((plane,)), indices, drawn, launches, into)
+
+    def run(self, states: States, work: LayerWork, into: Partial) -> None:
+        """Attends to all pairs of a layer."""
+        plan = work.plan
+        self._launch(states, plan.stack, work.indices, plan.drawn["grid"], plan.launches, into)
+
+    def _launch(
+        self, states: States, stack: PlaneStack, indices: dict[Kind, Index],
+        drawn: Sequence[Spacing], launches: Sequence[Launch], into: Partial,
+    ) -> None:  # fmt: skip
+        tiles, lines, spaced = tiles_for(states), indices.get("lines"), indices.get("grid")
         with on_device(states.queries):
-            tiles, is_pair = tiles_for(states), _moves_keys(plane)
-            if isinstance(index, LineIndex):
-                self._lines(states, plane, index, heads, into)
-            elif isinstance(index, GridIndex):
-                grid(states, plane, spacings(index), heads, into, tiles, is_pair)
-            else:
-                first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
-                dense(states, plane, heads, into, first, 0, tiles, is_pair)
-
-    def _lines(
-        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Windows of keys and vertical lines; last queries that see everything are dense."""
-        lists, tiles, is_pair = line_lists(plane, index), tiles_for(states), _moves_keys(plane)
-        square = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
-        vertical_slash(states, plane, lists, index.block, heads, into, square, is_pair)
-        bottom = int(index.bottom.max())
-        if bottom > 0:
-            start = max(len(plane.queries) - bottom, 0)
-            dense(states, plane, heads, into, lists.last, start, tiles, is_pair)
-
-
-def _moves_keys(plane: Plane) -> bool:
-    """Returns whether keys do not stand at their ranks."""
-    return int(plane.keys[-1]) != len(plane.keys) - 1
+            lists = line_lists(lines, stack.rank) if isinstance(lines, LineIndex) else None
+            table = spacings(spaced) if isinstance(spaced, GridIndex) else None
+            for kind, rows, cells in launches:
+                if kind == "dense":  # all queries, or those that see everything
+                    start = min(row[2] for row in rows)
+                    if start < stack.length:
+                        dense(states, stack, cells, into, start, tiles)
+                elif kind == "grid" and table is not None:
+                    some = [drawn[row[3]] for row in rows]
+                    grid(states, stack, table, some, cells, into, tiles)
+                elif lists is not None:
+                    vertical_slash(states, stack, lists, cells, into, tiles)

@@ -14,8 +14,8 @@ from torch import Tensor
 from ...engine.attention.kernel import INTERPRETED, LOG2E
 from ...errors import SoonerError
 from ..attention.partial import Partial, States
-from ..plane import Plane
-from .indices import permuted
+from ..plane import PlaneStack
+from .indices import kernel_planes
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class StridedRows(NamedTuple):
 class KernelStates(NamedTuple):
     """The states of a row and where the result goes; `scale` is that of scores in base 2.
 
+    `cells` are heads, planes, places of a first query and places in an index, `[4, pitch]`.
+
     (A field must not be called `values`: Triton's tuples have an attribute of that name.)
     """
 
@@ -87,12 +89,13 @@ class KernelStates(NamedTuple):
     v: StridedRows
     out: StridedRows
     lse: StridedRows
-    heads: Tensor
+    cells: Tensor
+    pitch: int
     group: int
     scale: float
 
 
-def attention(states: States, heads: Tensor, into: Partial) -> KernelStates:
+def attention(states: States, cells: Tensor, into: Partial) -> KernelStates:
     """Returns the first argument of every kernel. Nothing is copied if head dimensions are
     contiguous; but bfloat16 becomes fp32 for Triton's interpreter, which does not know it.
 
@@ -108,7 +111,7 @@ def attention(states: States, heads: Tensor, into: Partial) -> KernelStates:
     scale = states.scale * math.log2(math.e)
     q, k, v = (_rows(part if part.stride(-1) == 1 else part.contiguous()) for part in parts)
     out, lse = _rows(into.output), _rows(into.lse)
-    return KernelStates(q, k, v, out, lse, heads.to(torch.int32), states.group, scale)
+    return KernelStates(q, k, v, out, lse, cells, cells.shape[1], states.group, scale)
 
 
 def _rows(tensor: Tensor) -> StridedRows:
@@ -242,41 +245,47 @@ def every(
     return top, total, acc
 
 
+@triton.jit
+def cell_of(a):
+    """Head, plane, place of the first query, and place in the index of this program's cell."""
+    at = a.cells + tl.program_id(1)
+    head = tl.load(at).to(tl.int32)
+    number = tl.load(at + 3 * a.pitch).to(tl.int32)
+    return head, tl.load(at + a.pitch), tl.load(at + 2 * a.pitch).to(tl.int32), number
+
+
 @triton.jit(do_not_specialize=["plane", "start"])  # of every prompt's own
 def dense_kernel(
-    a, plane, first, start,
+    a, plane, start,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
     """Runs a tile of the plane's queries from place `start` on."""
-    number = tl.program_id(1)
+    head, row, first, _ = cell_of(a)
     tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
     places = start + tile * ROWS + tl.arange(0, ROWS)
-    live = (places >= tl.load(first + number)) & (places < plane.length)
-    frontier = tl.load(plane.frontier + places, mask=live, other=-1)
-    slots = slots_of(places, plane.queries, live, True)
-    head = tl.load(a.heads + number)
+    live = (places >= first) & (places < tl.load(plane.sizes + row))
+    frontier = tl.load(plane.frontier + row * plane.length + places, mask=live, other=-1)
+    slots = slots_of(places, plane.queries + row * plane.length, live, True)
     q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
     top, total, acc = every(
-        a, head // a.group, q, frontier, live, 0, 1, plane.keys, top, total, acc,
-        DIM, PADDED, PAIR, KEYS,
+        a, head // a.group, q, frontier, live, 0, 1, plane.keys + row * plane.width,
+        top, total, acc, DIM, PADDED, PAIR, KEYS,
     )  # fmt: skip
     finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 def dense(
-    states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
-    tiles: TileSizes, is_pair: bool,
+    states: States, stack: PlaneStack, cells: Tensor, into: Partial, start: int, tiles: TileSizes,
 ) -> None:  # fmt: skip
-    """Attends to all causal pairs of a plane, merged into `into`.
+    """Attends to all causal pairs of planes, merged into `into`.
 
     Args:
-        first: place of the first query that takes part, `[heads]`, int32.
-        start: the least of them.
-        is_pair: whether keys are permuted, too.
+        cells: see `KernelStates`.
+        start: the least of their first places.
     """
-    a = attention(states, heads, into)
-    turns = triton.cdiv(len(plane.queries) - start, tiles.rows)
-    dense_kernel[turns, len(heads)](
-        a, permuted(plane), first, start, PAIR=is_pair, **sizes(states, tiles)
-    )
+    turns = triton.cdiv(stack.length - start, tiles.rows)
+    dense_kernel[turns, cells.shape[1]](
+        attention(states, cells, into), kernel_planes(stack), start, PAIR=stack.moves_keys,
+        **sizes(states, tiles),
+    )  # fmt: skip

@@ -9,14 +9,31 @@ one another's state and never count a pair twice.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..attention.partial import Partial, States
-from ..plane import Plane
-from .common import TileSizes, attention, begin, every, finish, sizes, slots_of, step
-from .indices import Spacings, class_table, passes, permuted
+from ..patterns import Spacing
+from ..plane import PlaneStack
+from .common import TileSizes, attention, begin, cell_of, every, finish, sizes, slots_of, step
+from .indices import Spacings, class_order, kernel_planes
+
+NO_STRIDE = 64  # what the size of a tile goes by where a stride is only known on the device
+
+
+@triton.jit
+def load_int(column, number):
+    """An entry of a head; all of them fit into 31 bits."""
+    return tl.load(column + number).to(tl.int32)
+
+
+@triton.jit
+def is_classed(s, number):
+    """Whether a head has lines for which rows are sorted by class."""
+    return (load_int(s.hline, number) > 0) | (load_int(s.slash, number) > 0)
 
 
 @triton.jit
@@ -30,11 +47,11 @@ def class_step(
         s: spacings.
         number: the head's place among them.
     """
-    stride = tl.load(s.stride + number)
-    phase = tl.load(s.phase + number)
-    slash = tl.load(s.slash + number) > 0
-    vline = tl.load(s.vline + number) > 0
-    if (tl.load(s.hline + number) > 0) & (current == phase):
+    stride = load_int(s.stride, number)
+    phase = load_int(s.phase, number)
+    slash = load_int(s.slash, number) > 0
+    vline = load_int(s.vline, number) > 0
+    if (load_int(s.hline, number) > 0) & (current == phase):
         top, total, acc = every(
             a, kv_head, q, frontier, live, 0, 1, keys, top, total, acc, DIM, PADDED, PERMUTED, KEYS
         )
@@ -54,8 +71,8 @@ def class_step(
 @triton.jit
 def unclassed(s, number, ranks, frontier, stride, phase):
     """Pairs that no line of a class has counted, `[ROWS, KEYS]`; the query's line is not asked."""
-    slash = tl.load(s.slash + number) > 0
-    vline = tl.load(s.vline + number) > 0
+    slash = load_int(s.slash, number) > 0
+    vline = load_int(s.vline, number) > 0
     ranks = ranks[None, :]
     counted = (slash & (ranks % stride == frontier[:, None] % stride)) | (
         vline & (ranks % stride == phase)
@@ -69,27 +86,21 @@ def band_step(
     DIM: tl.constexpr, PADDED: tl.constexpr, APART: tl.constexpr, PERMUTED: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Nearest keys, the own segment and the sink, less what lines have counted.
+    """Nearest keys and the sink, less what lines have counted.
 
-    Nearest keys and segment are one stretch of ranks that ends at the frontier. A head without
-    lines of a class has its vertical line here, as rows need not be sorted for it.
+    A head without lines of a class has its vertical line here, as rows need not be sorted for it.
 
     Args:
         APART: whether frontiers of a tile may lie far apart.
     """
-    stride = tl.load(s.stride + number)
-    phase = tl.load(s.phase + number)
-    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
-    if (classed == 0) & (tl.load(s.vline + number) > 0):
+    stride = load_int(s.stride, number)
+    phase = load_int(s.phase, number)
+    if (is_classed(s, number) == 0) & (load_int(s.vline, number) > 0):
         top, total, acc = every(
             a, kv_head, q, frontier, live, phase, stride, keys, top, total, acc,
             DIM, PADDED, PERMUTED, KEYS,
         )  # fmt: skip
-    head_start = (frontier - phase + stride) // stride * stride + phase - stride
-    begin_at = frontier - tl.load(s.local + number) + 1
-    segment = tl.load(s.segment + number) > 0
-    begin_at = tl.where(segment, tl.minimum(begin_at, head_start), begin_at)
-    begin_at = tl.maximum(begin_at, 0)
+    begin_at = tl.maximum(frontier - load_int(s.local, number) + 1, 0)
     member = tl.arange(0, KEYS)
     low = tl.min(tl.where(live, begin_at, 2147483647), 0)
     high = tl.max(tl.where(live, frontier, -1), 0)
@@ -104,7 +115,7 @@ def band_step(
                 a, kv_head, q, ranks, ranks <= high, seen, keys, top, total, acc,
                 DIM, PADDED, PERMUTED, True,
             )  # fmt: skip
-    sink = tl.minimum(tl.load(s.sink + number), high + 1)
+    sink = tl.minimum(load_int(s.sink, number), high + 1)
     for start in range(0, sink, KEYS):
         ranks = start + member
         there = ranks < sink
@@ -120,45 +131,47 @@ def band_step(
 @triton.jit
 def all_seen(s, number, frontier):
     """Rows on a horizontal line, which the classes have served."""
-    stride = tl.load(s.stride + number)
-    hline = tl.load(s.hline + number) > 0
-    return hline & (frontier % stride == tl.load(s.phase + number))
+    is_phase = frontier % load_int(s.stride, number) == load_int(s.phase, number)
+    return (load_int(s.hline, number) > 0) & is_phase
 
 
 @triton.jit
 def is_visible(s, number):
     """Whether a head has a part that is not a class."""
-    without = tl.load(s.slash + number) == 0
-    near = (tl.load(s.local + number) > 1) | (tl.load(s.sink + number) > 0)
-    return without | near | (tl.load(s.segment + number) > 0)
+    without = load_int(s.slash, number) == 0
+    return without | (load_int(s.local, number) > 1) | (load_int(s.sink, number) > 0)
 
 
-@triton.jit(do_not_specialize=["plane", "classes"])  # of every prompt's own
+@triton.jit(do_not_specialize=["plane", "order"])  # of every prompt's own
 def class_kernel(
-    a, plane, s, classes,
+    a, plane, s, order,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Runs a tile of the plane's queries that share a class."""
-    number = tl.program_id(1)
-    row = (number * classes.tiles + classes.tiles - 1 - tl.program_id(0)) * 3
-    start = tl.load(classes.table + row)
-    stop = tl.load(classes.table + row + 1)
-    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
-    if classed & (start < stop):
-        turns = start + tl.arange(0, ROWS)
-        live = turns < stop
-        order = classes.order + number.to(tl.int64) * plane.length
-        places = tl.load(order + turns, mask=live, other=0)
-        frontier = tl.load(plane.frontier + places, mask=live, other=-1)
-        slots = slots_of(places, plane.queries, live, True)
-        head = tl.load(a.heads + number)
-        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
-        top, total, acc = class_step(
-            a, s, number, head // a.group, q, frontier, live, tl.load(classes.table + row + 2),
-            plane.keys, top, total, acc, DIM, PADDED, PAIR, KEYS,
-        )  # fmt: skip
-        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+    """Runs a tile of the plane's queries that share a class: steps of a stride through `order`, or
+    queries that share a frontier, as words behind a video do."""
+    head, row, _, number = cell_of(a)
+    stride = load_int(s.stride, number)
+    entries = tl.load(order.sizes + row * 2)
+    jump = tl.where(tl.load(order.sizes + row * 2 + 1) > 0, stride, 1)
+    tiles = tl.cdiv(tl.cdiv(entries, jump), ROWS)  # of a class
+    turn = tl.num_programs(0) - 1 - tl.program_id(0)
+    first = turn // tiles
+    if is_classed(s, number) & (first < jump):
+        entry = first + (turn % tiles * ROWS + tl.arange(0, ROWS)) * jump
+        at = order.places + row * order.entries + entry
+        places = tl.load(at, mask=entry < entries, other=-1)
+        live = places >= 0
+        frontier = tl.load(plane.frontier + row * plane.length + places, mask=live, other=-1)
+        last = tl.max(frontier, 0)
+        if last >= 0:
+            slots = slots_of(places, plane.queries + row * plane.length, live, True)
+            q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+            top, total, acc = class_step(
+                a, s, number, head // a.group, q, frontier, live, last % stride,
+                plane.keys + row * plane.width, top, total, acc, DIM, PADDED, PAIR, KEYS,
+            )  # fmt: skip
+            finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 @triton.jit(do_not_specialize=["plane"])  # of every prompt's own
@@ -168,44 +181,49 @@ def band_kernel(
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Runs a tile of the plane's queries in their order."""
-    number = tl.program_id(1)
+    head, row, _, number = cell_of(a)
     if is_visible(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
         places = tile * ROWS + tl.arange(0, ROWS)
-        there = places < plane.length
-        frontier = tl.load(plane.frontier + places, mask=there, other=-1)
+        there = places < tl.load(plane.sizes + row)
+        frontier = tl.load(plane.frontier + row * plane.length + places, mask=there, other=-1)
         live = there & (frontier >= 0) & (all_seen(s, number, frontier) == 0)
-        slots = slots_of(places, plane.queries, live, True)
-        head = tl.load(a.heads + number)
+        slots = slots_of(places, plane.queries + row * plane.length, live, True)
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = band_step(
-            a, s, number, head // a.group, q, frontier, live, plane.keys, top, total, acc,
-            DIM, PADDED, APART, PAIR, KEYS,
+            a, s, number, head // a.group, q, frontier, live, plane.keys + row * plane.width,
+            top, total, acc, DIM, PADDED, APART, PAIR, KEYS,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 def grid(
-    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes,
-    is_pair: bool,
+    states: States, stack: PlaneStack, spacing: Spacings, drawn: Sequence[Spacing], cells: Tensor,
+    into: Partial, tiles: TileSizes,
 ) -> None:  # fmt: skip
-    """Attends to evenly spaced lines of a plane, merged into `into`.
+    """Attends to evenly spaced lines of planes, merged into `into`.
 
     Args:
-        is_pair: whether keys are permuted, too.
+        drawn: what is known of the cells' spacings on the host.
+        cells: see `KernelStates`.
     """
-    count = len(plane.queries)
-    a, slots = attention(states, heads, into), permuted(plane)
-    strides, has_band = passes(spacing)
-    if any(strides):
-        fit = tiles.clamp(triton.cdiv(count, min(filter(None, strides))))
-        classes = class_table(plane, spacing.stride, strides, fit.rows)
-        class_kernel[classes.tiles, len(heads)](
-            a, slots, spacing, classes, PAIR=is_pair, **sizes(states, fit)
+    a, planes, count = attention(states, cells, into), kernel_planes(stack), cells.shape[1]
+    classed = [s for s in drawn if s.hline or s.slash]
+    if classed:
+        shortest = min(s.stride or NO_STRIDE for s in classed)
+        fit = tiles.clamp(triton.cdiv(max(stack.length, stack.width), shortest))
+        order = class_order(stack, fit.rows)
+        turns = triton.cdiv(order.entries, fit.rows) + max(max(s.stride, s.limit) for s in classed)
+        class_kernel[turns, count](
+            a, planes, spacing, order, PAIR=stack.moves_keys, **sizes(states, fit)
         )
-    if has_band:
-        turns = triton.cdiv(count, tiles.narrow.rows)
-        constants = sizes(states, tiles.narrow)
-        band_kernel[turns, len(heads)](
-            a, slots, spacing, APART=not plane.is_whole, PAIR=is_pair, **constants
+    if any(not s.slash or s.sink or s.local > 1 for s in drawn):
+        narrow = tiles.narrow
+        band_kernel[triton.cdiv(stack.length, narrow.rows), count](
+            a,
+            planes,
+            spacing,
+            APART=not all(plane.is_whole for plane in stack.planes),
+            PAIR=stack.moves_keys,
+            **sizes(states, narrow),
         )

@@ -1,223 +1,157 @@
-"""Indices and permuted planes as kernels read them, built on the device without asking the host."""
+"""Indices and planes as kernels read them, built on the device without asking the host."""
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from ..attention.fused import tiles_of
 from ..pairs import GridIndex, LineIndex
-from ..plane import Plane
+from ..plane import Plane, PlaneStack
 
-
-class Spacings(NamedTuple):
-    """A `GridIndex` that kernels can read, all `[heads]` int32; see there.
-
-    A phase beyond the stride names no class, so its lines are switched off here.
-    """
-
-    stride: Tensor
-    phase: Tensor
-    hline: Tensor
-    vline: Tensor
-    slash: Tensor
-    segment: Tensor
-    sink: Tensor
-    local: Tensor
+Spacings = namedtuple("Spacings", GridIndex.__dataclass_fields__)  # type: ignore[misc]
+"""A `GridIndex` that kernels can read, all `[heads]`; see there."""
 
 
 def spacings(index: GridIndex) -> Spacings:
-    """Returns the entries on the index's device."""
-    known = index.phase < index.stride
-    columns = {
-        **vars(index),
-        "phase": index.phase % index.stride,
-        "hline": index.hline & known,
-        "vline": index.vline & known,
-    }
-    return Spacings(*(columns[name].to(torch.int32).contiguous() for name in Spacings._fields))
-
-
-def passes(spacing: Spacings) -> tuple[list[int], bool]:
-    """Returns what a launch must know on the host; asks the device once.
-
-    Returns:
-        Each head's stride, 0 where it has no lines of a class; and whether any head has a part that
-        is not a class: own keys, segments, sinks.
-    """
-    classed = (spacing.hline | spacing.slash) > 0
-    banded = (spacing.slash == 0) | (spacing.segment > 0) | (spacing.sink > 0) | (spacing.local > 1)
-    strides, band = torch.stack([spacing.stride * classed, banded.to(torch.int32)]).tolist()
-    return strides, any(band)
+    """Returns the entries on the index's device, where they are int64 and contiguous if drawn."""
+    return Spacings(*(column.to(torch.int64).contiguous() for column in vars(index).values()))
 
 
 class LineLists(NamedTuple):
-    """A `LineIndex` as a kernel reads it; all are contiguous, and int32 but for `covered`.
+    """A `LineIndex` as a kernel reads it.
 
     Attributes:
-        windows: by how many ranks the first key of each window lies before a block, the nearest
-            window first, `[heads, most]`; behind them anything.
-        reach: how many of them a query of each block has a key in, `[heads, blocks]`.
-        covered: 1 where a key before a block lies in a window, `[heads, keys]` int8.
-        columns: vertical lines, ascending, `[heads, lines]`; behind them the number of keys.
-        before: how many lie in blocks before each block, `[heads, blocks]`.
-        last: place of the first query that sees everything, `[heads]`; not the lists' affair.
-        most, blocks, keys, lines: rows' lengths.
+        ranks: of vertical lines, and distances less one that are covered, ascending from entry 1
+            on, `[heads, 2, 1 + bound]` int64; entry 0 and those behind the last mean nothing.
+        counts: how many there are up to each rank and distance, `[heads, 2, keys]` int64.
+        covered: 1 where a key before a block is covered, `[heads, 2, keys]` int8, in the second.
+        row, keys: lengths of rows; in `covered` they are `pitch`, and `wide` of a head.
+        block: queries that share what is covered.
     """
 
-    windows: Tensor
-    reach: Tensor
+    ranks: Tensor
+    counts: Tensor
     covered: Tensor
-    columns: Tensor
-    before: Tensor
-    last: Tensor
-    maximum: int
-    blocks: int
+    row: int
     keys: int
-    lines: int
+    pitch: int
+    wide: int
+    block: int
 
 
-def line_lists(plane: Plane, index: LineIndex) -> LineLists:
-    """Returns what the kernel follows; the index's blocks are a power of two of 16 or more."""
-    keys, heads = len(plane.keys), index.heads
-    blocks = max(keys - 1, 0) // index.block + 1
-    edges = torch.arange(blocks, device=index.covered.device) * index.block
-    each = edges.expand(heads, -1).contiguous()
-    windows = _windows(index.covered, index.block)
-    nearest = (windows - index.block + 1).clamp(min=1)
-    reach = torch.searchsorted(nearest, each, right=True)
-    columns = _distinct(index.vertical, keys)
-    before = torch.searchsorted(columns, each)
-    last = (len(plane.queries) - index.bottom).clamp(min=0)
-    return LineLists(
-        _flat(windows), _flat(reach), index.covered.to(torch.int8).contiguous(), _flat(columns),
-        _flat(before), _flat(last), windows.shape[1], blocks, index.covered.shape[1],
-        columns.shape[1],
-    )  # fmt: skip
+def line_lists(index: LineIndex, rank: Tensor) -> LineLists:
+    """Returns what the kernel follows; the index's blocks are a power of two of 16 or more.
 
-
-def _windows(covered: Tensor, block: int) -> Tensor:
-    """Returns the windows that cover those keys, `[heads, most]`; see `LineLists`.
-
-    A run of covered keys holds whole windows, counted from its far end; only the nearest may be
-    cut, by the block that it lies before. So there are no more than fit between the keys.
+    Args:
+        rank: see `PlaneStack.rank`.
     """
-    heads, keys = covered.shape
-    limit = keys // block + 2
-    apart = torch.arange(1, keys + 1, device=covered.device).expand(heads, -1)
-    beyond = torch.nn.functional.pad(covered, (0, 1))[:, 1:]
-    far_end = apart.masked_fill(~covered | beyond, keys + 1)  # of the run that ends here
-    far_end = far_end.flip(1).cummin(1).values.flip(1) if keys else far_end
-    is_first = covered & ((far_end - apart) % block == 0)
-    place = torch.where(is_first, is_first.cumsum(1) - 1, limit)
-    none = torch.full((heads, limit + 1), keys + block, dtype=apart.dtype, device=covered.device)
-    return none.scatter(1, place, apart)[:, :limit].contiguous()
+    marks = index.marks
+    keys = marks.shape[2]
+    counts = marks.cumsum(2)
+    ranks = torch.empty(*marks.shape[:2], index.bound + 1, dtype=torch.int64, device=marks.device)
+    # What is in no list goes to entry 0.
+    ranks.scatter_(2, counts * marks, rank[len(rank) // 2 :][:keys].expand(marks.shape))
+    covered = marks.view(torch.int8)
+    wide, pitch, _ = marks.stride()
+    row = ranks.shape[2]
+    return LineLists(ranks, counts, covered, row, keys, pitch, wide, index.block)
 
 
-def _distinct(columns: Tensor, keys: int) -> Tensor:
-    """Ascending columns, each once; at least one a row, so that there is memory to point to."""
-    columns = torch.nn.functional.pad(columns, (0, 1), value=keys).sort(1).values
-    again = torch.zeros_like(columns, dtype=torch.bool)
-    again[:, 1:] = columns[:, 1:] == columns[:, :-1]
-    return columns.masked_fill(again, keys).sort(1).values.contiguous()
-
-
-def _flat(values: Tensor) -> Tensor:
-    return values.to(torch.int32).contiguous()
-
-
-class Permuted(NamedTuple):
-    """A plane that is laid out as a kernel reads it.
+class KernelPlanes(NamedTuple):
+    """Planes that are laid out as kernels read them, padded to one width.
 
     Attributes:
-        queries, keys: slots, int64.
-        frontier: int32.
-        length: queries.
+        queries, keys: slots, `[planes, length]` and `[planes, width]` int64.
+        frontier: of each query, -1 behind the last, `[planes, length]` int32.
+        sizes: how many queries there are, `[planes]` int32.
+        length, width: of a row.
     """
 
     queries: Tensor
     keys: Tensor
     frontier: Tensor
+    sizes: Tensor
     length: int
+    width: int
 
 
-class Classes(NamedTuple):
-    """Holds queries in order of their class, per head, and tiles of that order.
+def kernel_planes(stack: PlaneStack) -> KernelPlanes:
+    """Returns the arrays of all planes, made once."""
+    if "kernel" not in stack.cache:
+        planes = stack.planes
+        frontier = _rows([plane.frontier for plane in planes], -1).to(torch.int32)
+        sizes = torch.tensor([len(plane.queries) for plane in planes], device=frontier.device)
+        stack.cache["kernel"] = KernelPlanes(
+            _rows([plane.queries for plane in planes]), _rows([plane.keys for plane in planes]),
+            frontier, sizes.to(torch.int32), stack.length, stack.width,
+        )  # fmt: skip
+    return stack.cache["kernel"]
+
+
+def _rows(values: list[Tensor], fill: int = 0) -> Tensor:
+    """Returns rows below each other, padded to the longest."""
+    most = max(map(len, values))
+    padding = (0,) * (2 * values[0].dim() - 1)
+    return torch.stack([pad(row, (*padding, most - len(row)), value=fill) for row in values])
+
+
+class ClassOrder(NamedTuple):
+    """Places of queries in an order in which tiles of one class are found whatever the stride.
 
     Attributes:
-        order: places, `[heads, queries]` int32.
-        table: first and past-last place in `order`, and class, `[heads, tiles, 3]` int32.
-        tiles: of a head.
+        places: -1 for none, `[planes, entries]` int32. Where no two queries share a frontier, the
+            place of the query with each; elsewhere tiles of queries that share one.
+        sizes: entries of each plane, and whether they are frontiers, `[planes, 2]` int32.
+        entries: of a row.
     """
 
-    order: Tensor
-    table: Tensor
-    tiles: int
+    places: Tensor
+    sizes: Tensor
+    entries: int
 
 
-def permuted(plane: Plane) -> Permuted:
-    """Returns the plane's arrays, contiguous."""
-    frontier = plane.frontier.to(torch.int32).contiguous()
-    return Permuted(
-        plane.queries.contiguous(), plane.keys.contiguous(), frontier, len(plane.queries)
-    )
+def class_order(stack: PlaneStack, rows: int) -> ClassOrder:
+    """Returns the order for tiles of so many rows, made once."""
+    if ("order", rows) not in stack.cache:
+        each = [_order(plane, rows) for plane in stack.planes]
+        sizes = [(len(row), p.is_distinct) for row, p in zip(each, stack.planes, strict=True)]
+        table = torch.tensor(sizes, dtype=torch.int32, device=each[0].device)
+        places = _rows(each, -1).to(torch.int32)
+        stack.cache["order", rows] = ClassOrder(places, table, places.shape[1])
+    return stack.cache["order", rows]
 
 
-def block_table(plane: Plane, block: int, rows: int) -> Tensor:
+def _order(plane: Plane, rows: int) -> Tensor:
+    seeing = plane.frontier[plane.blind :]
+    if not plane.is_distinct:
+        place, real, _ = tiles_of(seeing, rows)
+        return torch.where(real, place + plane.blind, -1).flatten()
+    order = torch.full_like(plane.keys, -1)
+    order[seeing] = torch.arange(len(seeing), device=order.device) + plane.blind
+    return order
+
+
+def block_table(stack: PlaneStack, block: int) -> Tensor:
     """Returns tiles of queries with one `frontier // block`: first and past-last place, and block.
 
-    Queries that see nothing are in no tile. Tiles that are not needed are empty, so that their
-    number needs no answer from the device.
+    Queries that see nothing are in no tile. Tiles that are not needed are empty.
 
     Returns:
-        `[tiles, 3]`, int32.
+        `[planes, tiles, 3]`, int32, made once.
     """
-    blocks = max(len(plane.keys) - 1, 0) // block + 1
-    edges = torch.arange(blocks + 1, device=plane.frontier.device) * block
-    first = torch.searchsorted(plane.frontier.contiguous(), edges)  # [blocks + 1]
-    return _tiles(first[None, :-1], first[None].diff(), rows, len(plane.queries))[0]
+    if ("blocks", block) not in stack.cache:
+        tables = [_blocks(plane, block) for plane in stack.planes]
+        stack.cache["blocks", block] = _rows(tables).to(torch.int32)
+    return stack.cache["blocks", block]
 
 
-def class_table(plane: Plane, stride: Tensor, strides: list[int], rows: int) -> Classes:
-    """Returns tiles whose queries share `frontier % stride`, for each head.
-
-    Args:
-        stride: `[heads]`.
-        strides: the same on the host, 0 for heads that have no classes.
-    """
-    count, limit = len(plane.queries), max(strides)
-    # A class of their own, behind the last, for those that see nothing or have no classes.
-    without = torch.tensor([not known for known in strides], device=stride.device)
-    outside = (plane.frontier < 0) | without[:, None]
-    phases = torch.where(outside, limit, plane.frontier % stride[:, None].long())
-    sizes = phases.new_zeros(len(strides), limit + 1)
-    sizes = sizes.scatter_add_(1, phases, torch.ones_like(phases))
-    table = _tiles((sizes.cumsum(1) - sizes)[:, :-1], sizes[:, :-1], rows, count)
-    order = torch.stack([row.argsort(stable=True).to(torch.int32) for row in phases])
-    return Classes(order, table, table.shape[1])
-
-
-def _tiles(first: Tensor, sizes: Tensor, rows: int, count: int) -> Tensor:
-    """Cut groups of places into tiles of no more than `rows`.
-
-    Args:
-        first, sizes: of each group, `[heads, groups]`.
-        count: places in all, which bounds the number of tiles.
-
-    Returns:
-        first place, past-last place and group, `[heads, tiles, 3]` int32; empty ones at the end.
-    """
-    each = (sizes + rows - 1) // rows
-    ends = each.cumsum(1)
-    groups = sizes.shape[1]
-    number = torch.arange(count // rows + min(groups, count), device=sizes.device)
-    number = number.expand(len(sizes), -1).contiguous()
-    group = torch.searchsorted(ends, number, right=True)
-    real = group < groups
-    group = group.clamp(max=groups - 1)
-    begin = first.gather(1, group)
-    start = begin + (number - (ends - each).gather(1, group)) * rows
-    stop = torch.minimum(begin + sizes.gather(1, group), start + rows)
-    table = torch.stack([start, stop, group], 2)
-    return (table * real[..., None]).to(torch.int32).contiguous()
+def _blocks(plane: Plane, block: int) -> Tensor:
+    """Cuts queries that share a block into tiles of `block` or fewer, `[tiles, 3]`."""
+    place, real, group = tiles_of(plane.frontier[plane.blind :] // block, block)
+    first = place[:, 0] + plane.blind
+    return torch.stack([first, first + real.sum(1), group], 1)

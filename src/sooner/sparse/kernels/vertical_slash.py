@@ -4,14 +4,16 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from dataclasses import replace
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..attention.partial import Partial, States
-from ..plane import Plane
-from .common import TileSizes, attention, begin, finish, sizes, slots_of, step
-from .indices import LineLists, block_table, permuted
+from ..plane import PlaneStack
+from .common import TileSizes, attention, begin, cell_of, finish, sizes, slots_of, step
+from .indices import LineLists, block_table, kernel_planes
 
 
 @triton.jit
@@ -20,10 +22,10 @@ def lines_step(
     DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Attend to what queries of one block of frontiers see: the block, its windows, then columns.
+    """Attend to what queries of one block of frontiers see: the block, what is covered, columns.
 
-    As all rows share `frontier // BLOCK`, one list of windows serves them, and only the block
-    itself needs causality. A window is cut where the prompt begins and where the block does.
+    As all rows share `frontier // BLOCK`, one list of distances serves them, and only the block
+    itself needs causality.
 
     Args:
         number: the head's place in the lists.
@@ -31,7 +33,6 @@ def lines_step(
     """
     member = tl.arange(0, KEYS)
     parts: tl.constexpr = BLOCK // KEYS
-    row = number * lists.blocks
     begin_rank = block * BLOCK
     high = tl.max(frontier, 0)
     for part in range(0, parts):
@@ -41,20 +42,23 @@ def lines_step(
             a, kv_head, q, ranks, ranks <= high, seen, keys, top, total, acc,
             DIM, PADDED, PERMUTED, True,
         )  # fmt: skip
-    reach = tl.load(lists.reach + row + block)
-    for place in range(0, reach * parts):
-        first = tl.load(lists.windows + number * lists.maximum + place // parts)
-        apart = first - place % parts * KEYS - member
-        there = (apart > 0) & (apart <= begin_rank)
+    number = number.to(tl.int64)
+    counts = lists.counts + number * 2 * lists.keys + begin_rank - 1
+    listed = lists.ranks + (number * 2 + 1) * lists.row + 1
+    reach = tl.load(counts + lists.keys, mask=begin_rank > 0, other=0).to(tl.int32)
+    for start in range(0, reach, KEYS):
+        there = start + member < reach
+        apart = tl.load(listed + start + member, mask=there, other=0).to(tl.int32) + 1
         top, total, acc = step(
             a, kv_head, q, begin_rank - apart, there, there[None, :], keys, top, total, acc,
             DIM, PADDED, PERMUTED, True,
         )  # fmt: skip
-    count = tl.load(lists.before + row + block)
-    covered_row = lists.covered + number.to(tl.int64) * lists.keys
+    count = tl.load(counts, mask=begin_rank > 0, other=0).to(tl.int32)
+    covered_row = lists.covered + number * lists.wide + lists.pitch
     for start in range(0, count, KEYS):
         there = start + member < count
-        ranks = tl.load(lists.columns + number * lists.lines + start + member, mask=there, other=0)
+        at = listed - lists.row + start + member
+        ranks = tl.load(at, mask=there, other=0).to(tl.int32)
         covered = tl.load(covered_row + begin_rank - ranks - 1, mask=there, other=1)
         there = covered == 0
         top, total, acc = step(
@@ -64,43 +68,44 @@ def lines_step(
     return top, total, acc
 
 
-@triton.jit(do_not_specialize=["plane", "lists"])  # of every prompt's own
+@triton.jit(do_not_specialize=["plane", "lists", "tiles"])  # of every prompt's own
 def vertical_slash_kernel(
-    a, plane, lists, table,
+    a, plane, lists, table, tiles,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Runs a tile of the plane's queries that share a block of frontiers."""
-    number = tl.program_id(1)
-    row = (tl.num_programs(0) - 1 - tl.program_id(0)) * 3
-    start = tl.load(table + row)
-    stop = tl.minimum(tl.load(table + row + 1), tl.load(lists.last + number))
+    head, row, last, number = cell_of(a)
+    at = table + (row * tiles + tl.num_programs(0) - 1 - tl.program_id(0)) * 3
+    start = tl.load(at)
+    stop = tl.minimum(tl.load(at + 1), last)
     if start < stop:
         places = start + tl.arange(0, ROWS)
         live = places < stop
-        frontier = tl.load(plane.frontier + places, mask=live, other=-1)
-        slots = slots_of(places, plane.queries, live, True)
-        head = tl.load(a.heads + number)
+        frontier = tl.load(plane.frontier + row * plane.length + places, mask=live, other=-1)
+        slots = slots_of(places, plane.queries + row * plane.length, live, True)
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = lines_step(
-            a, lists, number, head // a.group, q, frontier, tl.load(table + row + 2),
-            plane.keys, top, total, acc, DIM, PADDED, PAIR, KEYS, BLOCK,
+            a, lists, number, head // a.group, q, frontier, tl.load(at + 2),
+            plane.keys + row * plane.width, top, total, acc, DIM, PADDED, PAIR, KEYS, BLOCK,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 def vertical_slash(
-    states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
-    tiles: TileSizes, is_pair: bool,
+    states: States, stack: PlaneStack, lists: LineLists, cells: Tensor, into: Partial,
+    tiles: TileSizes,
 ) -> None:  # fmt: skip
-    """Attends to lines of a plane, without the last queries that see everything.
+    """Attends to lines of planes, up to each cell's first query that sees everything.
 
     Args:
-        tiles: its rows divide `block`, and so do its keys.
-        is_pair: whether keys are permuted, too.
+        cells: see `KernelStates`.
     """
-    a = attention(states, heads, into)
-    table = block_table(plane, block, tiles.rows)
-    vertical_slash_kernel[len(table), len(heads)](
-        a, permuted(plane), lists, table, BLOCK=block, PAIR=is_pair, **sizes(states, tiles)
-    )
+    block = lists.block
+    square = replace(tiles, rows=block, keys=min(tiles.keys, block), warps=4)
+    table = block_table(stack, block)
+    count = table.shape[1]
+    vertical_slash_kernel[count, cells.shape[1]](
+        attention(states, cells, into), kernel_planes(stack), lists, table, count,
+        BLOCK=block, PAIR=stack.moves_keys, **sizes(states, square),
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...models import Adapter
 from ...models.hooks import AttentionCall
 from ..attention import Backend, Partial, States
-from ..attention.run import jobs
+from ..attention.work import layer_work
 from ..cost import clock, flops
 from ..modality import IMAGE, MODALITIES, PADDING, TEXT, VIDEO, PromptLayout
 from ..patterns import Dense, HeadPattern, QBoundary, VerticalSlash
@@ -172,12 +172,14 @@ class SparsePrefill:
     def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
         layout, made = self.layout(row, states.queries.device), Partial.empty(states)
         real = layout.where()
-        sums = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
-        for job in jobs(states, layout, self.patterns(layer, len(real))) if len(real) else ():
-            self.backend.attend(states, job.plane, job.index, job.heads, made)
-            if self.is_measured:
-                sums[job.heads] += job.pairs
-        if self.is_measured and len(real):
+        if not len(real):
+            return made
+        work = layer_work(states, layout, self.patterns(layer, len(real)), self.backend.fold)
+        self.backend.run(states, work, made)
+        if self.is_measured:
+            sums = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
+            for group in work.groups:
+                sums[group.heads] += group.pairs
             share = float(recall(states, real, made).mean())
             measured.append((len(real), share, float(sums.mean())))
         return made
@@ -186,10 +188,12 @@ class SparsePrefill:
         """Returns what is left of a row, on the layer's device: sharded models have several."""
         if self.layouts[row].frames.device != device:
             self.layouts[row] = self.layouts[row].to(device)
-        left = self.left()
+        left, whole = self.left(), self.layouts[row]
         if left is None:
-            return self.layouts[row]
-        return self.layouts[row].take(left.to(device))
+            return whole
+        if whole.cache.get("left", (None, None))[0] is not left:  # layers share what is left
+            whole.cache["left"] = left, whole.take(left.to(device))
+        return whole.cache["left"][1]
 
     def patterns(self, layer: int, tokens: int) -> Sequence[HeadPattern]:
         """Returns the patterns of each head for a row of so many tokens."""

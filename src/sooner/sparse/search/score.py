@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..attention import States
 from ..attention.run import HeadGroup, jobs
+from ..index import build
 from ..modality import MODALITIES, PromptLayout
-from ..pairs import Index, causal, spread
-from ..patterns import AUTO, Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary, build
+from ..pairs import GridIndex, Index, causal, spread
+from ..patterns import AUTO, Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary
 from ..plane import Plane, plane_of, whole
 from ..probe import LAST, probe
 
@@ -291,21 +293,23 @@ def _norm(dense: DenseAttention, reading: SampledQueries) -> Tensor:
 
 def _indices(states: States, plane: Plane, candidates: Sequence[Pattern]) -> list[Index | None]:
     """Returns every candidate's index of all heads, from one look at the last queries."""
-    heads = range(states.queries.shape[0])
+    heads = states.queries.shape[0]
     seen = probe(states.queries, states.keys, plane, states.scale, last=LAST)
-    strides: dict[tuple[int, tuple[bool, bool], int], int] = {}
+    strides: dict[tuple[Any, ...], list[int]] = {}
 
-    def drawn(pattern: Pattern, head: int) -> Pattern:
-        """Returns the pattern with its stride, which is looked for once for all grids of a sort."""
+    def drawn(pattern: Pattern) -> list[Pattern]:
+        """Returns each head's with its stride, which is looked for once for all grids of a sort."""
         if not isinstance(pattern, Grid) or pattern.stride != AUTO:
-            return pattern
-        sort = (pattern.max_stride, pattern.looks_along, head)
+            return [pattern] * heads
+        sort = pattern.max_stride, pattern.slash, pattern.vline or not pattern.slash, pattern.rule
         if sort not in strides:
-            strides[sort] = pattern.find_stride(plane, seen, head)
-        return replace(pattern, stride=strides[sort])
+            index = build([pattern] * heads, plane, seen)
+            assert isinstance(index, GridIndex)
+            strides[sort] = index.stride.tolist()
+        return [replace(pattern, stride=stride) for stride in strides[sort]]
 
     return [
-        None if pattern.kind == "dense" else build([drawn(pattern, h) for h in heads], plane, seen)
+        None if pattern.kind == "dense" else build(drawn(pattern), plane, seen)
         for pattern in candidates
     ]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from ..index import build
 from ..modality import PromptLayout
 from ..pairs import share
-from ..patterns import FIRST, NEAR, AShape, Dense, Grid, Pattern, VerticalSlash, build
+from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
 from ..plane import whole
+from ..probe import FIRST, NEAR
 
 PAPER_TOKENS = 25_000
 """Length of the paper's calibration sample (appendix C.5), for which table 3's sizes are."""

@@ -13,9 +13,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.partial import Partial
 from sooner.sparse.attention.run import backend_for, jobs
+from sooner.sparse.index import build
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import share
-from sooner.sparse.patterns import Dense, Grid, Pattern, VerticalSlash, build
+from sooner.sparse.patterns import Dense, Grid, Pattern, VerticalSlash
 from sooner.sparse.plane import whole
 from sooner.sparse.probe import probe
 
