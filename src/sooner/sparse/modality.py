@@ -70,7 +70,9 @@ class PromptLayout:
         return cls(torch.tensor(modality, dtype=torch.long), torch.tensor(frames, dtype=torch.long))
 
     def to(self, device: torch.device | str) -> PromptLayout:
-        """Returns the layout on another device."""
+        """Returns the layout on a device; one that is there already keeps its planes."""
+        if self.modality.device == torch.device(device):
+            return self
         return PromptLayout(self.modality.to(device), self.frames.to(device))
 
     def take(self, slots: Tensor) -> PromptLayout:

@@ -20,7 +20,7 @@ from ..probe import LAST, Kind, ProbeRows, Role, States, probe_rows
 
 
 class Cell(NamedTuple):
-    """One head in one plane.
+    """Names one head in one plane.
 
     Attributes:
         query: the modality whose queries these are, nothing for all.

@@ -247,7 +247,7 @@ def every(
 
 @triton.jit
 def cell_of(a):
-    """Head, plane, place of the first query, and place in the index of this program's cell."""
+    """Returns head, plane, place of the first query and place in the index of a program's cell."""
     at = a.cells + tl.program_id(1)
     head = tl.load(at).to(tl.int32)
     number = tl.load(at + 3 * a.pitch).to(tl.int32)

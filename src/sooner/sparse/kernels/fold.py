@@ -14,7 +14,7 @@ from ...engine.attention.kernel import on_device
 
 @triton.jit
 def fold_profile(profile, classes, stride, keys, CLASSES: tl.constexpr, STEPS: tl.constexpr):
-    """The sum of a profile over each of some classes, `[CLASSES]` fp64."""
+    """Returns the sum of a profile over each of some classes, `[CLASSES]` fp64."""
     total = tl.full((CLASSES,), 0.0, tl.float64)
     step = tl.arange(0, STEPS)
     for start in range(0, tl.cdiv(keys, stride), STEPS):
@@ -29,7 +29,7 @@ def fold_kernel(
     profiles, spread, frontier, strides, rules, gains, choices, probed, keys, queries, row,
     SPREAD: tl.constexpr, QUERIES: tl.constexpr, CLASSES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Gain and phase of one stride of one head; see `sooner.sparse.index.fold`."""
+    """Writes gain and phase of one stride of one head; see `sooner.sparse.index.fold`."""
     slot, head, tried = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     stride = tl.load(strides + head * tried + slot).to(tl.int32)
     rule = rules + head * 5

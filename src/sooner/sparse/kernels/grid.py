@@ -26,7 +26,7 @@ NO_STRIDE = 64  # what the size of a tile goes by where a stride is only known o
 
 @triton.jit
 def load_int(column, number):
-    """An entry of a head; all of them fit into 31 bits."""
+    """Returns an entry of a head; all of them fit into 31 bits."""
     return tl.load(column + number).to(tl.int32)
 
 

@@ -23,7 +23,7 @@ def spacings(index: GridIndex) -> Spacings:
 
 
 class LineLists(NamedTuple):
-    """A `LineIndex` as a kernel reads it.
+    """Holds a `LineIndex` as a kernel reads it.
 
     Attributes:
         ranks: of vertical lines, and distances less one that are covered, ascending from entry 1
