@@ -241,9 +241,9 @@ def _opened(home: Path, target: Adapter, source: str, options: dict[str, Any]) -
     """Returns the recording that is to be made or continued; one without answers is made anew."""
     data = DataSet.open(home) if (home / INDEX).is_file() else None
     if data is None or not data.index["batches"]:
-        index = {"format": FORMAT, "target": fingerprint(target), "source": source}
+        about = {"format": FORMAT, "target": fingerprint(target), "source": source}
         counts = {"is_complete": False, "batches": 0, "samples": 0, "shards": []}
-        data = DataSet(home, {**index, "options": options, **counts})
+        data = DataSet(home, {**about, "options": options, **counts})
         data.save_index()
         return data
     index = data.index
@@ -397,8 +397,8 @@ def read_inputs(question: FilePrompt, pair: ModelPair, settings: CaptionSettings
         batch = target.processor([picture], [prompt])
     else:
         text = chat(target.processor, prompt, "image")
-        options = {"return_tensors": "pt", **bos_options(target.processor, text)}
-        batch = target.processor(text=[text], images=[picture], **options)
+        more = {"return_tensors": "pt", **bos_options(target.processor, text)}
+        batch = target.processor(text=[text], images=[picture], **more)
     return on_device(batch, target.model)
 
 
