@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -382,7 +383,12 @@ def test_what_the_slowest_rows_get_counts_in_a_closed_batch() -> None:
         length.observe([0, 1], [2, 0], [2, 0])
     assert length.mean([0, 1], [2, 0]) < 0.1
     assert length.mean([1], [0]) == 0
-    length.choose(RoundRows([0, 1], [False, False], looked_up=chances))  # others come and go
+    batch = RoundRows([0, 1], [False, False], looked_up=chances, may_end_early=True)
+    length.choose(replace(batch, left=[8, 48]))  # most rows will go on to their limit
+    assert 0.1 < length.mean([0, 1], [2, 0]) < 0.5
+    length.choose(replace(batch, left=[2000, 2048]))  # few will, so any may be the last
+    assert length.mean([0, 1], [2, 0]) == pytest.approx(1, abs=0.01)
+    length.choose(batch)  # others come and go
     assert length.mean([0, 1], [2, 0]) == 1
 
 

@@ -205,15 +205,19 @@ class Stopping:
         """Whether anything but stop ids and the limit ends rows, which only the host can ask."""
         return bool(self.criteria or self.watches)
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether anything but the limit ends rows."""
+        return bool(self.eos) or self.asks_host
+
     def budget(self, generated: int) -> int:
         """Returns how many more tokens a row may generate after `generated` ones."""
         return max(self.limit - generated, 0) if self.limit is not None else 1 << 30
 
     def tokens_left(self, rows: Rows) -> list[int] | None:
-        """Tokens that each active row has yet to say, if all end by the limit alone and no others
-        have joined; otherwise it is unknown, and the longest text is rarely the one whose drafts
-        fail most."""
-        if self.limit is None or self.eos or self.asks_host or self.batch:
+        """Tokens that each active row has yet to say, unless it may end early; `None` without a
+        limit, and where others have joined."""
+        if self.limit is None or self.batch:
             return None
         return [self.budget(len(rows.output(row))) for row in range(len(rows.active))]
 

@@ -251,6 +251,8 @@ SPEED, SPEED_WEIGHT = 1.3, 4.0
 SLOWEST = 16.0
 """Power of the rounds that a row of a closed batch takes to its end, by which rows are weighed: the
 batch lasts as long as its slowest one."""
+TYPICAL = 200.0
+"""Tokens of a text that may end before its limit."""
 TRIAL_MEMORY = 0.2
 """Weight that acceptance keeps when drafts are tried again: the text may have changed."""
 
@@ -346,6 +348,7 @@ class RoundRows:
         left: tokens that each has yet to generate, if that is known: unless requests come and go
             (`Requests.expect`), what counts is then when the last of them ends.
         is_ragged: the rows are of several lengths; `None`: that is not known.
+        may_end_early: `left` is the most, as a stop id may end each of them before.
     """
 
     rows: Sequence[int]
@@ -354,6 +357,7 @@ class RoundRows:
     looked_up: Sequence[np.ndarray | None] | None = None
     left: Sequence[int] | None = None
     is_ragged: bool | None = None
+    may_end_early: bool = False
 
 
 class DraftLength:
@@ -399,13 +403,10 @@ class DraftLength:
 
 
 def plan_round(
-    length: DraftLength,
-    context: Context,
-    outcome: Outcome,
-    looked_up: Sequence[np.ndarray | None],
-    members: Sequence[int] = (),
+    length: DraftLength, context: Context, outcome: Outcome,
+    looked_up: Sequence[np.ndarray | None], members: Sequence[int] = (),
     began: Sequence[DraftLength] | None = None,
-) -> tuple[list[int], RoundCost]:
+) -> tuple[list[int], RoundCost]:  # fmt: skip
     """Returns draft tokens of each row in the next round, and the round that verifies them.
 
     Args:
@@ -414,8 +415,9 @@ def plan_round(
     """
     rows, may = outcome.rows, [row in members for row in range(len(looked_up))]
     is_ragged = len(set(context.runner.lengths)) > 1
-    left = context.stopping.tokens_left(rows)
-    sizes = length.choose(RoundRows(rows.active, may, began, looked_up, left, is_ragged))
+    stopping = context.stopping
+    left, may_end = stopping.tokens_left(rows), stopping.may_end_early
+    sizes = length.choose(RoundRows(rows.active, may, began, looked_up, left, is_ragged, may_end))
     ready = [0 if chances is None else len(chances) for chances in looked_up]
     drafted = [
         max(min(size, budget - 1), 0) if can else min(size, many)
@@ -472,12 +474,9 @@ class AdaptiveDraftLength(DraftLength):
     """
 
     def __init__(
-        self,
-        largest: int = 16,
-        note: Callable[..., None] | None = None,
-        experience: Acceptance | None = None,
-        may_pay: bool = True,
-    ) -> None:
+        self, largest: int = 16, note: Callable[..., None] | None = None,
+        experience: Acceptance | None = None, may_pay: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(largest)
         self.may_pay = may_pay
         known = experience if experience is not None else Acceptance()
@@ -489,6 +488,7 @@ class AdaptiveDraftLength(DraftLength):
         self._had_peers = False
         self._shares = np.ones(0)  # of each length's gain, what a closed batch keeps
         self._weights: dict[int, float] = {}  # of its rows, as they count for its end
+        self._belief = 1.0  # chance that its rows go on to their limit
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         self.requests.begin()
@@ -517,6 +517,7 @@ class AdaptiveDraftLength(DraftLength):
         if not any(may) and all(chances is None or not len(chances) for chances in ready):
             return [0] * count
         members, closed, times = sum(may), self._closed(batch.left), self.controller.times
+        self._belief = math.exp(-max(closed) / TYPICAL) if closed and batch.may_end_early else 1.0
         draft, sizes = times.draft(members), range(1, self.largest + 1)
         is_first = members and not draft and self.acceptance.rate >= 1 / 2
         trial = min(FIRST if is_first else TRIAL, self.largest)
@@ -528,7 +529,7 @@ class AdaptiveDraftLength(DraftLength):
             return Candidates(sizes, 1 + many, tokens[1:], drafting, trial - 1, members > 0, fall)
 
         forget = partial(self.acceptance.forget, TRIAL_MEMORY)
-        until = fmean(closed) if closed else 0.0
+        until = self._belief * fmean(closed) if closed else 0.0
         # What a text matches changes from round to round, and no draft has to be tried to see it.
         size = self.controller.choose(
             count, candidates, forget=forget, may_pause=any(may), is_ragged=batch.is_ragged,
@@ -537,12 +538,9 @@ class AdaptiveDraftLength(DraftLength):
         return [size or 0] * count
 
     def _tokens(
-        self,
-        numbers: Sequence[int],
-        may: Sequence[bool],
-        looked_up: Sequence[np.ndarray | None],
-        left: Sequence[int] | None,
-    ) -> np.ndarray:
+        self, numbers: Sequence[int], may: Sequence[bool],
+        looked_up: Sequence[np.ndarray | None], left: Sequence[int] | None,
+    ) -> np.ndarray:  # fmt: skip
         """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
         batch, what plain decoding would have to give to end as soon."""
         chances, rows = self.acceptance.chances(self.largest), [self._rows[row] for row in numbers]
@@ -566,9 +564,11 @@ class AdaptiveDraftLength(DraftLength):
             weights = (ends / ends.max()) ** SLOWEST
         weights /= weights.sum()
         alike = np.minimum(weights @ lines, 0.999)
-        self._weights = dict(zip(numbers, weights, strict=True))
         rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
-        self._shares = rounds[0] / rounds / chain_tokens(alike)
+        # If rows end earlier, the last one is any of them, whatever its drafts give.
+        self._shares = self._belief * rounds[0] / rounds / chain_tokens(alike) + 1 - self._belief
+        weights = self._belief * weights + (1 - self._belief) / len(rows)
+        self._weights = dict(zip(numbers, weights, strict=True))
         return chain_tokens(lines, weights) * self._shares
 
     def _closed(self, left: Sequence[int] | None) -> Sequence[int] | None:

@@ -185,11 +185,11 @@ class ChainDrafter(Drafter):
         self.round = RoundCost()  # that verifies them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
-        active, limit = outcome.rows.active, self.context.stopping.limit
+        active, stopping = outcome.rows.active, self.context.stopping
         width = int(self.context.inputs["input_ids"].shape[1])
-        left = self.context.stopping.tokens_left(outcome.rows)
+        left = None if stopping.may_end_early else stopping.tokens_left(outcome.rows)
         is_predicted = self.looks_up and bool(self.prediction)
-        has_prompt = self.draft_length.takes_rows(width, limit, left) and not is_predicted
+        has_prompt = self.draft_length.takes_rows(width, stopping.limit, left) and not is_predicted
         self.began = [self.draft_length] * len(active)
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
@@ -204,7 +204,9 @@ class ChainDrafter(Drafter):
         self._index = self._index_of_members()
         if has_prompt:
             yield  # the target's last chunk was prefilled just before; other rows may decode
-            yield from self._prefill(active, (limit or 0) + self.draft_length.largest + 1, width)
+            yield from self._prefill(
+                active, (stopping.limit or 0) + self.draft_length.largest + 1, width
+            )
         else:
             self.memory = None
             reason = "has a prediction" if is_predicted else "would not pay for its prefill"
