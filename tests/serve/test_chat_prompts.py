@@ -281,19 +281,19 @@ def test_text_does_not_wait_for_media_of_others() -> None:
 @pytest.mark.parametrize("name", ["video", "document"])
 def test_pixels_that_were_processed_are_known(name: str, reader: MediaReader) -> None:
     """By what is shown, in this order; what is said of it is read anew."""
-    shown, other = ([video()], [image()]) if name == "video" else ([image()], [image("blue.png")])
+    pixels, other = ([video()], [image()]) if name == "video" else ([image()], [image("blue.png")])
     processor = _processor(name)
-    kept = chatting(processor, reader)
+    prompts = chatting(processor, reader)
     for parts, processed in (
-        ([*shown, text("describe the scenes in order .")], 1),
-        ([text("what comes last ?"), *shown], 1),
+        ([*pixels, text("describe the scenes in order .")], 1),
+        ([text("what comes last ?"), *pixels], 1),
         ([*other, text("read the page")], 2),
-        ([*shown, *other, text("what comes last ?")], 3 + (name == "video")),
-        ([text("what comes last ?"), *shown, text("and why ?")], 3 + (name == "video")),
+        ([*pixels, *other, text("what comes last ?")], 3 + (name == "video")),
+        ([text("what comes last ?"), *pixels, text("and why ?")], 3 + (name == "video")),
     ):
-        found = ask(kept, [user(*parts)])
-        wanted = ask(chatting(processor, reader), [user(*parts)])
-        assert found.inputs.keys() == wanted.inputs.keys()
-        for key, value in wanted.inputs.items():
-            assert torch.equal(found.inputs[key], value), key
-        assert len(kept.processed.cache._items) == processed
+        again = ask(prompts, [user(*parts)])
+        anew = ask(chatting(processor, reader), [user(*parts)])
+        assert again.inputs.keys() == anew.inputs.keys()
+        for key, value in anew.inputs.items():
+            assert torch.equal(again.inputs[key], value), key
+        assert len(prompts.processed.cache._items) == processed
