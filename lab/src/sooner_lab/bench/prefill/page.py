@@ -38,8 +38,9 @@ def _layer(result: Data) -> str:
         "nothing of a model. *index s* is part of *seconds*; *FLOPs* is the share of causal pairs, "
         "counted exactly; recall and error on 256 even queries. `planted` is the structure that "
         "the states were made with, nothing was searched for it; `ours` was searched on other such "
-        "states of the shortest length; `vertical-slash` computes the windows of MInference's "
-        f"kernel. The backend was `{result['backend']}`."
+        "states of the shortest length; `vertical-slash` computes the union of its lines, before "
+        "commit `ca2358fa` the windows of MInference's kernel. The backend was "
+        f"`{result['backend']}`."
     )
 
 
