@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from packaging import version
 
+import older_transformers
 from longest_files import LONGEST
 
 # How long an example takes depends on what else the machine does.
@@ -37,6 +40,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 HAS_LAB = importlib.util.find_spec("sooner_lab") is not None
+IS_OLD = version.parse(metadata.version("transformers")) < version.parse(older_transformers.BELOW)
 LAB = re.compile(r"^(from|import) sooner_lab\b", re.MULTILINE)
 """Modules that can't be imported without the lab."""
 
@@ -63,16 +67,23 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Without sooner-lab, modules that begin by importing it are left out."""
+    """Modules that begin by importing sooner-lab are left out without it; some on old versions."""
+    if IS_OLD and collection_path.name in older_transformers.FILES:
+        return True
     if HAS_LAB or collection_path.suffix != ".py":
         return None
     return True if LAB.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files come first; without sooner-lab, whole commands on miniatures are skipped."""
+    """Long files come first; what can't pass on old versions, and without sooner-lab whole commands
+    on miniatures, are skipped."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    for item in items if IS_OLD else ():
+        names = item.name, getattr(item, "originalname", item.name)
+        if reason := next(filter(None, map(older_transformers.reason, names)), None):
+            item.add_marker(pytest.mark.skip(reason=f"older transformers: {reason}"))
     if HAS_LAB:
         return
     for item in items:

@@ -104,7 +104,8 @@ either.
 """
 
 NOT_PER_CALL = {
-    "_from_model_config", "continuous_batching_config", "is_assistant", "transformers_version",
+    "_commit_hash", "_from_model_config", "continuous_batching_config", "is_assistant",
+    "transformers_version",
 }  # fmt: skip
 """Not of one call."""
 

@@ -107,7 +107,7 @@ def test_inputs_are_those_of_the_processor_alone(film: Path, family: str) -> Non
     info = probe(film)
     whole = frames.read(info, lambda known: range(known.frames)).pixels
     expected = pair.target.processor(
-        text=[chat(pair.target.processor, PROMPT)], videos=[torch.from_numpy(whole)],
+        text=[chat(pair.target.processor, PROMPT)], videos=[[torch.from_numpy(whole)]],
         videos_kwargs={"video_metadata": [metadata(info)], "do_sample_frames": True},
         return_tensors="pt",
     )  # fmt: skip

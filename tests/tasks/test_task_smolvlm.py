@@ -66,7 +66,7 @@ def by_hf(pair: ModelPair, film: Path) -> tuple[Any, list[int]]:
     processor, info = pair.target.processor, probe(film)
     whole = frames.read(info, lambda known: range(known.frames)).pixels
     inputs = processor(
-        text=[chat(processor, QUESTION)], videos=[torch.from_numpy(whole)],
+        text=[chat(processor, QUESTION)], videos=[[torch.from_numpy(whole)]],
         videos_kwargs={"video_metadata": [frames.metadata(info)], "do_sample_frames": True,
                        "fps": 1, "num_frames": 64},
         return_tensors="pt",

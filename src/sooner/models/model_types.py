@@ -161,7 +161,7 @@ def config_dict(name: str) -> dict[str, Any]:
     config: dict[str, Any] = {}
     try:
         config, _ = PreTrainedConfig.get_config_dict(source.folder)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # a TypeError where the file holds a list
         if not is_folder:
             raise SoonerError(
                 f"model '{name}' is no folder here, and the hub gave no config for it; check the "

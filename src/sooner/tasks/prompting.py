@@ -64,7 +64,7 @@ def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dic
     text = chat(processor, prompt)
     batch = processor(
         text=[text],
-        videos=[torch.from_numpy(frames.pixels)],
+        videos=[[torch.from_numpy(frames.pixels)]],  # a list for each text
         videos_kwargs={
             "do_sample_frames": False,
             "input_data_format": "channels_last",

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...errors import SoonerError
 from ...models import Adapter
@@ -222,10 +223,15 @@ class Features:
 
 @dataclass(frozen=True)
 class Form:
-    """Says how a model hands out features: a class of output, items in a tuple or along an axis."""
+    """Says how a model hands out features: a class of output, items in a tuple or along an axis.
+
+    Attributes:
+        is_joined: whether DeepStack features are a tensor of all items (older transformers).
+    """
 
     output: type
     is_stacked: bool
+    is_joined: bool
     like: Features
 
     def blank(self, tokens: int) -> Features:
@@ -240,8 +246,9 @@ class Form:
         pooled: Any = tuple(item.pooled for item in items)
         made = {"pooler_output": torch.stack(pooled) if self.is_stacked else pooled}
         if self.like.deep:
+            layers = zip(*(item.deep for item in items), strict=True)
             made["deepstack_features"] = [
-                tuple(item.deep[layer] for item in items) for layer in range(len(self.like.deep))
+                torch.cat(layer) if self.is_joined else layer for layer in layers
             ]
         return self.output(**made)
 
@@ -348,8 +355,11 @@ class VisualFeatures:
         """Returns the features of each item in an output; nothing where it holds something else."""
         pooled = getattr(output, "pooler_output", None)
         deep = getattr(output, "deepstack_features", None) or []
-        pieces = [pooled, *deep]
-        is_stacked = isinstance(pooled, Tensor)
+        is_stacked, is_joined = isinstance(pooled, Tensor), any(map(torch.is_tensor, deep))
+        counts = [len(item.tokens) for item in items]
+        if is_joined and any(len(layer) != sum(counts) for layer in deep):
+            return []
+        pieces = [pooled, *(layer.split(counts) if is_joined else layer for layer in deep)]
         if not all(isinstance(piece, (Tensor, tuple, list)) for piece in pieces):
             return []
         if len(items) == 1:  # it may stand for several that can't be told apart
@@ -362,12 +372,12 @@ class VisualFeatures:
         if any(len(piece) != len(items) for piece in pieces):
             return []
         features = [Features(parts[0], tuple(parts[1:])) for parts in zip(*pieces, strict=True)]
-        if any(
-            len(piece.pooled) != len(item.tokens)
-            for piece, item in zip(features, items, strict=True)
-        ):
+        if [len(piece.pooled) for piece in features] != counts:
             return []
-        self._forms.setdefault(kind, Form(type(output), is_stacked, _first_token(features[0])))
+        like, made = _first_token(features[0]), type(output)
+        if not hasattr(made, "pooler_output"):  # older SmolVLM sets it on an output without
+            made = BaseModelOutputWithPooling
+        self._forms.setdefault(kind, Form(made, is_stacked, is_joined, like))
         return features
 
     def _find(self, key: bytes) -> Features | None:
