@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.models.openvla.config import read_object
+from sooner.models.checkpoint import read_object
 from sooner.models.openvla.statistics import (
     ActionStatistics,
     ActionTokens,

@@ -17,7 +17,7 @@ import openvla_published as published
 import sooner
 from openvla_published import CONFIG, DINO, SIGLIP, STATS, TEXT, VOCAB, State, write
 from sooner.errors import SoonerError
-from sooner.models.openvla import checkpoint as policy_loading
+from sooner.models import checkpoint
 from sooner.models.openvla.checkpoint import load_model, load_policy
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction, renamed_projections
@@ -175,7 +175,7 @@ def test_a_checkpoint_on_the_hub_comes_without_its_python(
         request.update(options, name=name)
         return str(folder)
 
-    monkeypatch.setattr(policy_loading, "snapshot_download", fetch)
+    monkeypatch.setattr(checkpoint, "snapshot_download", fetch)
     model, processor = load_policy("openvla/openvla-7b", dtype=torch.float32, device_map="cpu")
     assert request["name"] == "openvla/openvla-7b"
     assert not any(fnmatch(file, kind) for kind in request["allow_patterns"]

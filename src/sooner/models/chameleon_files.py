@@ -12,7 +12,7 @@ from transformers.models.janus.configuration_janus import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAEDecoder
 
 from ..errors import SoonerError
-from .checkpoint import read_tensors
+from .checkpoint import count_parts, read_state, read_tensors
 
 
 def load_lumina(
@@ -30,11 +30,9 @@ def load_lumina(
     Raises:
         SoonerError: no safetensors there.
     """
-    files = sorted(Path(path).glob("*.safetensors"))
-    if not files:
+    if not (state := read_state(Path(path))):
         raise SoonerError(f"no safetensors in {path}; give the folder of a Lumina-mGPT checkpoint")
     config = ChameleonConfig.from_pretrained(path)
-    state = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
     queries = config.num_attention_heads
     heads = {"q_norm": queries, "k_norm": config.num_key_value_heads or queries}
     for name, tensor in state.items():
@@ -104,14 +102,14 @@ class VQGANDecoder:
 
     def _empty(self, state: dict[str, Tensor]) -> nn.Module:
         """Returns the decoder without its weights."""
-        levels = range(_count(state, "decoder.up."))
+        levels = range(count_parts(state, "decoder.up."))
         config = JanusVQVAEConfig(
             base_channels=1,
             # Of each level, the finest first.
             channel_multiplier=[
                 state[f"decoder.up.{level}.block.0.conv1.weight"].shape[0] for level in levels
             ],
-            num_res_blocks=_count(state, "decoder.up.0.block.") - 1,
+            num_res_blocks=count_parts(state, "decoder.up.0.block.") - 1,
             latent_channels=state["decoder.conv_in.weight"].shape[1],
             out_channels=state["decoder.conv_out.weight"].shape[0],
         )
@@ -130,9 +128,3 @@ class VQGANDecoder:
                 parts[1] = str(len(self.decoder.up) - 1 - int(parts[1]))
             turned[".".join(parts)] = tensor
         return turned
-
-
-def _count(state: dict[str, Tensor], prefix: str) -> int:
-    """Returns how many numbered parts a checkpoint has under a name."""
-    names = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
-    return len({part for part in names if part.isdigit()})

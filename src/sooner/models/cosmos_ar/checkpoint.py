@@ -6,7 +6,6 @@ where it stands there, and from the published inference code where it doesn't.
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,39 +16,29 @@ from torch import Tensor
 from ...checks import check_keys
 from ...errors import SoonerError, UnsupportedError
 from ..base import complain
-from ..checkpoint import read_tensors
+from ..checkpoint import count_parts, read_config, read_tensors, require_built
 from .config import CosmosARConfig
 from .model import CosmosARForCausalLM
 
 FILES = ("model.safetensors", "model.pt")
 TOP = {"tok_embeddings": "model.embed_tokens", "norm": "model.norm", "output": "lm_head"}
 LAYER = {
-    "attention.wq": "self_attn.q_proj",
-    "attention.wk": "self_attn.k_proj",
-    "attention.wv": "self_attn.v_proj",
-    "attention.wo": "self_attn.o_proj",
-    "attention.q_norm": "self_attn.q_norm",
-    "attention.k_norm": "self_attn.k_norm",
-    "attention_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "feed_forward.w1": "mlp.gate_proj",
-    "feed_forward.w2": "mlp.down_proj",
+    "attention.wq": "self_attn.q_proj", "attention.wk": "self_attn.k_proj",
+    "attention.wv": "self_attn.v_proj", "attention.wo": "self_attn.o_proj",
+    "attention.q_norm": "self_attn.q_norm", "attention.k_norm": "self_attn.k_norm",
+    "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
     "feed_forward.w3": "mlp.up_proj",
-}
+}  # fmt: skip
 MEASURED = (
-    "tok_embeddings",
-    "layers.0.attention.wq",
-    "layers.0.attention.wk",
-    "layers.0.feed_forward.w1",
-)
+    "tok_embeddings", "layers.0.attention.wq", "layers.0.attention.wk", "layers.0.feed_forward.w1",
+)  # fmt: skip
 CONFIG_NAMES = {
-    "n_heads": "num_attention_heads",
-    "head_dim": "head_dim",
-    "norm_eps": "rms_norm_eps",
-    "rope_theta": "rope_theta",
-    "video_latent_shape": "latent_shape",
+    "n_heads": "num_attention_heads", "head_dim": "head_dim", "norm_eps": "rms_norm_eps",
+    "rope_theta": "rope_theta", "video_latent_shape": "latent_shape",
     "apply_abs_pos_emb": "apply_abs_pos_emb",
-}
+}  # fmt: skip
+BUILT = {"rope_dim": ("3D",), "norm_type": ("rmsnorm",), "pytorch_rope_version": ("v2",)}
 YARN = ("yarn_scale", "yarn_beta_fast", "yarn_beta_slow", "original_latent_shape")
 # Layers and width of the one published base model that is stretched, as its inference code has it.
 STRETCHED = {(40, 5120): {"yarn_scale": 2.0, "yarn_beta_fast": 4.0, "yarn_beta_slow": 1.0,
@@ -75,16 +64,15 @@ def load_published(
     """
     file = _weights_file(Path(path))
     state = _read(file)
-    raw = _read_config(file.parent / "config.json")
+    raw = read_config(file.parent)
     _refuse_what_is_not_built(file, state, raw)
     check_keys("CosmosARConfig field", overrides, CosmosARConfig)
     chosen = _sizes(file, state, raw) | overrides
     if raw.get("apply_yarn") and "yarn_scale" not in chosen:
         raise SoonerError(f"{file.parent}/config.json has no yarn_scale; pass yarn_scale=")
-    config = CosmosARConfig(**chosen)
     with torch.device("meta"):
-        model = CosmosARForCausalLM(config)
-    names = published_names(config)
+        model = CosmosARForCausalLM(CosmosARConfig(**chosen))
+    names = published_names(model.config)
     _check(file, state, names, dict(model.named_parameters()))
     model.load_state_dict(
         {names[key]: tensor.to(dtype or tensor.dtype) for key, tensor in state.items()}, assign=True
@@ -123,14 +111,6 @@ def _read(file: Path) -> dict[str, Tensor]:
     return {key.removeprefix("model."): value for key, value in state if "_extra_state" not in key}
 
 
-def _read_config(file: Path) -> dict[str, Any]:
-    """Returns what `config.json` says, without its nulls."""
-    if not file.is_file():
-        return {}
-    config = json.loads(file.read_text())
-    return {key: value for key, value in config.items() if value is not None}
-
-
 def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], config: dict[str, Any]) -> None:
     if config.get("model_type") == CosmosARConfig.model_type:
         raise SoonerError(
@@ -142,12 +122,7 @@ def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], config: dict
             f"{file} has cross-attention to a text (Cosmos Video2World), which is not built in; "
             "load a base model such as Cosmos-1.0-Autoregressive-4B"
         )
-    built = {"rope_dim": "3D", "norm_type": "rmsnorm", "pytorch_rope_version": "v2"}
-    for key, value in built.items():
-        if config.get(key, value) != value:
-            raise UnsupportedError(
-                f"{file} has {key} '{config[key]}', which is not built in; only '{value}' is"
-            )
+    require_built(file, config, BUILT)
 
 
 def _sizes(file: Path, state: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +137,7 @@ def _sizes(file: Path, state: dict[str, Tensor], config: dict[str, Any]) -> dict
         "vocab_size": embedding[0],
         "hidden_size": embedding[1],
         "intermediate_size": up[0],
-        "num_hidden_layers": 1 + max(int(k.split(".")[1]) for k in state if k.startswith("layers")),
+        "num_hidden_layers": count_parts(state, "layers."),
         "num_attention_heads": queries[0] // head_dim,
         "num_key_value_heads": keys[0] // head_dim,
         "head_dim": head_dim,

@@ -13,30 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers import Dinov2WithRegistersConfig, LlamaConfig, SiglipVisionConfig
 
 from ...errors import SoonerError, UnsupportedError
 from ..base import complain
-from ..checkpoint import WEIGHTS, opened, tensor_files
-from .config import OpenVLAConfig, read_object
+from ..checkpoint import WEIGHTS, count_parts, fetched, read_object, read_state
+from .config import OpenVLAConfig
 from .model import OpenVLAForActionPrediction
 from .processing import OpenVLAProcessor
-from .published import DINO, HEADS, SIGLIP, current, depth, is_unused, moves
+from .published import DINO, HEADS, SIGLIP, current, is_unused, moves
 from .statistics import FILE
 
-MEASURED = (
-    DINO + "patch_embed.proj.weight",
-    DINO + "pos_embed",
-    DINO + "reg_token",
-    DINO + "blocks.0.mlp.fc1.weight",
-    SIGLIP + "patch_embed.proj.weight",
-    SIGLIP + "pos_embed",
-    SIGLIP + "blocks.0.mlp.fc1.weight",
-)
+SIZED = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")
+MEASURED = (DINO + "reg_token", *(tower + name for tower in (DINO, SIGLIP) for name in SIZED))
+State = dict[str, Tensor]
 CONFIG_NAMES = ("pad_to_multiple_of", "n_action_bins", "norm_stats", "pad_token_id")
-FETCHED = ("*.json", "*.safetensors", "tokenizer.model", "*.jinja")
 WAY_OUT = "give a whole OpenVLA checkpoint (dinosiglip towers)"
 _complain = partial(complain, way_out=WAY_OUT)
 
@@ -80,13 +72,6 @@ def load_model(
     return (model if device is None or device_map is not None else model.to(device)).eval()
 
 
-def fetched(name: str) -> Path:
-    """Returns the folder of a checkpoint; one on the hub comes without its Python files."""
-    if Path(name).is_dir():
-        return Path(name)
-    return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
-
-
 def _load_trained(folder: Path, raw: Mapping[str, Any], dtype: Any, options: Any) -> Any:
     config = OpenVLAConfig.from_pretrained(folder)
     config.norm_stats = read_object(folder / FILE) or config.norm_stats
@@ -100,42 +85,14 @@ def _load_trained(folder: Path, raw: Mapping[str, Any], dtype: Any, options: Any
 
 def _load_published(folder: Path, raw: Mapping[str, Any], dtype: Any, options: Any) -> Any:
     _refuse_what_is_not_built(folder, raw)
-    state = Published(folder)
+    state = {current(name): tensor for name, tensor in read_state(folder).items()}
+    _complain(folder, "lacks", [] if state else [WEIGHTS])
     config = _config(folder, raw, state)
     ours = _renamed(folder, state, config, dtype)
     kind = next(iter(ours.values())).dtype
     return OpenVLAForActionPrediction.from_pretrained(
         None, config=config, state_dict=ours, dtype=kind, **options
     )
-
-
-class Published(Mapping[str, Tensor]):
-    """The tensors of a folder by published name, read one by one when they are asked for.
-
-    Raises:
-        SoonerError: a shard that is not there, or can't be read.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        files = tensor_files(folder).items()
-        # A binary file is read whole for each of its tensors.
-        mapped = [(name, path) for name, path in files if path.suffix == ".safetensors"]
-        self.files = {current(name): (path, name) for name, path in mapped}
-        _complain(folder, "lacks", [] if self.files else [WEIGHTS])
-
-    def __getitem__(self, name: str) -> Tensor:
-        path, stored = self.files[name]
-        with opened(path) as (_, tensor):
-            return tensor(stored)
-
-    def __iter__(self) -> Any:
-        return iter(self.files)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self[name].shape)
 
 
 def _refuse_what_is_not_built(folder: Path, config: Mapping[str, Any]) -> None:
@@ -154,14 +111,14 @@ def _refuse_what_is_not_built(folder: Path, config: Mapping[str, Any]) -> None:
         raise UnsupportedError(f"'{folder}' speaks through '{language}'; only 'llama' is built in")
 
 
-def _config(folder: Path, raw: Mapping[str, Any], state: Published) -> OpenVLAConfig:
+def _config(folder: Path, raw: Mapping[str, Any], state: State) -> OpenVLAConfig:
     _complain(folder, "lacks", [name for name in MEASURED if name not in state])
     heads = [HEADS[str(name).split(".")[0]] for name in raw["timm_model_ids"]]
     sides = list(raw.get("image_sizes") or [None, None])
     dino = _tower(state, DINO, heads[0], sides[0])
     siglip = _tower(state, SIGLIP, heads[1], sides[-1])
     ratio = _ratio(folder, dino.pop("intermediate_size"), dino["hidden_size"])
-    registers = state.shape(DINO + "reg_token")[1]
+    registers = state[DINO + "reg_token"].shape[1]
     fields: dict[str, Any] = {name: raw[name] for name in CONFIG_NAMES if raw.get(name) is not None}
     fields["norm_stats"] = read_object(folder / FILE) or fields.get("norm_stats")
     return OpenVLAConfig(
@@ -175,16 +132,16 @@ def _config(folder: Path, raw: Mapping[str, Any], state: Published) -> OpenVLACo
     )  # fmt: skip
 
 
-def _tower(state: Published, tower: str, heads: int, side: int | None) -> dict[str, Any]:
+def _tower(state: State, tower: str, heads: int, side: int | None) -> dict[str, Any]:
     """Returns sizes of a tower without its last block."""
-    width, _, patch, _ = state.shape(tower + "patch_embed.proj.weight")
-    patches = state.shape(tower + "pos_embed")[1]
+    width, _, patch, _ = state[tower + "patch_embed.proj.weight"].shape
+    patches = state[tower + "pos_embed"].shape[1]
     return {
         "hidden_size": width,
         "patch_size": patch,
         "num_attention_heads": heads,
-        "num_hidden_layers": depth(list(state), tower) - 1,
-        "intermediate_size": state.shape(tower + "blocks.0.mlp.fc1.weight")[0],
+        "num_hidden_layers": count_parts(state, tower + "blocks.") - 1,
+        "intermediate_size": state[tower + "blocks.0.mlp.fc1.weight"].shape[0],
         "image_size": isqrt(patches) * patch if side is None else int(side),
     }
 
@@ -199,9 +156,7 @@ def _ratio(folder: Path, inner: int, width: int) -> int:
     return inner // width
 
 
-def _renamed(
-    folder: Path, state: Published, config: OpenVLAConfig, dtype: Any
-) -> dict[str, Tensor]:
+def _renamed(folder: Path, state: State, config: OpenVLAConfig, dtype: Any) -> dict[str, Tensor]:
     """Our tensors by name, checked against the model that the config describes."""
     with torch.device("meta"):
         shapes = {
@@ -209,13 +164,13 @@ def _renamed(
             for name, tensor in OpenVLAForActionPrediction(config).state_dict().items()
         }
     expected = moves(shapes)
-    depths = {tower: depth(list(state), tower) for tower in (DINO, SIGLIP)}
+    depths = {tower: count_parts(state, tower + "blocks.") for tower in (DINO, SIGLIP)}
     _complain(folder, "lacks", [name for name in expected if name not in state])
     extra = [name for name in state if name not in expected and not is_unused(name, depths)]
     _complain(folder, "has unknown", extra)
     ours: dict[str, Tensor] = {}
     for name, targets in expected.items():
-        tensor = state[name]
+        tensor = state.pop(name)
         for target, make in targets:
             made = make(tensor)
             if made.shape != shapes[target]:

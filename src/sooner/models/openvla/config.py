@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import (
@@ -14,23 +12,6 @@ from transformers import (
 )
 
 from ...errors import SoonerError
-
-
-def read_object(file: Path) -> dict[str, Any] | None:
-    """Returns the JSON object in a file; `None` if there is no such file.
-
-    Raises:
-        SoonerError: it holds something else.
-    """
-    if not file.is_file():
-        return None
-    try:
-        data = json.loads(file.read_text())
-    except ValueError as error:
-        raise SoonerError(f"'{file}' is not JSON ({error}); fetch it again") from error
-    if not isinstance(data, dict):
-        raise SoonerError(f"'{file}' holds no object; fetch it again")
-    return data
 
 
 class OpenVLAConfig(PreTrainedConfig):

@@ -22,7 +22,8 @@ from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 from ...checks import check_keys, check_picture_size, check_pixels, check_whole
 from ...errors import SoonerError, UnsupportedError
 from ..canvas import left_padded
-from .config import OpenVLAConfig, read_object
+from ..checkpoint import read_object
+from .config import OpenVLAConfig
 
 FILE = "openvla_processor.json"
 PUBLISHED_FILE = "preprocessor_config.json"

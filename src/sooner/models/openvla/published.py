@@ -32,29 +32,23 @@ HEADS = {
 """Attention heads by timm id, which no tensor tells."""
 PARTS = tuple(dict.fromkeys((*DINO_PROJECTIONS[:3], "q_proj", "k_proj", "v_proj")))
 """Queries, keys and values of DINOv2, then of SigLIP."""
-NAMES = tuple(
-    (re.compile(ours), published)
-    for ours, published in (
-        (r"^model\.language_model\.", "language_model.model."),
-        (r"^lm_head\.", "language_model.lm_head."),
-        (r"^model\.", ""),
-    )
+NAMES = (
+    (r"^model\.language_model\.", "language_model.model."),
+    (r"^lm_head\.", "language_model.lm_head."),
+    (r"^model\.", ""),
 )
 """Our names, and what stands in their places in a published checkpoint."""
-TOWER_NAMES = tuple(
-    (re.compile(ours), published)
-    for ours, published in (
-        (r"embeddings\.patch_embeddings?(\.projection)?\.", "patch_embed.proj."),
-        (r"embeddings\.(position_embeddings|position_embedding\.weight)$", "pos_embed"),
-        (r"embeddings\.register_tokens$", "reg_token"),
-        # Only its own pretraining masks patches; transformers has the token nevertheless.
-        (r"embeddings\.(cls|mask)_token$", "cls_token"),
-        (r"encoder\.layers?\.", "blocks."),
-        (r"layer_norm(\d)\.", r"norm\1."),
-        (r"layer_scale(\d)\.lambda1$", r"ls\1.scale_factor"),
-        (rf"(self_attn\.out_proj|attention\.{re.escape(DINO_PROJECTIONS[3])})\.", "attn.proj."),
-        (rf"(self_attn|attention)\.({'|'.join(map(re.escape, PARTS))})\.", "attn.qkv."),
-    )
+TOWER_NAMES = (
+    (r"embeddings\.patch_embeddings?(\.projection)?\.", "patch_embed.proj."),
+    (r"embeddings\.(position_embeddings|position_embedding\.weight)$", "pos_embed"),
+    (r"embeddings\.register_tokens$", "reg_token"),
+    # Only its own pretraining masks patches; transformers has the token nevertheless.
+    (r"embeddings\.(cls|mask)_token$", "cls_token"),
+    (r"encoder\.layers?\.", "blocks."),
+    (r"layer_norm(\d)\.", r"norm\1."),
+    (r"layer_scale(\d)\.lambda1$", r"ls\1.scale_factor"),
+    (rf"(self_attn\.out_proj|attention\.{re.escape(DINO_PROJECTIONS[3])})\.", "attn.proj."),
+    (rf"(self_attn|attention)\.({'|'.join(map(re.escape, PARTS))})\.", "attn.qkv."),
 )
 """Our names within a tower, and what stands in their places."""
 # Older Llama checkpoints hold RoPE's frequencies, which follow from the config.
@@ -79,16 +73,14 @@ def moves(names: Iterable[str]) -> dict[str, list[Move]]:
     return made
 
 
-def _renamed(name: str, rules: Iterable[tuple[re.Pattern[str], str]]) -> str:
+def _renamed(name: str, rules: Iterable[tuple[str, str]]) -> str:
     for ours, published in rules:
-        name = ours.sub(published, name)
+        name = re.sub(ours, published, name)
     return name
 
 
 def _maker(name: str) -> Callable[[Tensor], Tensor]:
     """Returns what makes our tensor of the published one."""
-    if "language_model" in name:
-        return _same
     if name.endswith("position_embeddings"):
         return _with_class_place
     if name.endswith("position_embedding.weight"):
@@ -96,7 +88,8 @@ def _maker(name: str) -> Callable[[Tensor], Tensor]:
     if name.endswith("mask_token"):
         return lambda token: torch.zeros_like(token[0])
     part = next((at % 3 for at, part in enumerate(PARTS) if f".{part}." in name), None)
-    return _same if part is None else lambda stacked: stacked.chunk(3)[part]
+    is_text = "language_model" in name
+    return lambda tensor: tensor if part is None or is_text else tensor.chunk(3)[part]
 
 
 def is_unused(name: str, depths: dict[str, int]) -> bool:
@@ -113,16 +106,6 @@ def is_unused(name: str, depths: dict[str, int]) -> bool:
 def current(name: str) -> str:
     """Returns a published name with today's word for layer scale, which is timm's as well."""
     return re.sub(r"\.(ls[12])\.gamma$", r".\1.scale_factor", name)
-
-
-def depth(names: list[str], tower: str) -> int:
-    """Published blocks of a tower; 0 if there are none."""
-    matches = [re.match(rf"{re.escape(tower)}blocks\.(\d+)\.", name) for name in names]
-    return 1 + max((int(match[1]) for match in matches if match), default=-1)
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _with_class_place(positions: Tensor) -> Tensor:
