@@ -33,6 +33,9 @@ from .openvla.adapter import OpenVLA
 CLASSES: tuple[Any, ...] = (AutoModelForImageTextToText, AutoModelForCausalLM, AutoModel)
 """By which a config's `auto_map` may name a model, the best first."""
 
+BUILT_HERE = (*OpenVLA.model_types, "llava_video")
+"""Types that transformers has no class for."""
+
 COMMON = ("qwen3_vl", "qwen2_5_vl", "llava_onevision")
 """Types that people look for when a model does not see."""
 
@@ -40,10 +43,10 @@ COMMON = ("qwen3_vl", "qwen2_5_vl", "llava_onevision")
 def brings_code(config: dict[str, Any]) -> bool:
     """Returns whether a model of this config can only be built by the checkpoint's own code.
 
-    A type that transformers holds is built by it, and OpenVLA here, whatever the checkpoint brings.
+    A type that transformers holds is built by it, and some are here, whatever a checkpoint brings.
     """
     kind = config.get("model_type")
-    is_known = kind in CONFIG_MAPPING_NAMES or kind in OpenVLA.model_types
+    is_known = kind in CONFIG_MAPPING_NAMES or kind in BUILT_HERE
     return bool(_named(config)) and not is_known
 
 
@@ -140,7 +143,7 @@ def _unsuited(name: str, kind: str) -> str | None:
 
 
 def config_dict(name: str) -> dict[str, Any]:
-    """Returns a model's config as it is written, with a `model_type`.
+    """Returns a model's config as it is written, with the `model_type` that it has here.
 
     Raises:
         SoonerError: no such model, or none that transformers could load.
@@ -172,6 +175,8 @@ def config_dict(name: str) -> dict[str, Any]:
             f"model '{name}' has no readable config.json with a model_type; "
             "give a transformers checkpoint or a GGUF file"
         )
+    if {"LlavaQwenForCausalLM", "LlavaLlamaModel"} & {*(config.get("architectures") or ())}:
+        return {**config, "model_type": "llava_video"}  # published as `llava`, `llava_qwen`, ...
     return dict(config)
 
 

@@ -1,4 +1,4 @@
-"""Video-language models: LLaVA-OneVision, Qwen2.5-VL, Qwen3-VL, SmolVLM."""
+"""Video-language models: LLaVA-OneVision and -Video, LongVILA, Qwen2.5-VL, Qwen3-VL, SmolVLM."""
 
 from __future__ import annotations
 
@@ -44,16 +44,17 @@ def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
 
 
 def pixel_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
-    """Returns frames of videos `[videos, frames, 3, height, width]`, all alike (LLaVA-OneVision).
+    """Returns frames of videos `[videos, frames, 3, height, width]`, all alike (LLaVA).
 
-    A video's tokens are those of its frames, and one newline at the end.
+    A video's tokens are those of its frames, with newlines among them or one at the end.
     """
     ids, pixels = inputs["input_ids"], inputs.get("pixel_values_videos")
     if pixels is None:
         return number(ids, config.video_token_id, [])
     videos, frames = pixels.shape[:2]
     tokens = int((ids == config.video_token_id).sum()) // videos
-    label = torch.arange(frames).repeat_interleave((tokens - 1) // frames)
+    ends = not hasattr(config, "mm_newline_position")  # LLaVA-OneVision
+    label = torch.arange(frames).repeat_interleave((tokens - ends) // frames)
     rest = label.new_full((tokens - len(label),), BETWEEN)
     return number(ids, config.video_token_id, [torch.cat([label, rest])] * videos)
 
@@ -81,7 +82,11 @@ def number(ids: Tensor, token: int, labels: list[Tensor]) -> Tensor:
 class LlavaOnevision(Adapter):
     """The adapter that gives every token one running position, visual ones included."""
 
-    model_types = ("llava_onevision",)
+    model_types = ("llava_onevision", "llava_video")
+
+    @property
+    def body(self) -> Any:
+        return self.model  # LLaVA-Video embeds a video before its decoder's parent is called
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         return pixel_frames(inputs, self.config)

@@ -30,6 +30,7 @@ from ..methods import StandingDraft
 from ..methods.context import same_tokenizer
 from ..models import FAMILIES
 from ..models.model_types import (
+    BUILT_HERE,
     auto_class,
     brings_code,
     check_sees,
@@ -158,7 +159,7 @@ def load_pair(
     loaded = None
     if draft is not None and draft_type is not None:
         # Transformers holds the draft's class, and `sooner.models` its adapter.
-        is_ours = draft_type in FAMILIES and draft_type not in OpenVLA.model_types
+        is_ours = draft_type in FAMILIES and draft_type not in BUILT_HERE
         if spawn_draft and is_ours and not brings_code(config_dict(draft)):
             separate, draft_where = str(draft_where), torch.device("meta")
         loaded = load(draft, draft_where, kind, None, trust_remote_code)
@@ -184,11 +185,13 @@ def load(
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
     kind, config = model_type(name, trust_remote_code), config_dict(name)
-    if kind in OpenVLA.model_types:  # no class of transformers
+    if kind in BUILT_HERE:  # no class of transformers
         from ..models.openvla.checkpoint import load_policy
+        from .llava_video import load_video_model
 
+        load_here = load_policy if kind in OpenVLA.model_types else load_video_model
         with explained(name, device):
-            model, processor = load_policy(name, device, dtype, device_map)
+            model, processor = load_here(name, device, dtype, device_map)
             return Loaded(name, as_run(model, name), processor)
     is_text = is_text_only(kind)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
