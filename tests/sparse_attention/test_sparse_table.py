@@ -14,6 +14,8 @@ from sooner.errors import SoonerError
 from sooner.models import Adapter, adapt
 from sooner.sparse.patterns import AShape, Grid, QBoundary, VerticalSlash
 from sooner.sparse.table import HeadEntry, PatternTable
+from zoo.species import model_of
+from zoo.zoo import ZOO
 
 HEADS = 4  # of every tiny model
 
@@ -57,6 +59,15 @@ def test_a_file_names_schema_model_and_every_dense_head(
     assert data["layers"][0][0]["recall"] == 0.97
 
 
+def test_layers_of_two_shapes_have_a_number_each(tmp_path: Path) -> None:
+    """As Gemma 4's, whose config refuses to name a single number."""
+    adapter = adapt(model_of(ZOO["gemma4"]))
+    table = PatternTable.uniform(adapter, AShape(8, 64))
+    assert "kv_heads=2 head_dim=8,16 " in table.fingerprint
+    table.save(tmp_path / "patterns.json")
+    assert PatternTable.load(tmp_path / "patterns.json", adapter) == table
+
+
 def test_another_number_of_layers_or_heads_is_refused(
     table: PatternTable, adapter: Adapter
 ) -> None:
@@ -75,6 +86,7 @@ def test_another_number_of_layers_or_heads_is_refused(
         ({"layers": [[{"pattern": "grid", "stride": -1}]]}, "stride is -1"),
         ({"layers": [[{"pattern": "dense", "recall": "high"}]]}, "recall is 'high'"),
         ({"layers": [{"pattern": "dense"}]}, "layer 0 is no list"),
+        ({"layers": 5}, "not iterable"),
         ({"dense_below": -5}, "dense_below is -5"),
         ({"frames": 16}, "unknown key 'frames'"),
     ],

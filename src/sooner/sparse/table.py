@@ -83,7 +83,7 @@ class PatternTable:
         return cls(
             model=model_name(adapter),
             fingerprint=fingerprint(adapter),
-            layers=((HeadEntry(pattern),) * heads(adapter),) * adapter.layers,
+            layers=tuple((HeadEntry(pattern),) * heads for heads, *_ in head_shapes(adapter)),
             dense_below=dense_below,
         )
 
@@ -104,7 +104,7 @@ class PatternTable:
                 table.check(adapter)
         except json.JSONDecodeError as error:
             raise SoonerError(f"pattern file '{path}' is no JSON: {error}") from error
-        except (OSError, ValueError) as error:  # which SoonerError is
+        except (OSError, TypeError, ValueError) as error:  # the last of which SoonerError is
             raise SoonerError(f"pattern file '{path}': {reason_of(error)}") from error
         return table
 
@@ -155,13 +155,13 @@ class PatternTable:
         Raises:
             SoonerError: names what differs.
         """
-        expected = (adapter.layers, {heads(adapter)})
-        shape = (len(self.layers), {len(layer) for layer in self.layers})
+        expected = [heads for heads, *_ in head_shapes(adapter)]
+        shape = [len(layer) for layer in self.layers]
         if expected != shape:
+            ours, theirs = ("/".join(map(str, sorted({*counts}))) for counts in (expected, shape))
             raise SoonerError(
-                f"it has {shape[0]} layers of {'/'.join(map(str, sorted(shape[1])))} heads, but "
-                f"{model_name(adapter)} has {expected[0]} of {heads(adapter)}; search patterns for "
-                "this model"
+                f"it has {len(shape)} layers of {theirs} heads, but {model_name(adapter)} has "
+                f"{len(expected)} of {ours}; search patterns for this model"
             )
         ours = fingerprint(adapter)
         if ours != self.fingerprint:
@@ -190,27 +190,33 @@ def fingerprint(adapter: Adapter) -> str:
     config = adapter.text_config
     rope = getattr(config, "rope_parameters", None) or {"theta": getattr(config, "rope_theta", 0)}
     digest = hashlib.sha256(json.dumps(rope, sort_keys=True, default=str).encode()).hexdigest()
-    count = heads(adapter)
+    # A number for all layers, or, where they differ, one for each.
+    heads, kv_heads, head_dim = (
+        ",".join(map(str, sizes if len({*sizes}) > 1 else sizes[:1]))
+        for sizes in zip(*head_shapes(adapter), strict=True)
+    )
     shapes = {
         "model_type": config.model_type,
         "layers": adapter.layers,
-        "heads": count,
-        "kv_heads": kv_heads(adapter),
-        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // count,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
         "hidden": config.hidden_size,
         "rope": digest[:12],
     }
     return " ".join(f"{name}={value}" for name, value in shapes.items())
 
 
-def heads(adapter: Adapter) -> int:
-    """Returns query heads of every decoder layer."""
-    return int(adapter.text_config.num_attention_heads)
-
-
-def kv_heads(adapter: Adapter) -> int:
-    """Returns key heads of every decoder layer."""
-    return int(getattr(adapter.text_config, "num_key_value_heads", None) or heads(adapter))
+def head_shapes(adapter: Adapter) -> list[tuple[int, int, int]]:
+    """Returns query heads, key heads and width of a head of each decoder layer."""
+    shapes = []
+    for layer in adapter.text_config.per_layer_config[: adapter.layers]:  # Gemma 4's are of two
+        heads = layer.num_attention_heads
+        kv_heads = getattr(layer, "num_key_value_heads", None) or heads
+        shapes.append(
+            (heads, kv_heads, getattr(layer, "head_dim", 0) or layer.hidden_size // heads)
+        )
+    return shapes
 
 
 def model_name(adapter: Adapter) -> str:

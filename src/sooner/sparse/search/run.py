@@ -28,7 +28,7 @@ from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
 from ..settings import SearchSettings
-from ..table import HeadEntry, PatternTable, fingerprint, heads, kv_heads, model_name
+from ..table import HeadEntry, PatternTable, fingerprint, head_shapes, model_name
 from .heads import decide, shortlist
 from .score import Survey, survey, trial
 from .space import Space
@@ -68,17 +68,17 @@ def break_even(
         Tokens, and how they were found; 0 where no head is sparse.
     """
     sparse = [
-        layer for layer in layers if any(not isinstance(head.pattern, Dense) for head in layer)
+        (layer, shape)
+        for layer, shape in zip(layers, head_shapes(adapter), strict=True)
+        if any(not isinstance(head.pattern, Dense) for head in layer)
     ]
     if not sparse:
         return 0, "no head is sparse"
-    ranked = sorted(sparse, key=lambda layer: sum(head.cost or 0.0 for head in layer))
-    patterns: list[HeadPattern] = [head.pattern for head in ranked[len(ranked) // 2]]
+    ranked = sorted(sparse, key=lambda each: sum(head.cost or 0.0 for head in each[0]))
+    layer, shape = ranked[len(ranked) // 2]
+    patterns: list[HeadPattern] = [head.pattern for head in layer]
     frame = int((layout.frames == 0).sum())
-    longest = max(LONGEST, len(layout))
-    backend, config = backend_for(adapter.device), adapter.text_config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads(adapter)
-    shape = (heads(adapter), kv_heads(adapter), head_dim, adapter.dtype, adapter.device)
+    longest, backend = max(LONGEST, len(layout)), backend_for(adapter.device)
 
     def relative(tokens: int) -> float:
         prompt = PromptLayout.text(tokens)
@@ -86,7 +86,7 @@ def break_even(
             prompt = PromptLayout.spans(
                 ("text", MARGIN), ("video", tokens - 2 * MARGIN), ("text", MARGIN), frame=frame
             )
-        states = random_states(tokens, *shape)
+        states = random_states(tokens, *shape, adapter.dtype, adapter.device)
         return measure(patterns, states, prompt.to(adapter.device), backend, 2).relative
 
     result = shortest_faster(relative, SHORTEST, longest)
@@ -114,6 +114,7 @@ def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer) -> None:
     Raises:
         UnsupportedError: the model's attention can't be overheard.
     """
+    shapes = head_shapes(adapter)
 
     def hand_over(number: int, module: nn.Module, call: AttentionCall | None, _: Any) -> None:
         if call is None:
@@ -122,7 +123,7 @@ def capture(adapter: Adapter, prompt: Prompt, on_layer: OnLayer) -> None:
                 "model with attn_implementation='sdpa'"
             )
         # Keys that were repeated for their heads are taken once.
-        step = call.keys.shape[1] // kv_heads(adapter)
+        step = call.keys.shape[1] // shapes[number][1]
         keys, values = call.keys[0, ::step], call.values[0, ::step]
         on_layer(number, States(call.queries[0], keys, values, call.scale))
 
