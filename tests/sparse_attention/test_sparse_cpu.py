@@ -37,7 +37,7 @@ LAYOUTS = {
 }
 SHORT_PATTERNS: list[HeadPattern] = [
     Dense(),
-    AShape(4, 70),
+    AShape(4, 70, bottom=9),
     VerticalSlash(10, 20),
     Grid("frame", hline=False),
     Grid("auto", max_stride=40, slash=False),

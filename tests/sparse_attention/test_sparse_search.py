@@ -26,7 +26,7 @@ from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search import run as price
 from sooner.sparse.search.heads import alone, decide, shortlist
 from sooner.sparse.search.run import capture
-from sooner.sparse.search.score import WHOLE, Survey, trial
+from sooner.sparse.search.score import WHOLE, Survey, survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import HeadEntry, PatternTable
 from sparse_attention.contexts import mask_of
@@ -129,8 +129,29 @@ def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
     assert alone(error, cost, 0.001).tolist() == [3]
 
 
+@pytest.mark.parametrize(("last", "is_seen"), [(64, True), (0, False)])
+def test_a_head_that_looks_back_for_the_answer_alone_keeps_its_look(
+    last: int, is_seen: bool
+) -> None:
+    """A mean over the prompt does not notice what the last query loses of a far sentence."""
+    tokens, fact, layout = 2048, 500, PromptLayout.text(2048)
+    where = torch.arange(tokens) / 1000
+    wave = torch.stack([where.cos(), where.sin()], 1) * 60  # near tokens are alike
+    keys = torch.zeros(1, tokens, 8)
+    keys[0, :, :2], keys[0, fact, 2] = wave, 99.0
+    queries = keys.clone()
+    queries[0, :, 2] = 0.0
+    queries[0, -1] = keys[0, fact]
+    values = torch.randn(1, tokens, 8, generator=torch.Generator().manual_seed(0))
+    row, candidates = States(queries, keys, values, 0.5), [AShape(4, 200), AShape(4, 200, 64)]
+    scores = survey(row, layout, candidates, 64, last)
+    (pattern,) = shortlist(scores, candidates, torch.ones(2).double(), 0.3, SearchSettings())[0]
+    mask = mask_of(pattern, layout, row.queries[0], row.keys[0], row.scale)
+    assert bool(mask[-1, fact]) == is_seen
+
+
 def _trial(error: float, cost: float) -> Survey:
-    sums = torch.tensor([[error**2], [0.9], [cost]]).double()
+    sums = torch.tensor([[error**2], [0.9], [cost], [0.0]]).double()
     return Survey({WHOLE: sums}, torch.ones(1).double(), 1.0, 1.0)
 
 
@@ -222,7 +243,7 @@ ADAPTER = adapt(tiny.model("llama"))
 def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
     pairs = torch.tensor([[0.3], [0.2]]).double() * 100
     error = torch.tensor([[0.1], [0.4]]).double()
-    sums = torch.stack([error**2, pairs, pairs])
+    sums = torch.stack([error**2, pairs, pairs, torch.zeros_like(error)])
     survey = Survey({WHOLE: sums}, torch.ones(1).double(), 10.0, 100.0)
     candidates = [Grid(), AShape()]
     for factor, chosen in ((1.0, "grid"), (2.0, "a-shape")):

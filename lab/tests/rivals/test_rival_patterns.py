@@ -10,14 +10,14 @@ import torch
 from sooner.sparse.attention import sparse_attention
 from sooner.sparse.attention.fused import Fused
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import Pattern
-from sooner_lab.rivals.patterns import Strided, TriShape
+from sooner.sparse.patterns import AShape, Pattern
+from sooner_lab.rivals.patterns import Strided
 from sparse_attention.contexts import mask_of, states
 
 TOKENS, FRAME = 61, 8
 LAYOUT = PromptLayout.spans(("video", 48), ("text", 13), frame=FRAME)
 DEFINITIONS: list[tuple[Pattern, Callable[[int, int], bool]]] = [
-    (TriShape(3, 64, bottom=9), lambda query, key: True),
+    (AShape(3, 64, bottom=9), lambda query, key: True),
     (Strided(5), lambda query, key: (query - key) % 5 == 0 or query - key < 5),
     (Strided("frame", local=2), lambda query, key: (query - key) % FRAME == 0 or query - key < 2),
 ]
@@ -32,7 +32,7 @@ def test_a_pattern_is_its_definition(pattern: Pattern, is_seen: Callable[[int, i
 
 
 def test_the_last_queries_of_a_tri_shape_see_everything() -> None:
-    rows = mask_of(TriShape(3, 1, bottom=9), PromptLayout.text(200)).sum(1)
+    rows = mask_of(AShape(3, 1, bottom=9), PromptLayout.text(200)).sum(1)
     assert rows[-9:].tolist() == list(range(192, 201))
     assert int(rows[-10]) < 80
 

@@ -169,15 +169,18 @@ class AShape(Pattern):
     Args:
         sink: first tokens.
         local: nearest tokens of the first query of each block of 64; the block sees its own.
+        bottom: last queries that see everything, as in the tri-shape of Li et al. 2025.
     """
 
     name: ClassVar[str] = "a-shape"
     kind: ClassVar[Kind] = "lines"
     sink: int = option(128, 0)
     local: int = option(4096, 1)
+    bottom: int = option(0, 0)
 
     def lines(self, plane: Plane) -> Lines:
-        return Lines(min(self.sink, len(plane.keys)), min(self.local, len(plane.keys)))
+        sizes = (min(size, len(plane.keys)) for size in (self.sink, self.local))
+        return Lines(*sizes, bottom=self.bottom)
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:

@@ -19,6 +19,9 @@ class SearchSettings:
         max_error: heads whose relative output error stays above it are left dense.
         min_recall: heads whose recall stays below it are left dense.
         queries: of each modality that candidates are scored on.
+        last: last queries of the prompt, those of the question. The error of a pattern is that over
+            the whole prompt or that of the worst tenth of these, whichever is greater: a head that
+            retrieves a fact does so in few queries, which a mean loses. 0 takes the mean alone.
         boundaries: try patterns with modality boundaries.
         cost: what candidates are made comparable by: their time on the device (`measured`), the
             pairs that they compute (`flops`), or time where there is a GPU (`auto`): CPUs that
@@ -33,6 +36,7 @@ class SearchSettings:
     max_error: float = option(0.5, 0)
     min_recall: float = option(0.0, 0, 1)
     queries: int = option(128, 1)
+    last: int = option(64, 0)
     boundaries: bool = True
     cost: str = option("auto", known=COSTS)
     break_even: bool = True

@@ -6,24 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from sooner.checks import option
-from sooner.sparse.patterns import FRAME, AShape, Lines, Pattern, Spacing, frame_stride
+from sooner.sparse.patterns import FRAME, Pattern, Spacing, frame_stride
 from sooner.sparse.plane import Plane
 from sooner.sparse.probe import Kind
-
-
-@dataclass(frozen=True)
-class TriShape(AShape):
-    """An A-shape whose last queries can see everything (Li et al. 2025).
-
-    Args:
-        bottom: last queries, those that the answer is read from.
-    """
-
-    name: ClassVar[str] = "tri-shape"
-    bottom: int = option(128, 0)
-
-    def lines(self, plane: Plane) -> Lines:
-        return super().lines(plane)._replace(bottom=self.bottom)
 
 
 @dataclass(frozen=True)

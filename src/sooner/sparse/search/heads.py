@@ -47,8 +47,8 @@ def shortlist(
         QBoundary: [name for name in names if name != WHOLE and ":" not in name],
         TwoDBoundary: [name for name in names if ":" in name],
     }
-    error = {n: sums[0] / survey.norm.clamp(min=1e-30) for n, sums in survey.regions.items()}
-    cost = {n: sums[2] / survey.pairs * prices[:, None] for n, sums in survey.regions.items()}
+    error = {name: survey.error(name) for name in survey.regions}
+    cost = {name: sums[2] / survey.pairs * prices[:, None] for name, sums in survey.regions.items()}
     plain = alone(error[WHOLE], cost[WHOLE], budget).tolist()
     types: list[list[HeadPattern]] = [[candidates[number] for number in plain]]
     for kind, regions in groups.items():

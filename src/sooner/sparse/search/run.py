@@ -240,10 +240,10 @@ class Search:
 
     def run(self) -> PatternTable:
         """Returns search; takes two prefills of each sample, and the candidates' scores."""
-        queries = self.settings.queries
+        queries, last = self.settings.queries, self.settings.last
 
         def survey_all(layer: int, states: States, layout: PromptLayout) -> list[Survey]:
-            return [survey(states, layout, self.candidates, queries)]
+            return [survey(states, layout, self.candidates, queries, last)]
 
         surveys = self._measure("survey", survey_all, [1] * self.adapter.layers)
         options = [
@@ -255,7 +255,8 @@ class Search:
         ]  # fmt: skip
 
         def try_all(layer: int, states: States, layout: PromptLayout) -> list[Survey]:
-            return [trial(states, layout, kind, queries, CHECK_TURN) for kind in options[layer]]
+            patterns = options[layer]
+            return [trial(states, layout, each, queries, CHECK_TURN, last) for each in patterns]
 
         trials = self._measure("trial", try_all, list(map(len, options)))
         layers = [

@@ -19,13 +19,16 @@ from ..patterns import AUTO, Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary
 from ..plane import Plane, plane_of, whole
 from ..probe import LAST, probe
 
+WORST = 10
+"""One in so many of the last queries is among their worst."""
+
 SCORES = 1 << 24
 """Scores that are held at once, in fp32: heads are taken in pieces of this size."""
 
 
 @dataclass(frozen=True, eq=False)
 class SampledQueries:
-    """Queries of one row that are asked, some of every modality, and what each stands for.
+    """Queries of one row that are asked, some of every modality, and its last ones.
 
     Scoring all queries of a long prompt costs what dense attention costs, for each candidate. The
     error over a few hundred queries, spread over each modality, is an estimate of it that is as
@@ -34,8 +37,8 @@ class SampledQueries:
     Attributes:
         states: of the row.
         plane: the whole prompt.
-        slots: of the asked queries, `[asked]`, modality by modality.
-        weight: tokens that each stands for, `[asked]`.
+        slots: of the asked queries, `[asked]`, the last ones first, then modality by modality.
+        weight: tokens that each stands for, `[asked]` fp64; 0 for the last ones, see `_figures`.
     """
 
     states: States
@@ -45,10 +48,13 @@ class SampledQueries:
 
     @classmethod
     def of(
-        cls, states: States, layout: PromptLayout, queries: int, turn: float = 0.0
+        cls, states: States, layout: PromptLayout, queries: int, turn: float = 0.0, last: int = 0
     ) -> SampledQueries:
-        """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`."""
-        slots, weight = [], []
+        """Ask `queries` tokens of every modality, all of those that have fewer (see `spread`), and
+        the `last` ones of the prompt."""
+        real = layout.where()
+        slots = [real[max(len(real) - last, 0) :]]
+        weight = [torch.zeros_like(slots[0], dtype=torch.double)]
         for name in MODALITIES:
             members = layout.where(name)
             if len(members):
@@ -170,8 +176,9 @@ class Survey:
     Attributes:
         regions: by name (`WHOLE`, `"video"`, `"text:video"`, ...) the squared error of the
             attention output, the share of dense attention that is kept, and the query-key pairs
-            that are computed: sums over all tokens, estimated from the asked ones, in fp64.
-            `[3, candidates, heads]` in a survey, `[3, heads]` in a trial.
+            that are computed: sums over all tokens, estimated from the asked ones; and the squared
+            relative error of the worst of the last queries. `[4, candidates, heads]` fp64 in a
+            survey, `[4, heads]` in a trial.
         norm: squared length of the dense output, `[heads]`.
         tokens: how many there are.
         pairs: that dense attention computes.
@@ -185,16 +192,24 @@ class Survey:
     def __add__(self, other: Survey) -> Survey:
         regions = dict(self.regions)
         for name, sums in other.regions.items():
-            regions[name] = regions[name] + sums if name in regions else sums
+            if name in regions:
+                worst = torch.maximum(regions[name][3:], sums[3:])
+                sums = torch.cat([regions[name][:3] + sums[:3], worst])
+            regions[name] = sums
         total = self.tokens + other.tokens, self.pairs + other.pairs
         return Survey(regions, self.norm + other.norm, *total)
+
+    def error(self, region: str) -> Tensor:
+        """Returns squared relative errors: of all tokens, or of the worst of the last queries if
+        that is greater, `[candidates, heads]`."""
+        sums = self.regions[region]
+        return torch.maximum(sums[0] / self.norm.clamp(min=1e-30), sums[3])
 
     @property
     def figures(self) -> Tensor:
         """Returns error `|sparse - dense| / |dense|`, recall and share of pairs, `[3, heads]`."""
-        error, recall, pairs = self.regions[WHOLE]
-        relative = (error / self.norm.clamp(min=1e-30)).sqrt()
-        return torch.stack([relative, recall / self.tokens, pairs / self.pairs])
+        _, recall, pairs, _ = self.regions[WHOLE]
+        return torch.stack([self.error(WHOLE).sqrt(), recall / self.tokens, pairs / self.pairs])
 
 
 SMALL = 1e-3
@@ -212,17 +227,17 @@ def planes(layout: PromptLayout) -> dict[str, Plane]:
 
 
 def survey(
-    states: States, layout: PromptLayout, candidates: Sequence[Pattern], queries: int
+    states: States, layout: PromptLayout, candidates: Sequence[Pattern], queries: int, last: int = 0
 ) -> Survey:
     """Try every candidate in every region, for all heads (algorithm 4, the first two loops).
 
     In a region of pairs of modalities, the error is that of the whole output when every other
     region stays dense: what a modality sees of another counts as much as it weighs.
     """
-    reading = SampledQueries.of(states, layout, queries)
+    reading = SampledQueries.of(states, layout, queries, last=last)
     heads = states.queries.shape[0]
     places = {name: reading.place(plane) for name, plane in planes(layout).items()}
-    sums = {name: torch.zeros(3, len(candidates), heads, dtype=torch.double) for name in places}
+    sums = {name: torch.zeros(4, len(candidates), heads, dtype=torch.double) for name in places}
     indices = {n: _indices(states, window.plane, candidates) for n, window in places.items()}
     norm = torch.zeros(heads, dtype=torch.double)
     for picked in reading.chunks():
@@ -252,16 +267,17 @@ def trial(
     patterns: Sequence[HeadPattern],
     queries: int,
     turn: float = 0.0,
+    last: int = 0,
 ) -> Survey:
     """Measure one finished pattern of each head on sampled queries.
 
     Args:
         turn: asks others than `survey` did, which has picked what suits its own; see `spread`.
     """
-    reading = SampledQueries.of(states, layout, queries, turn)
+    reading = SampledQueries.of(states, layout, queries, turn, last)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
-    sums = torch.zeros(3, heads, dtype=torch.double)
+    sums = torch.zeros(4, heads, dtype=torch.double)
     norm = torch.zeros(heads, dtype=torch.double)
     for picked in reading.chunks():
         dense = reading.attention(picked)
@@ -323,8 +339,18 @@ def _signature(index: Index | None) -> bytes:
 
 
 def _figures(part: Tensor, output: Tensor, weight: Tensor) -> Tensor:
-    """Returns error, recall and pairs, `[3, heads]` fp64; `output` is that of dense attention."""
+    """Returns what a `Survey` sums of a region, `[4, heads]` fp64.
+
+    Args:
+        part: as of `contribution`, `[heads, found, head_dim + 2]`.
+        output: that of dense attention.
+        weight: of the queries, `[found]`. Those that weigh nothing are the last ones, of which the
+            worst tenth counts: what looks far back for an answer does so in one or two of them.
+    """
     made, recall, pairs = part[..., :-2], part[..., -2], part[..., -1]
     error = (made / recall.clamp(min=1e-20)[..., None] - output).square().sum(2)
     stacked = torch.stack([error, recall.clamp(max=1.0), pairs])  # [3, heads, found]
-    return (stacked.double() @ weight).cpu()
+    relative = (error / output.square().sum(2).clamp(min=1e-20)).clamp(max=1.0)[:, weight == 0]
+    worst = relative.topk(-(-relative.shape[1] // WORST)).values.double()  # [heads, picked]
+    mean = worst.sum(1, keepdim=True).T / max(worst.shape[1], 1)
+    return torch.cat([stacked.double() @ weight, mean]).cpu()

@@ -10,7 +10,7 @@ from ..modality import PromptLayout
 from ..pairs import share
 from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
 from ..plane import whole
-from ..probe import FIRST, NEAR
+from ..probe import FIRST, LAST, NEAR
 
 PAPER_TOKENS = 25_000
 """Length of the paper's calibration sample (appendix C.5), for which table 3's sizes are."""
@@ -51,8 +51,9 @@ class Space:
     Table 3's sizes are for prompts of `PAPER_TOKENS`. A shorter sample gets the same shares of its
     own length, so that candidates are as sparse there as the paper's are on its sample; strides are
     those of the input and are not scaled. Beyond table 3 there are, because each costs little and
-    real heads ask for it: grids with a sink and a local window (those of the smallest A-shape), and
-    smaller A-shapes and vertical-slashes, for samples on which the table's sizes exceed the budget.
+    real heads ask for it: grids with a sink and a local window (those of the smallest A-shape),
+    smaller A-shapes and vertical-slashes, for samples on which the table's sizes exceed the budget,
+    and A-shapes whose last queries see everything, for heads that are local until a question comes.
 
     Attributes:
         tokens: length of the shortest sample.
@@ -97,7 +98,11 @@ class Space:
     def _shapes(self) -> list[Pattern]:
         sizes = [(sink, local, 1.0) for sink, local in A_SHAPES]
         sizes += [(*A_SHAPES[0], factor) for factor in SMALLER[:2]]
-        return [AShape(self.size(sink, f), self.size(local, f)) for sink, local, f in sizes]
+        return [
+            AShape(self.size(sink, f), self.size(local, f), bottom)
+            for bottom in (0, LAST)
+            for sink, local, f in sizes
+        ]
 
     def _lines(self) -> list[Pattern]:
         sizes = [(vertical, slash, 1.0) for vertical, slash in VERTICAL_SLASHES]

@@ -13,7 +13,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
 )
 
-from ...rivals.patterns import Strided, TriShape
+from ...rivals.patterns import Strided
 
 SINK = 128
 BOTTOM = 128
@@ -34,7 +34,7 @@ def pattern(name: str, tokens: int, budget: float) -> HeadPattern:
     made: dict[str, HeadPattern] = {
         "dense": Dense(),
         "a-shape": AShape(sink, local),
-        "tri-shape": TriShape(sink, local, bottom=min(BOTTOM, tokens // 16)),
+        "tri-shape": AShape(sink, local, bottom=min(BOTTOM, tokens // 16)),
         "strided": Strided("frame"),
         "vertical-slash": VerticalSlash.sized(tokens),
         "grid": Grid("frame"),
