@@ -119,8 +119,9 @@ def test_a_result_tells_its_mode_and_its_recall_on_request() -> None:
     assert silent.stats.mode == "approximate"
     assert silent.tokens == made.tokens
     assert report.last is not None
-    assert report.last.recall is report.last.flops_share is None
-    assert "MMInference: 3 of 3 layers sparse" in silent.stats.notes
+    assert report.last.recall is None
+    share = f"{report.last.flops_share:.0%}"
+    assert f"MMInference: 3 of 3 layers sparse, {share} of the pairs" in silent.stats.notes
 
 
 def test_recall_is_the_attention_under_the_mask() -> None:

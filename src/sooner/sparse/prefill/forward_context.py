@@ -4,7 +4,7 @@ without searched patterns, those that are faster by the clock."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -85,8 +85,9 @@ BLOCK = 64
 """Shorter prompts are a block or less, of which nothing can be left out."""
 
 
-Measured = tuple[int, float, float]
-"""A row in one layer has so many tokens, this recall, and these pairs, a mean over its heads."""
+Measured = tuple[int, float | None, Tensor]
+"""A row in one layer has so many tokens, this recall, and these pairs, a mean over its heads, which
+stay on the device."""
 
 
 @dataclass(eq=False)
@@ -98,9 +99,11 @@ class SparsePrefill:
         layouts: of each row.
         dense_below: rows with fewer tokens run dense.
         backend: runs sparse attention.
-        is_measured: whether recall and pairs are measured.
+        is_measured: whether recall is measured.
+        source: where the patterns come from.
         left: slots of tokens that a pruner has left of one row so far, `[left]`; `None` for all.
         reports: of the layers so far.
+        shares: query-key pairs that sparse layers computed, of those of dense attention.
         lengths: real tokens of each row.
     """
 
@@ -109,8 +112,10 @@ class SparsePrefill:
     dense_below: int
     backend: Backend
     is_measured: bool = False
+    source: str = ""
     left: Callable[[], Tensor | None] = lambda: None
     reports: dict[int, LayerReport] = field(default_factory=dict)
+    shares: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lengths = tuple(len(layout.where()) for layout in self.layouts)
@@ -153,13 +158,12 @@ class SparsePrefill:
         """
         measured: list[Measured] = []
         output = self.sparse(layer, call, measured)
-        self.reports[layer] = LayerReport(layer)
-        if measured:  # recall is a mean over tokens, the share one over pairs
-            tokens = sum(count for count, _, _ in measured)
-            mean = sum(share * count for count, share, _ in measured) / tokens
-            dense = sum(count * (count + 1) / 2 for count, _, _ in measured)
-            pairs = sum(pairs for _, _, pairs in measured) / dense
-            self.reports[layer] = LayerReport(layer, recall=mean, share=pairs)
+        known = [(count, share) for count, share, _ in measured if share is not None]
+        tokens = sum(count for count, _ in known)
+        mean = sum(share * count for count, share in known) / tokens if known else None
+        self.reports[layer] = LayerReport(layer, recall=mean)
+        dense = sum(count * (count + 1) / 2 for count, *_ in measured)
+        self.shares[layer] = torch.stack([pairs for *_, pairs in measured]).sum() / dense
         return output, None
 
     def sparse(self, layer: int, call: AttentionCall, measured: list[Measured]) -> Tensor:
@@ -176,12 +180,11 @@ class SparsePrefill:
             return made
         work = layer_work(states, layout, self.patterns(layer, len(real)), self.backend.fold)
         self.backend.run(states, work, made)
-        if self.is_measured:
-            sums = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
-            for group in work.groups:
-                sums[group.heads] += group.pairs
-            share = float(recall(states, real, made).mean())
-            measured.append((len(real), share, float(sums.mean())))
+        pairs = torch.stack([group.pairs.sum() for group in work.groups]).sum() / len(
+            states.queries
+        )
+        share = float(recall(states, real, made).mean()) if self.is_measured else None
+        measured.append((len(real), share, pairs))
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
@@ -204,7 +207,10 @@ class SparsePrefill:
 
     def report(self) -> PrefillReport:
         """Returns what all layers did."""
-        return PrefillReport(self.lengths, tuple(self.reports[n] for n in sorted(self.reports)))
+        for layer, share in self.shares.items():
+            self.reports[layer] = replace(self.reports[layer], share=float(share))
+        layers = tuple(self.reports[number] for number in sorted(self.reports))
+        return PrefillReport(self.lengths, layers, self.source)
 
 
 MIN_TOKENS = 1024

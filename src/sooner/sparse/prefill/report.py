@@ -16,7 +16,7 @@ class LayerReport:
         reason: why it ran the model's own attention; empty if it was sparse.
         recall: mean share of the dense attention that was kept, over rows, heads and sampled
             queries; `None` where nothing was measured.
-        share: query-key pairs that were computed, of those of dense attention; `None` likewise.
+        share: query-key pairs that were computed, of those of dense attention; `None` if dense.
     """
 
     layer: int
@@ -36,10 +36,12 @@ class PrefillReport:
     Attributes:
         tokens: real tokens of each row.
         layers: what each layer did, in order.
+        source: where the patterns come from.
     """
 
     tokens: tuple[int, ...]
     layers: tuple[LayerReport, ...]
+    source: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -63,19 +65,18 @@ class PrefillReport:
         return min(known) if known else None
 
     @property
-    def flops_share(self) -> float | None:
+    def flops_share(self) -> float:
         """Attention's pairs over all layers, of those that a dense prefill computes."""
-        shares = [1.0 if layer.reason else layer.share for layer in self.layers]
-        known = [share for share in shares if share is not None]
-        return fmean(known) if known and len(known) == len(shares) else None
+        return fmean(1.0 if layer.share is None else layer.share for layer in self.layers)
 
     def __str__(self) -> str:
         """Returns a line such as `5 of 6 layers sparse, recall 0.94; dense: layers 0 (pattern)`."""
         text = f"{len(self.sparse)} of {len(self.layers)} layers sparse"
         if self.recall is not None:
             text += f", recall {self.recall:.3f} (lowest {self.lowest_recall:.3f})"
-        if self.flops_share is not None:
-            text += f", {self.flops_share:.0%} of the pairs"
+        text += f", {self.flops_share:.0%} of the pairs"
+        if self.source:
+            text += f", patterns: {self.source}"
         reasons: dict[str, list[int]] = defaultdict(list)
         for layer in self.layers:
             if layer.reason:
