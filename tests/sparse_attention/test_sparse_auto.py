@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +16,18 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import sooner
 import tiny
 from sooner import MMInference
+from sooner.models import adapt
+from sooner.sparse import tables
 from sooner.sparse.attention.fused import Fused
 from sooner.sparse.cost import break_even, measure, random_states
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape
-from sooner.sparse.prefill import forward_context
+from sooner.sparse.prefill import context, forward_context
 from sooner.sparse.prefill.report import PrefillReport
+from sooner.sparse.search import Search, SearchSample
+from sooner.sparse.search import run as price
+from sooner.sparse.table import PatternTable
+from sparse_attention.contexts import prompt_of
 
 LONG = 4096
 
@@ -83,6 +91,81 @@ def test_auto_keeps_what_is_short_and_what_has_no_lines_dense(
     spread = notes_of(model, 2048)
     assert spread.is_exact
     assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
+
+
+@pytest.fixture
+def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A model's file in an empty cache folder; no table is shipped for it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tables.cached_path(adapt(local_model()))
+
+
+def test_auto_takes_the_table_of_this_machine_and_its_break_even(
+    cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = itertools.chain([1.0], itertools.repeat(0.1))
+    monkeypatch.setattr(forward_context, "clock", lambda run, device: (next(times), run()))
+    model = local_model()
+    table = PatternTable.uniform(adapt(model), AShape(4, 64), dense_below=300)
+    table.save(cached)
+    notes = notes_of(model, 400)
+    assert [layer.is_sparse for layer in notes.layers] == [False, True, True, True]
+    assert notes.source == "searched on this machine"
+    assert 0.25 < notes.flops_share < 0.75
+    assert notes_of(model, 299).is_exact
+    monkeypatch.setattr(tables, "SHIPPED", cached.parent / "shipped")
+    replace(table, dense_below=500).save(tables.SHIPPED / cached.name)
+    shipped = notes_of(model, 400)
+    assert shipped.is_exact
+    assert shipped.source == "shipped with sooner"
+
+
+@pytest.mark.parametrize("text", ["{", '{"kind": "other"}', "foreign"])
+def test_a_cached_file_of_no_use_is_ignored_with_a_single_warning(
+    cached: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    tables._warn.cache_clear()
+    cached.parent.mkdir(parents=True)
+    cached.write_text(text)
+    if text == "foreign":
+        PatternTable.uniform(adapt(tiny.model("llama")), AShape(4, 64)).save(cached)
+    for _ in range(2):
+        notes = notes_of(local_model(), 200)
+        assert notes.source == "defaults, nothing was searched"
+    assert [record.message.endswith("it is ignored") for record in caplog.records] == [True]
+    assert str(cached) in caplog.text
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
+def test_a_table_is_searched_on_the_first_long_prompt_and_saved(
+    cached: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By HF's own `generate`, and by the engine."""
+    monkeypatch.setattr(price, "break_even", lambda *args: (100, "made up"))
+    inputs, model = prompt_of(family), tiny.model(family)
+    adapter, auto = adapt(model), MMInference.auto(search=True)
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(inputs)
+    alone = Search(adapter, [SearchSample(lambda: prompt, PromptLayout.of(prompt, 0))]).run()
+
+    def prefill(inputs: dict[str, Any]) -> PrefillReport:
+        with auto(model) as report:
+            if family == "llama":
+                model.generate(**inputs, max_new_tokens=2, do_sample=False)
+            else:
+                sooner.generate(model, inputs, max_new_tokens=2)
+        assert report.last is not None
+        return report.last
+
+    path = tables.cached_path(adapter)
+    short = prefill(tiny.inputs(family, "text"))
+    assert not path.exists()
+    assert short.source == "defaults, nothing was searched"
+    monkeypatch.setattr(context, "SEARCH_TOKENS", prompt.width)
+    assert prefill(inputs).source == "searched on this machine"
+    assert replace(PatternTable.load(path, adapter), samples=()) == replace(alone, samples=())
+    monkeypatch.setattr(tables, "Search", None)  # nothing is searched again
+    assert prefill(inputs).source == "searched on this machine"
 
 
 def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:

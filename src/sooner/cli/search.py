@@ -32,11 +32,13 @@ class SearchJob(options.Videos):
         sample: the bundled clip.
         output: where the patterns go.
         overwrite: replace what is there already.
+        save_auto: save the patterns for `--prefill auto` on this machine, too.
     """
 
     sampling: Annotated[CaptionSettings, SAMPLED] = field(default_factory=CaptionSettings)
     output: Path | None = option(None, metavar="FILE", names=("-o", "--output"))
     overwrite: bool = False
+    save_auto: bool = False
     settings: SearchSettings = field(default_factory=SearchSettings)
     models: Annotated[options.Models, options.SINGLE_MODEL] = field(default_factory=options.Models)
 
@@ -61,6 +63,8 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     Interrupted, the same command goes on where it was. Use the file with `sooner caption
     --prefill FILE` or `sooner.MMInference.load(FILE)`.
     """
+    from ..models import adapt
+    from ..sparse.tables import cached_path
     from ..tasks.identity import find
     from ..tasks.search import means, patterns_by_kind, search_patterns
     from ..tasks.video import probe
@@ -86,6 +90,8 @@ def patterns(*, request: SearchJob, display: Display) -> None:
                 on_decode=display.decoded, on_stage=display.stage, on_step=step,
             )  # fmt: skip
             table.save(output)
+            if request.save_auto:
+                table.save(cached_path(adapt(pair.target.model)))
     except KeyboardInterrupt:
         text = f"interrupted{progress}; the same command goes on from there ('{sidecar}')"
         if not sidecar.exists():

@@ -42,7 +42,7 @@ class Prefill:
         return figures | {
             "recall": seen.recall, "lowest_recall": seen.lowest_recall,
             "flops_share": seen.flops_share, "sparse_layers": len(seen.sparse),
-            "layers": len(seen.layers),
+            "layers": len(seen.layers), "patterns": seen.source,
             "dense": sorted({layer.reason for layer in seen.layers if layer.reason}),
             "tokens": sum(seen.tokens),
         }  # fmt: skip
@@ -61,12 +61,16 @@ def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
     from ..sparse.table import PatternTable
 
     choice = parse_prefill(settings.prefill)
-    if choice.name in ("", "auto"):
-        table = None
+    if choice.name != "fastv":
+        table, source = None, ""
         if choice.file is not None:
             table = PatternTable.load(choice.file, adapt(pair.target.model))
+            source = f"file '{choice.file}'"
         # Patterns take prompts whole and cut their MLPs instead.
-        chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
-        return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured), None)
+        context = MMInference(
+            table, mlp_chunk=settings.prefill_chunk, measure_recall=settings.prefill_recall,
+            search=choice.name == "auto-search", source=source,
+        )  # fmt: skip
+        return Prefill(context, None)
     pruner = FastV() if choice.ratio is None else FastV(choice.ratio)
     return Prefill(pruner, settings.prefill_chunk)

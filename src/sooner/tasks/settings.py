@@ -21,7 +21,7 @@ def short_hash(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-PREFILLS = ("auto", "fastv")
+PREFILLS = ("auto", "auto-search", "fastv")
 """Sparse prefills that are known by name; any other is a pattern file."""
 
 
@@ -49,8 +49,9 @@ class CaptionSettings:
             differs is logged, and ends drafting. 1000 takes at most 1 % of the forwards. By default
             none is.
         prefill: what makes the prompt cheaper, and the result *approximate*: a pattern file, `auto`
-            for patterns that nobody searched, or `fastv` with the share of visual tokens that it
-            drops behind a colon. By default the model's own prefill.
+            for patterns that are known for the model, or else defaults, `auto-search` to search
+            them on the first long prompt if none are known, or `fastv` with the share of visual
+            tokens that it drops behind a colon. By default the model's own prefill.
         prefill_chunk: prompt tokens that are prefilled at once, by default all of them; with
             patterns, whose attention needs the whole prompt, those that pass an MLP at once.
         prefill_recall: measure what patterns keep of the attention, which takes time of its own.
@@ -155,8 +156,8 @@ def parse_prefill(text: str) -> PrefillChoice:
         SoonerError: none of these; or a ratio that is no share, or not that of `fastv`.
     """
     name, _, share = text.partition(":")
-    if name == "auto" and share:
-        raise SoonerError(f"prefill is '{text}', but 'auto' drops nothing; leave ':{share}' out")
+    if name in PREFILLS[:2] and share:
+        raise SoonerError(f"prefill is '{text}', but '{name}' drops nothing; leave ':{share}' out")
     if name in PREFILLS:
         with suppress(ValueError):
             ratio = float(share) if name != text else None

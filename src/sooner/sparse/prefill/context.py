@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
 from ...checks import check_fields, option
+from ...engine.interface import Prompt
 from ...models import adapt
 from ..attention.run import backend_for
 from ..modality import PromptLayout
 from ..patterns import HeadPattern
 from ..table import PatternTable
+from ..tables import CACHED, load_table, search_table
 from .forward_context import MIN_TOKENS, SparsePrefill, TimedPrefill, auto_pattern
 from .hooks import PrefillHooks
 from .report import Report
+
+SEARCH_TOKENS = 4096
+"""Prompt tokens from which `search` takes a prompt: the sizes of patterns follow its length."""
+
+DEFAULTS = "defaults, nothing was searched"
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,17 @@ class MMInference:
     `stats.notes`, and in the report that the context hands out, with what was kept, if measured.
 
     Args:
-        table: the patterns; one pattern for all heads; or `None` for defaults that suit the model.
-        dense_below: prompt tokens below which attention stays dense; `None` takes the table's, or,
-            without a table, times both on each prompt's own states; see `TimedPrefill`.
+        table: the patterns; one pattern for all heads; or `None` for those that `load_table` has
+            for the model, else defaults, which are timed on each prompt's states (`TimedPrefill`).
+        dense_below: prompt tokens below which attention stays dense; `None` takes the table's, and
+            a number that is given times nothing.
         mlp_chunk: tokens that go through an MLP at once, for long prompts; `None` is all of them.
         backend: `reference`, `fused` or `triton`; `None` is the best that there is.
-        measure_recall: measure what was kept: the share of dense attention on 64 queries of each
-            row, and of its pairs. Takes longer than looking for the lines.
+        measure_recall: measure the share of dense attention that was kept, on 64 queries of each
+            row. Takes longer than looking for the lines.
+        search: without any table, search one on the first prompt of `SEARCH_TOKENS` tokens or more
+            that comes alone, and save it for the next time. Takes some hundred prefills, once.
+        source: where `table` comes from, for reports.
 
     Raises:
         SoonerError: a value out of range.
@@ -53,6 +62,8 @@ class MMInference:
     mlp_chunk: int | None = option(None, 1)
     backend: str | None = None
     measure_recall: bool = False
+    search: bool = False
+    source: str = ""
     name: ClassVar[str] = "MMInference"
     mode: ClassVar[str] = "approximate"
 
@@ -66,11 +77,11 @@ class MMInference:
         Raises:
             SoonerError: as `PatternTable.load`.
         """
-        return cls(PatternTable.load(path), **options)
+        return cls(PatternTable.load(path), **{"source": f"file '{path}'", **options})
 
     @classmethod
     def auto(cls, **options: Any) -> MMInference:
-        """Returns defaults that suit the kind of model; no patterns were searched for it."""
+        """Returns what is known for the model: a table, or else defaults; see `table`, `search`."""
         return cls(None, **options)
 
     @contextmanager
@@ -85,19 +96,24 @@ class MMInference:
         adapter = adapt(model)
         if isinstance(self.table, PatternTable):
             self.table.check(adapter)
-        report = Report()
+        report, known = Report(), load_table(adapter) if self.table is None else None
 
-        def start(layouts: list[PromptLayout], device: torch.device) -> SparsePrefill:
-            backend, kind = backend_for(device, self.backend), SparsePrefill
-            table, below = self.table, self.dense_below
+        def start(layouts: list[PromptLayout], embed: Callable[[], Prompt]) -> SparsePrefill:
+            nonlocal known
+            table, source, below = self.table, self.source, self.dense_below
             if table is None:
                 longest = max(len(layout.where()) for layout in layouts)
-                table = PatternTable.uniform(adapter, auto_pattern(adapter, longest), MIN_TOKENS)
-                kind = TimedPrefill if below is None else SparsePrefill
+                if known is None and self.search and len(layouts) == 1 and longest >= SEARCH_TOKENS:
+                    known = search_table(adapter, embed()), CACHED
+                lines = PatternTable.uniform(adapter, auto_pattern(adapter, longest), MIN_TOKENS)
+                table, source = known or (lines, DEFAULTS)
             elif not isinstance(table, PatternTable):
                 table = PatternTable.uniform(adapter, table)
-            below = table.dense_below if below is None else below
-            return kind(table, layouts, below, backend, self.measure_recall)
+            is_timed = self.table is None and below is None
+            return (TimedPrefill if is_timed else SparsePrefill)(
+                table, layouts, table.dense_below if below is None else below,
+                backend_for(adapter.device, self.backend), self.measure_recall, source,
+            )  # fmt: skip
 
         hooks = PrefillHooks(adapter, start, report)
         with ExitStack() as stack:

@@ -17,7 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ...engine.attention.context import original_attention
 from ...engine.cache import SlotCache
-from ...engine.interface import cache_of
+from ...engine.interface import Prompt, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.base import refuse_ahead
@@ -44,7 +44,7 @@ class PrefillHooks(ForwardHooks):
 
     Args:
         adapter: the model.
-        start: makes a `SparsePrefill` of a prefill's layouts, or `None` if it stays dense.
+        start: makes a `SparsePrefill` of a prompt's layouts, and of what embeds it if need be.
         report: told of each prefill.
     """
 
@@ -53,7 +53,7 @@ class PrefillHooks(ForwardHooks):
     def __init__(
         self,
         adapter: Adapter,
-        start: Callable[[list[PromptLayout], torch.device], SparsePrefill],
+        start: Callable[[list[PromptLayout], Callable[[], Prompt]], SparsePrefill],
         report: Report,
     ) -> None:
         super().__init__()
@@ -132,13 +132,15 @@ class PrefillHooks(ForwardHooks):
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.passages.append(None)
+        if len(self.passages) > 1:  # a search on the prompt that is about to be prefilled
+            return
         cache = cache_of(kwargs)
         layouts = self._layouts(cache)
         if layouts is None:
             return
         if not isinstance(cache, SlotCache) and has_masks(kwargs.get("attention_mask")):
             raise refuse_ahead(NAME, self.model)
-        state = self.start(layouts, self.adapter.device)
+        state = self.start(layouts, partial(self._embed, cache))
         if isinstance(cache, SlotCache):
             state.left = partial(self._left, cache)
             if state.needs_whole:
@@ -159,6 +161,15 @@ class PrefillHooks(ForwardHooks):
             return None
         is_first = cache is None or not cache.get_seq_length()
         return of_call(self.adapter, call) if is_first else None
+
+    def _embed(self, cache: Any) -> Prompt:
+        """Returns the prompt that enters the decoder, embedded."""
+        if isinstance(cache, SlotCache):
+            assert cache.prompt is not None
+            return cache.prompt
+        call = {name: value for name, value in self.local.call.items() if value is not None}
+        call.pop("past_key_values", None)
+        return self.adapter.embed_prompt(call)
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         state = self.passages.pop()
