@@ -58,6 +58,7 @@ def test_a_pattern_file_makes_the_result_approximate_and_is_reported(
     assert report["sparse_layers"] == report["layers"] == 2
     assert 0 < report["recall"] < 1
     assert 0 < report["flops_share"] < 1
+    assert report["patterns"] == f"file '{patterns}'"
     assert done.record["parity"] is None
     assert 0 <= done.record["agreement"]["equal_tokens"] <= 1
     for phrase in ("mode: approximate", "name: MMInference", "recall: 0.", "flops share: 0.",
@@ -109,6 +110,7 @@ def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folde
         ("fastvv", "did you mean 'fastv'"),
         ("fastv:2", "a share in 0 to 1"),
         ("auto:0.5", "drops nothing"),
+        ("auto-search:0.5", "drops nothing"),
     ],
 )
 def test_what_is_no_prefill_is_refused_in_a_single_line(

@@ -187,8 +187,10 @@ def test_a_record_describes_its_sparse_prefill(prefill: str, mode: str) -> None:
     before = PageParser(pair, page_settings)(page)
     sparse = PageParser(pair, replace(page_settings, prefill=prefill))(page)
     assert (sparse.mode, sparse.stages["page"].mode) == (mode, mode)
+    assert sparse.prefill["name"] == ("MMInference" if prefill == "auto" else "FastV")
+    assert prefill != "auto" or sparse.prefill["flops_share"] == 1.0
     after = PageParser(pair, page_settings)(page)
-    assert after.mode == "exact"
+    assert (after.mode, after.prefill) == ("exact", None)
     assert after.raw == before.raw
     with pytest.raises(SoonerError, match="fastv"):
         ParseSettings(prefill="fastw")

@@ -200,6 +200,7 @@ class PageParser:
             truncated=output.truncated,
             repaired=reading.repaired,
             mode=mode,
+            prefill=request.prefill.as_dict() if request.prefill is not None else None,
             stages={PAGE: replace(stage_stats(stats, is_complete), mode=mode)},
         )
         if request.drafts is not None:

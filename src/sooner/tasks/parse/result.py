@@ -166,6 +166,7 @@ class ParsedPage:
         drafter: who drafted; empty for nobody.
         notes: what else should be known, such as a drafter that failed.
         mode: `exact`, `relaxed`, `approximate` or `draft`.
+        prefill: figures of the page's sparse prefill; `None` without one.
         stages: figures of the stages that ran, `regions` and `page`.
         seconds: `read` (opening the document and drawing the page), `drafter` (its own time, mostly
             hidden behind the page before), `wait` (for the page and its draft), `processor` (its
@@ -190,6 +191,7 @@ class ParsedPage:
     drafter: str = ""
     notes: list[str] = field(default_factory=list)
     mode: str = "exact"
+    prefill: dict[str, Any] | None = None
     stages: dict[str, StageStats] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     compared: dict[str, Any] | None = None

@@ -57,8 +57,8 @@ class ParseSettings:
             differs is logged, and ends drafting. 1000 takes at most 1 % of the forwards. By default
             none is.
         prefill: what makes the page's prompt cheaper and the result *approximate*: a pattern file,
-            `auto`, or `fastv` with the share of visual tokens that it drops behind a colon. By
-            default the model's own prefill.
+            `auto`, `auto-search`, or `fastv` with the share of visual tokens that it drops behind a
+            colon. By default the model's own prefill.
 
     Raises:
         SoonerError: a value out of range, or a name that is unknown.
