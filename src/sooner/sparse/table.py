@@ -189,7 +189,9 @@ def fingerprint(adapter: Adapter) -> str:
     """Returns what patterns depend on: `name=value` of the text config, and a hash of its RoPE."""
     config = adapter.text_config
     rope = getattr(config, "rope_parameters", None) or {"theta": getattr(config, "rope_theta", 0)}
-    digest = hashlib.sha256(json.dumps(rope, sort_keys=True, default=str).encode()).hexdigest()
+    # A base of 100000 is one of 1e5: checkpoints of one model in two formats differ in that.
+    rope = json.loads(json.dumps(rope, default=str), parse_int=float)
+    digest = hashlib.sha256(json.dumps(rope, sort_keys=True).encode()).hexdigest()
     # A number for all layers, or, where they differ, one for each.
     heads, kv_heads, head_dim = (
         ",".join(map(str, sizes if len({*sizes}) > 1 else sizes[:1]))
