@@ -230,7 +230,7 @@ class Search:
             raise SoonerError("no samples to search patterns on; give at least one")
         shortest = min(self.samples, key=lambda sample: len(sample.layout.where()))
         tokens = len(shortest.layout.where())
-        self.space = Space(tokens)
+        self.space = Space(tokens, any(whole(sample.layout).period for sample in self.samples))
         self.candidates = self.space.patterns
         budget = self.settings.budget
         self.budget = self.space.target(shortest.layout) if budget is None else budget

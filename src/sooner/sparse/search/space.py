@@ -57,9 +57,11 @@ class Space:
 
     Attributes:
         tokens: length of the shortest sample.
+        has_frames: whether there is a video, whose frames are a stride.
     """
 
     tokens: int
+    has_frames: bool = True
 
     @property
     def scale(self) -> float:
@@ -90,7 +92,8 @@ class Space:
     def _grids(self) -> list[Pattern]:
         windows = [(0, 1), (self.size(WINDOWED[0]), self.size(WINDOWED[1]))]
         made: list[Pattern] = []
-        for stride, (sink, local), flags in itertools.product(("frame", "auto"), windows, FLAGS):
+        strides = ("frame", "auto") if self.has_frames else ("auto",)
+        for stride, (sink, local), flags in itertools.product(strides, windows, FLAGS):
             lines = dict(zip(("hline", "vline", "slash"), flags, strict=True))
             made.append(Grid(stride, **lines, sink=sink, local=local))  # type: ignore[arg-type]
         return made
