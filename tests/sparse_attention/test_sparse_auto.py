@@ -25,7 +25,6 @@ from sooner.sparse.patterns import AShape
 from sooner.sparse.prefill import context, forward_context
 from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.search import Search, SearchSample
-from sooner.sparse.search import run as price
 from sooner.sparse.table import PatternTable
 from sparse_attention.contexts import prompt_of
 
@@ -103,6 +102,8 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_auto_takes_the_table_of_this_machine_and_its_break_even(
     cached: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for path in tables.SHIPPED.glob("*.json"):
+        assert path.name == tables.file_name(PatternTable.load(path).fingerprint)
     times = itertools.chain([1.0], itertools.repeat(0.1))
     monkeypatch.setattr(forward_context, "clock", lambda run, device: (next(times), run()))
     model = local_model()
@@ -141,7 +142,7 @@ def test_a_table_is_searched_on_the_first_long_prompt_and_saved(
     cached: Path, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By HF's own `generate`, and by the engine."""
-    monkeypatch.setattr(price, "break_even", lambda *args: (100, "made up"))
+    monkeypatch.setattr("sooner.sparse.search.run.break_even", lambda *args: (100, "made up"))
     inputs, model = prompt_of(family), tiny.model(family)
     adapter, auto = adapt(model), MMInference.auto(search=True)
     with torch.inference_mode():

@@ -26,8 +26,8 @@ def load_table(adapter: Adapter) -> tuple[PatternTable, str] | None:
 
     A file that can't be read, or that is another model's, counts as none and is named in the log.
     """
-    paths = {SHIPPED / _name(adapter): "shipped with sooner", cached_path(adapter): CACHED}
-    for path, source in paths.items():
+    cached = cached_path(adapter)
+    for path, source in ((SHIPPED / cached.name, "shipped with sooner"), (cached, CACHED)):
         if path.is_file():
             try:
                 return PatternTable.load(path, adapter), source
@@ -53,11 +53,12 @@ def search_table(adapter: Adapter, prompt: Prompt) -> PatternTable:
 
 def cached_path(adapter: Adapter) -> Path:
     """Returns the file for what is searched on this machine."""
-    return cache_folder("patterns") / _name(adapter)
+    return cache_folder("patterns") / file_name(fingerprint(adapter))
 
 
-def _name(adapter: Adapter) -> str:
-    return f"{hashlib.sha256(fingerprint(adapter).encode()).hexdigest()[:16]}.json"
+def file_name(text: str) -> str:
+    """Returns the name of a table's file by its fingerprint."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 @cache
