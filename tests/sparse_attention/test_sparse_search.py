@@ -28,7 +28,7 @@ from sooner.sparse.search.heads import alone, decide, shortlist
 from sooner.sparse.search.run import capture
 from sooner.sparse.search.score import WHOLE, Survey, survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
-from sooner.sparse.table import HeadEntry, PatternTable
+from sooner.sparse.table import PatternTable
 from sparse_attention.contexts import mask_of
 
 LAYOUT = PromptLayout.spans(
@@ -256,9 +256,8 @@ def test_break_even_lies_between_the_lengths_that_are_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(price, "SHORTEST", 128)
-    monkeypatch.setattr(price, "LONGEST", 256)
-    layers = [[HeadEntry(AShape(4, 64), cost=0.2)] * 4] * 3
-    tokens, how = price.break_even(ADAPTER, layers, PromptLayout.text(200))
+    text = PromptLayout.text(256)
+    tokens, how = price.break_even([AShape(4, 64)] * 4, states(text), text)
     assert 128 <= tokens <= 257
     assert "backend fused" in how
 

@@ -23,7 +23,7 @@ from ...models.hooks import AttentionCall, AttentionHooks
 from ..attention import States
 from ..attention.run import backend_for
 from ..cost import break_even as shortest_faster
-from ..cost import measure, random_states
+from ..cost import measure
 from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
@@ -33,10 +33,8 @@ from .heads import decide, shortlist
 from .score import Survey, survey, trial
 from .space import Space
 
-SHORTEST, LONGEST = 1024, 8192
-"""Lengths in tokens between which break-even is looked for; longer where a sample is."""
-
-MARGIN = 32  # words around the video of a prompt that is timed
+SHORTEST = 1024
+"""Tokens from which break-even is looked for, up to those of the longest sample."""
 
 
 def prices(candidates: Sequence[Pattern], states: States, layout: PromptLayout) -> Tensor:
@@ -56,40 +54,34 @@ def prices(candidates: Sequence[Pattern], states: States, layout: PromptLayout) 
     return torch.tensor(result, dtype=torch.double)
 
 
-def break_even(
-    adapter: Adapter, layers: Sequence[Sequence[HeadEntry]], layout: PromptLayout
-) -> tuple[int, str]:
-    """Returns the prompt length from which a typical layer's patterns beat dense attention.
-
-    Typical is the layer of median cost among those with a sparse head. Timed on random states of
-    a prompt like the sample: a video between words.
-
-    Returns:
-        Tokens, and how they were found; 0 where no head is sparse.
-    """
+def typical(layers: Sequence[Sequence[HeadEntry]]) -> int | None:
+    """Returns the number of the layer of median cost among those with a sparse head, if any."""
     sparse = [
-        (layer, shape)
-        for layer, shape in zip(layers, head_shapes(adapter), strict=True)
+        number
+        for number, layer in enumerate(layers)
         if any(not isinstance(head.pattern, Dense) for head in layer)
     ]
-    if not sparse:
-        return 0, "no head is sparse"
-    ranked = sorted(sparse, key=lambda each: sum(head.cost or 0.0 for head in each[0]))
-    layer, shape = ranked[len(ranked) // 2]
-    patterns: list[HeadPattern] = [head.pattern for head in layer]
-    frame = int((layout.frames == 0).sum())
-    longest, backend = max(LONGEST, len(layout)), backend_for(adapter.device)
+    ranked = sorted(sparse, key=lambda number: sum(head.cost or 0.0 for head in layers[number]))
+    return ranked[len(ranked) // 2] if ranked else None
+
+
+def break_even(
+    patterns: Sequence[HeadPattern], states: States, layout: PromptLayout
+) -> tuple[int, str]:
+    """Returns the prompt length from which patterns of a layer beat dense attention, and how it was
+    measured: on the sample's first tokens, whose states are those of a shorter prompt.
+
+    Args:
+        states: of the layer on the whole sample; random ones would have their lines anywhere.
+    """
+    backend, longest = backend_for(states.queries.device), len(layout)
 
     def relative(tokens: int) -> float:
-        prompt = PromptLayout.text(tokens)
-        if frame:
-            prompt = PromptLayout.spans(
-                ("text", MARGIN), ("video", tokens - 2 * MARGIN), ("text", MARGIN), frame=frame
-            )
-        states = random_states(tokens, *shape, adapter.dtype, adapter.device)
-        return measure(patterns, states, prompt.to(adapter.device), backend, 2).relative
+        parts = (part[:, :tokens] for part in (states.queries, states.keys, states.values))
+        prefix = PromptLayout(layout.modality[:tokens], layout.frames[:tokens])
+        return measure(patterns, States(*parts, states.scale), prefix, backend, 2).relative
 
-    result = shortest_faster(relative, SHORTEST, longest)
+    result = shortest_faster(relative, min(SHORTEST, longest), longest)
     if result is None:
         return longest + 1, f"not faster at {longest} tokens, backend {backend.name}"
     return result, f"measured on one layer, backend {backend.name}"
@@ -239,7 +231,8 @@ class Search:
         self.done = 0
 
     def run(self) -> PatternTable:
-        """Returns search; takes two prefills of each sample, and the candidates' scores."""
+        """Returns the table; takes two prefills of each sample, the candidates' scores, and for
+        break-even a third prefill of the longest sample."""
         queries, last = self.settings.queries, self.settings.last
 
         def survey_all(layer: int, states: States, layout: PromptLayout) -> list[Survey]:
@@ -325,8 +318,7 @@ class Search:
     def _table(self, layers: list[tuple[HeadEntry, ...]]) -> PatternTable:
         below, how = 0, "not measured"
         if self.settings.break_even:
-            longest = max(self.samples, key=lambda sample: len(sample.layout))
-            below, how = break_even(self.adapter, layers, longest.layout)
+            below, how = self._break_even(layers)
         periods = [whole(sample.layout).period for sample in self.samples]
         return PatternTable(
             model=model_name(self.adapter),
@@ -337,6 +329,22 @@ class Search:
             samples=tuple(sample.sha256 for sample in self.samples),
             about={**self._about(), "break_even": how},
         )
+
+    def _break_even(self, layers: Sequence[Sequence[HeadEntry]]) -> tuple[int, str]:
+        """Returns the break-even of a typical layer on the longest sample; 0 if none is sparse."""
+        if (number := typical(layers)) is None:
+            return 0, "no head is sparse"
+        sample = max(self.samples, key=lambda sample: len(sample.layout))
+        captured: dict[int, States] = {}
+
+        def look(layer: int, states: States) -> None:
+            if layer == number:
+                captured[layer] = states
+
+        capture(self.adapter, sample.embed(), look)
+        patterns = [head.pattern for head in layers[number]]
+        layout = sample.layout.to(captured[number].queries.device)
+        return break_even(patterns, captured[number], layout)
 
     def _about(self) -> dict[str, Any]:
         device = self.adapter.device
