@@ -50,7 +50,7 @@ class MMInference:
         measure_recall: measure the share of dense attention that was kept, on 64 queries of each
             row. Takes longer than looking for the lines.
         search: without any table, search one on the first prompt of `SEARCH_TOKENS` tokens or more
-            that comes alone, and save it for the next time. Takes some hundred prefills, once.
+            that comes alone, and save it for the next time. Takes as long as ten prefills or more.
         source: where `table` comes from, for reports.
 
     Raises:
