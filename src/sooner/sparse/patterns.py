@@ -179,8 +179,8 @@ class AShape(Pattern):
     bottom: int = option(0, 0)
 
     def lines(self, plane: Plane) -> Lines:
-        sizes = (min(size, len(plane.keys)) for size in (self.sink, self.local))
-        return Lines(*sizes, bottom=self.bottom)
+        keys = len(plane.keys)
+        return Lines(min(self.sink, keys), min(self.local, keys), bottom=self.bottom)
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:

@@ -158,10 +158,10 @@ class PatternTable:
         expected = [heads for heads, *_ in head_shapes(adapter)]
         shape = [len(layer) for layer in self.layers]
         if expected != shape:
-            ours, theirs = ("/".join(map(str, sorted({*counts}))) for counts in (expected, shape))
+            has, wants = ("/".join(map(str, sorted({*counts}))) for counts in (shape, expected))
             raise SoonerError(
-                f"it has {len(shape)} layers of {theirs} heads, but {model_name(adapter)} has "
-                f"{len(expected)} of {ours}; search patterns for this model"
+                f"it has {len(shape)} layers of {has} heads, but {model_name(adapter)} has "
+                f"{len(expected)} of {wants}; search patterns for this model"
             )
         ours = fingerprint(adapter)
         if ours != self.fingerprint:
