@@ -40,7 +40,7 @@ MAY_USE: dict[str, set[str]] = {
         "options",
     },
     "models": {"engine", "engine.attention"},
-    "sparse": {"engine", "engine.attention", "models"},
+    "sparse": {"engine", "engine.attention", "models", "provenance"},
     "methods": {
         "engine", "engine.attention", "engine.graphs", "engine.stats", "models",
         "sparse",

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ... import __version__
 from ...engine.interface import Prompt
 from ...errors import SoonerError, UnsupportedError
 from ...io import replacing
 from ...models import Adapter
 from ...models.hooks import AttentionCall, AttentionHooks
+from ...provenance import installed
 from ..attention import States
 from ..attention.run import backend_for
 from ..cost import break_even as shortest_faster
@@ -351,7 +351,7 @@ class Search:
         is_cuda = device.type == "cuda"
         return {
             "device": torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
-            "versions": {"sooner": __version__, "torch": torch.__version__},
+            "versions": {name: installed(name) for name in ("sooner", "torch")},
             "search": {**asdict(self.settings), "budget": round(self.budget, 6)},
             "cost": "measured" if self.is_measured else "FLOPs",
             "candidates": len(self.candidates),
@@ -364,4 +364,4 @@ class Search:
         samples = [(sample.sha256, len(sample.layout)) for sample in self.samples]
         model = (model_name(self.adapter), fingerprint(self.adapter))
         candidates = [str(pattern) for pattern in self.candidates]
-        return repr((__version__, model, samples, self.settings, candidates))
+        return repr((installed("sooner"), model, samples, self.settings, candidates))
