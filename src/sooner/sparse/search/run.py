@@ -77,9 +77,9 @@ def break_even(
     backend, longest = backend_for(states.queries.device), len(layout)
 
     def relative(tokens: int) -> float:
-        parts = (part[:, :tokens] for part in (states.queries, states.keys, states.values))
+        part = states.queries[:, :tokens], states.keys[:, :tokens], states.values[:, :tokens]
         prefix = PromptLayout(layout.modality[:tokens], layout.frames[:tokens])
-        return measure(patterns, States(*parts, states.scale), prefix, backend, 2).relative
+        return measure(patterns, States(*part, states.scale), prefix, backend, 2).relative
 
     result = shortest_faster(relative, min(SHORTEST, longest), longest)
     if result is None:
