@@ -116,6 +116,8 @@ def test_auto_takes_the_table_of_this_machine_and_its_break_even(
     assert notes_of(model, 299).is_exact
     monkeypatch.setattr(tables, "SHIPPED", cached.parent / "shipped")
     replace(table, dense_below=500).save(tables.SHIPPED / cached.name)
+    assert notes_of(model, 400).source == "searched on this machine"
+    cached.unlink()
     shipped = notes_of(model, 400)
     assert shipped.is_exact
     assert shipped.source == "shipped with sooner"

@@ -22,12 +22,13 @@ CACHED = "searched on this machine"
 
 
 def load_table(adapter: Adapter) -> tuple[PatternTable, str] | None:
-    """Returns the table for a model's fingerprint and where it comes from, if there is one.
+    """Returns the table for a model's fingerprint and where it comes from, if there is one: what
+    was searched on this machine comes before what is shipped.
 
     A file that can't be read, or that is another model's, counts as none and is named in the log.
     """
     cached = cached_path(adapter)
-    for path, source in ((SHIPPED / cached.name, "shipped with sooner"), (cached, CACHED)):
+    for path, source in ((cached, CACHED), (SHIPPED / cached.name, "shipped with sooner")):
         if path.is_file():
             try:
                 return PatternTable.load(path, adapter), source
