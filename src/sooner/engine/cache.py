@@ -17,6 +17,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ..errors import UnsupportedError
 from .attention.cpu import zero_slots
+from .composition import refusal
 from .rows import RowTensor
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ class SlotLayer(CacheLayerMixin):
         self._owner = weakref.ref(owner)  # or keys and values would wait for the collector
         self.dropped = 0
         self.whole: tuple[Tensor, ...] = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses keys and values of another length, which a compressing hook would put here."""
+        if name in ("keys", "values") and value is not None and self.is_initialized:
+            store: Any = (*self.whole, self.keys)[0]
+            if (slots := value.shape[2]) != (whole := store.shape[2]):
+                raise refusal("compressed", slots=slots, whole=whole)
+        super().__setattr__(name, value)
 
     @property
     def owner(self) -> Any:
@@ -166,7 +175,7 @@ class SlotCache(Cache):
             length, and the next block overwrites it.
         prompt: what is being prefilled, for those that listen to the layers; `None` before and
             after. While it is, `lengths` count what the earlier chunks wrote, padding included.
-        chunk: tokens of a row of `prompt` that one forward takes.
+        chunk: tokens of a row of `prompt` that a layer takes at once.
         one_allocation: layers of one shape lie in one tensor, `STACKED_LAYERS` in each, so that one
             copy moves the slots of all. Not for layers on several devices, or that drop tokens.
         block_slots: slots that the block under way is written to, `[rows, entries]`; the layers
@@ -258,7 +267,7 @@ class SlotCache(Cache):
 
     @contextmanager
     def prefilling(self, prompt: Prompt, chunk: int) -> Iterator[None]:
-        """While `prompt` goes through the layers, `chunk` tokens at a time.
+        """While `prompt` goes through the layers, each of which takes `chunk` tokens at a time.
 
         A prefill that fails leaves the cache empty: half a prompt is of no use.
         """
@@ -282,10 +291,10 @@ class SlotCache(Cache):
             UnsupportedError: the prompt that is being prefilled comes in several chunks.
         """
         if self.prompt is not None and self.chunk < self.prompt.width:
-            raise UnsupportedError(
-                f"{who} needs all {self.prompt.width} prompt tokens in one forward, but "
-                f"prefill_chunk_size={self.chunk} splits them; leave it unset{instead}"
-            )
+            raise refusal(
+                "dynamic", "chunked", who=who, width=self.prompt.width, chunk=self.chunk,
+                instead=instead,
+            )  # fmt: skip
 
     @property
     def is_uniform(self) -> bool:

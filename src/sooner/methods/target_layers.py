@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..engine.composition import refusal
 from ..errors import SoonerError, UnsupportedError
 from ..models.hooks import ForwardHooks
 from .context import Context
@@ -72,10 +73,10 @@ class LayerStates:
         states = [inputs.get(layer, hidden) for layer in self.tap_layers]
         for layer, state in zip(self.tap_layers, states, strict=True):
             if state.shape[1] != hidden.shape[1]:
-                raise UnsupportedError(
-                    f"the drafter reads the states of all tokens, but a prefill context left "
-                    f"{hidden.shape[1]} of the {state.shape[1]} at layer {layer}; leave the context"
-                )
+                raise refusal(
+                    "pruned", "tree of layer states",
+                    width=hidden.shape[1], left=state.shape[1], layer=layer,
+                )  # fmt: skip
         return torch.cat([hidden, *(state.to(hidden.device) for state in states)], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
