@@ -55,9 +55,8 @@ def sparse(family: str, *heads: HeadPattern, **options: Any) -> MMInference:
     plain = PatternTable.uniform(adapt(tiny.model(family)), Dense())
     layer = tuple(HeadEntry(pattern) for pattern in heads or STATIC)
     layers = (layer,) * len(plain.layers)
-    return MMInference(
-        PatternTable(plain.model, plain.fingerprint, layers), backend="reference", **options
-    )
+    table = PatternTable(plain.model, plain.fingerprint, layers)
+    return MMInference(table, **{"backend": "reference", **options})
 
 
 def decode(family: str, prefill: Any, method: Any = None, **options: Any) -> Any:

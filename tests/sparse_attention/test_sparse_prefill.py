@@ -26,6 +26,7 @@ from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid
+from sooner.sparse.plane import whole
 from sooner.sparse.prefill.forward_context import of_call, recall
 from sparse_attention.contexts import FAMILIES, STATIC, decode, mask_of, prompt_of, sparse
 
@@ -135,7 +136,7 @@ def test_recall_is_the_attention_under_the_mask() -> None:
         scores = states.queries[head] @ states.keys[0].T * 0.5
         weights = scores.masked_fill(~mask_of(Dense(), layout), -torch.inf)[5:65].softmax(1)
         expected.append((weights * mask_of(pattern, layout)[5:65]).sum(1).mean())
-    actual = recall(states, layout.where(), made)
+    actual = recall(states, whole(layout), made)
     torch.testing.assert_close(actual, torch.stack(expected), rtol=1e-5, atol=1e-5)
 
 
@@ -153,14 +154,6 @@ def test_dense_layers_and_short_prompts_run_the_model_s_attention() -> None:
         assert reason in report.last.layers[0].reason
     short = {"inputs": tiny.inputs("qwen2_5_vl", "text")}
     assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), **short).stats.mode == "exact"
-
-
-def test_chunks_are_refused_and_pointed_to_the_mlps() -> None:
-    with pytest.raises(UnsupportedError, match=r"MMInference needs all .*mlp_chunk=32"):
-        decode("qwen2_5_vl", sparse("qwen2_5_vl"), prefill_chunk_size=32)
-    dense = sparse("qwen2_5_vl", *[Dense()] * 4)
-    made = decode("qwen2_5_vl", dense, prefill_chunk_size=32)
-    assert made.tokens == decode("qwen2_5_vl", None).tokens
 
 
 @pytest.mark.parametrize(

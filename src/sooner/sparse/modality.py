@@ -24,11 +24,14 @@ class PromptLayout:
         modality: of each token, `[tokens]`; one of `MODALITIES`, or `PADDING` anywhere.
         frames: the video frame that each token belongs to, `[tokens]`, -1 for all others.
         cache: planes and plans of these tokens, which all layers of a prefill share.
+        whole: the prompt of which this is a chunk: queries from `start` on, and keys up to the end.
     """
 
     modality: Tensor
     frames: Tensor
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    whole: PromptLayout | None = field(default=None, compare=False, repr=False)
+    start: int = 0
 
     @classmethod
     def of(cls, prompt: Prompt, row: int) -> PromptLayout:
@@ -78,6 +81,15 @@ class PromptLayout:
     def take(self, slots: Tensor) -> PromptLayout:
         """That of some tokens, `slots` ascending: what is left of a pruned prompt."""
         return PromptLayout(self.modality[slots], self.frames[slots])
+
+    def chunk(self, start: int, end: int) -> PromptLayout:
+        """Returns the layout of a chunk, whose keys keep the ranks of the whole; made once."""
+        if end - start == len(self):
+            return self
+        if (start, end) not in self.cache:
+            parts = self.modality[:end], self.frames[:end]
+            self.cache[start, end] = PromptLayout(*parts, whole=self, start=start)
+        return self.cache[start, end]
 
     def __len__(self) -> int:
         return len(self.modality)

@@ -179,8 +179,8 @@ class AShape(Pattern):
     bottom: int = option(0, 0)
 
     def lines(self, plane: Plane) -> Lines:
-        keys = len(plane.keys)
-        return Lines(min(self.sink, keys), min(self.local, keys), bottom=self.bottom)
+        keys, bottom = len(plane.keys), max(self.bottom - plane.later, 0)
+        return Lines(min(self.sink, keys), min(self.local, keys), bottom=bottom)
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
@@ -276,6 +276,11 @@ class Boundary:
 
     name: ClassVar[str] = ""
     inner: Mapping[str, Pattern] = field(default_factory=dict)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a pattern inside needs a look at the last queries of every input."""
+        return any(pattern.dynamic for pattern in self.inner.values())
 
     def __post_init__(self) -> None:
         check_keys(f"region of pattern {self.name}", self.inner, self.regions(tuple(MODALITIES)))

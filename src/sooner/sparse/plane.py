@@ -11,7 +11,7 @@ definition of every pattern serves all boundaries, and causality is the same com
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,7 @@ class Plane:
         period: ranks from the first token of a video frame to that of the next, 0 if there are no
             two frames in a row among the keys. Where they differ, the one that most ranks have.
         sizes: keys of a frame, each size once, the one with most keys first.
+        later: queries of the prompt's plane behind these, if these are a chunk's.
     """
 
     queries: Tensor
@@ -55,6 +56,19 @@ class Plane:
     frontier: Tensor
     period: int = 0
     sizes: tuple[int, ...] = ()
+    later: int = 0
+
+    def chunk(self, start: int, end: int) -> Plane:
+        """Returns the queries in slots `start` to `end`, counted from there, and their keys."""
+        ends = self.queries.new_tensor([start, end])
+        first, last = torch.searchsorted(self.queries, ends).tolist()
+        return replace(
+            self,
+            queries=self.queries[first:last] - start,
+            keys=self.keys[: int(torch.searchsorted(self.keys, ends[1]))],
+            frontier=self.frontier[first:last],
+            later=len(self.queries) - last,
+        )
 
     @cached_property
     def is_whole(self) -> bool:
@@ -132,6 +146,9 @@ def plane_of(layout: PromptLayout, region: str) -> Plane:
         region: a modality, whose queries see all tokens (algorithm 2, Q-boundary); a pair such as
             `text:video`, queries and keys (algorithm 3, 2D-boundary); or nothing for all tokens.
     """
+    if region not in layout.cache and layout.whole is not None:
+        plane = plane_of(layout.whole, region).chunk(layout.start, len(layout))
+        layout.cache[region] = plane
     if region not in layout.cache:
         query, _, key = region.partition(":")
         queries, keys = layout.where(query or None), layout.where(key or None)

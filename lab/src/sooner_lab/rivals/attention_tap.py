@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sooner.engine.cache import SlotCache
-from sooner.engine.interface import Outcome, cache_of
+from sooner.engine.interface import Outcome
 from sooner.errors import UnsupportedError
 from sooner.methods.context import Context, prompt_lengths, visual_tokens
 from sooner.methods.speculative import ChainDrafter
@@ -61,13 +60,7 @@ class AttentionTap(AttentionHooks):
         self.slots = slots.where(self.valid, 0)
         for number in layers:
             attention = context.target.decoder.layers[number].self_attn
-            self.before(attention, self._check_cache)
             self.around(attention, partial(self._listen, number))
-
-    def _check_cache(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        cache = cache_of(kwargs)
-        if isinstance(cache, SlotCache):
-            cache.require_whole("ranking visual tokens by attention")
 
     def _listen(
         self, number: int, module: nn.Module, call: AttentionCall | None, output: Any

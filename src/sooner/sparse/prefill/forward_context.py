@@ -3,6 +3,7 @@ without searched patterns, those that are faster by the clock."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from ..attention.work import layer_work
 from ..cost import clock, flops
 from ..modality import IMAGE, MODALITIES, PADDING, TEXT, VIDEO, PromptLayout
 from ..patterns import Dense, HeadPattern, QBoundary, VerticalSlash
+from ..plane import Plane, plane_of
 from ..table import PatternTable
 from .report import LayerReport, PrefillReport
 
@@ -55,26 +57,26 @@ SAMPLE_QUERIES = 64
 """Queries on which recall is measured."""
 
 
-def recall(states: States, real: Tensor, made: Partial) -> Tensor:
+def recall(states: States, plane: Plane, made: Partial) -> Tensor:
     """Returns share of the dense attention that each head kept, `[heads]`.
 
     The mean over `SAMPLE_QUERIES` evenly spaced queries, the last one among them: those at the end,
     where dynamic patterns look, would flatter these. Each costs a row of scores a head.
 
     Args:
-        real: slots that are no padding, ascending, `[tokens]`.
+        plane: all tokens that are no padding.
         made: the sparse result, with the log-sum-exps of the pairs that were computed.
     """
-    place = torch.linspace(
-        0, len(real) - 1, min(SAMPLE_QUERIES, len(real)), device=real.device
-    ).long()
-    later = torch.arange(len(real), device=real.device) > place[:, None]  # [asked, tokens]
+    last, device = len(plane.queries) - 1, plane.keys.device
+    place = torch.linspace(0, last, min(SAMPLE_QUERIES, 1 + last), device=device).long()
+    queries, frontier = plane.queries[place], plane.frontier[place, None]
+    later = torch.arange(len(plane.keys), device=device) > frontier  # [queries, keys]
     shares = []
     for head in range(states.queries.shape[0]):
-        keys = states.keys[head // states.group, real]
-        scores = (states.queries[head, real[place]] @ keys.T).float() * states.scale
-        dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [asked]
-        shares.append((made.lse[head, real[place]] - dense).exp().clamp(max=1).mean())
+        keys = states.keys[head // states.group, plane.keys]
+        scores = (states.queries[head, queries] @ keys.T).float() * states.scale
+        dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [queries]
+        shares.append((made.lse[head, queries] - dense).exp().clamp(max=1).mean())
     return torch.stack(shares)
 
 
@@ -85,9 +87,8 @@ BLOCK = 64
 """Shorter prompts are a block or less, of which nothing can be left out."""
 
 
-Measured = tuple[int, float | None, Tensor]
-"""A row in one layer has so many tokens, this recall, and these pairs, a mean over its heads, which
-stay on the device."""
+Measured = tuple[int, float | None, Tensor, int]
+"""A row in one layer: queries, recall, pairs (a mean over heads, on the device), causal pairs."""
 
 
 @dataclass(eq=False)
@@ -102,8 +103,10 @@ class SparsePrefill:
         is_measured: whether recall is measured.
         source: where the patterns come from.
         left: slots of tokens that a pruner has left of one row so far, `[left]`; `None` for all.
+        is_cut: attention gets the prompt in chunks.
         reports: of the layers so far.
         shares: query-key pairs that sparse layers computed, of those of dense attention.
+        measured: by layer, of all rows and chunks so far.
         lengths: real tokens of each row.
     """
 
@@ -114,6 +117,8 @@ class SparsePrefill:
     is_measured: bool = False
     source: str = ""
     left: Callable[[], Tensor | None] = lambda: None
+    is_cut: bool = False
+    measured: dict[int, list[Measured]] = field(default_factory=lambda: defaultdict(list))
     reports: dict[int, LayerReport] = field(default_factory=dict)
     shares: dict[int, Tensor] = field(default_factory=dict)
 
@@ -144,8 +149,11 @@ class SparsePrefill:
 
     @property
     def needs_whole(self) -> bool:
-        """Whether a prompt that comes in chunks is to be refused: some layer is sparse."""
-        return not all(self.reason(layer) for layer in range(len(self.table.layers)))
+        """Whether a prompt in chunks is to be refused: a sparse layer has dynamic patterns."""
+        return any(
+            not self.reason(layer) and any(head.pattern.dynamic for head in heads)
+            for layer, heads in enumerate(self.table.layers)
+        )
 
     def attend(
         self, layer: int, call: AttentionCall, fallback: DenseCall
@@ -156,14 +164,16 @@ class SparsePrefill:
             call: the layer's states.
             fallback: the model's own attention.
         """
-        measured: list[Measured] = []
+        measured = self.measured[layer]
         output = self.sparse(layer, call, measured)
-        known = [(count, share) for count, share, _ in measured if share is not None]
-        tokens = sum(count for count, _ in known)
-        mean = sum(share * count for count, share in known) / tokens if known else None
-        self.reports[layer] = LayerReport(layer, recall=mean)
-        dense = sum(count * (count + 1) / 2 for count, *_ in measured)
-        self.shares[layer] = torch.stack([pairs for *_, pairs in measured]).sum() / dense
+        self.reports[layer] = LayerReport(layer)
+        if measured:  # recall is a mean over tokens, the share one over pairs
+            known = [(count, share) for count, share, *_ in measured if share is not None]
+            tokens = sum(count for count, _ in known)
+            mean = sum(share * count for count, share in known) / tokens if known else None
+            self.reports[layer] = LayerReport(layer, recall=mean)
+            *_, pairs, dense = zip(*measured, strict=True)
+            self.shares[layer] = torch.stack(pairs).sum() / sum(dense)
         return output, None
 
     def sparse(self, layer: int, call: AttentionCall, measured: list[Measured]) -> Tensor:
@@ -174,17 +184,19 @@ class SparsePrefill:
         return output.transpose(1, 2)
 
     def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
-        layout, made = self.layout(row, states.queries.device), Partial.empty(states)
-        real = layout.where()
-        if not len(real):
+        whole, made = self.layout(row, states.queries.device), Partial.empty(states)
+        end = states.keys.shape[1]
+        layout = whole.chunk(end - states.queries.shape[1], end)
+        plane = plane_of(layout, "")
+        if not len(plane.queries):
             return made
-        work = layer_work(states, layout, self.patterns(layer, len(real)), self.backend.fold)
+        patterns = self.patterns(layer, len(whole.where()))
+        work = layer_work(states, layout, patterns, self.backend.fold)
         self.backend.run(states, work, made)
-        pairs = torch.stack([group.pairs.sum() for group in work.groups]).sum() / len(
-            states.queries
-        )
-        share = float(recall(states, real, made).mean()) if self.is_measured else None
-        measured.append((len(real), share, pairs))
+        heads = len(states.queries)
+        pairs = torch.stack([group.pairs.sum() for group in work.groups]).sum() / heads
+        share = float(recall(states, plane, made).mean()) if self.is_measured else None
+        measured.append((len(plane.queries), share, pairs, plane.pairs))
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
@@ -264,16 +276,13 @@ class TimedPrefill(SparsePrefill):
     tried: set[int] = field(default_factory=set)
 
     @property
-    def needs_whole(self) -> bool:
-        """Returns `False`: a prompt that comes in chunks stays dense."""
-        return False
-
-    @property
     def is_sparse(self) -> bool:
         """Never for certain: the model's own mask has to be there."""
         return False
 
     def reason(self, layer: int) -> str:
+        if self.is_cut:
+            return "the prompt comes in chunks"
         return super().reason(layer) or ("" if self._tries(layer) else self.verdict)
 
     def attend(

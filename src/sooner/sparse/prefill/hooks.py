@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +66,7 @@ class PrefillHooks(ForwardHooks):
         self.original = adapter.text_config._attn_implementation
         self.name = f"sooner_{id(self):x}_{self.original}"
         self.local = threading.local()
+        self.prompts: WeakKeyDictionary[SlotCache, SparsePrefill] = WeakKeyDictionary()  # in chunks
 
     def install(self) -> None:
         """Register the functions, name them in the config, and hook model and decoder.
@@ -135,6 +137,9 @@ class PrefillHooks(ForwardHooks):
         if len(self.passages) > 1:  # a search on the prompt that is about to be prefilled
             return
         cache = cache_of(kwargs)
+        if isinstance(cache, SlotCache) and cache.is_prefilling and not cache.is_empty:
+            self.passages[-1] = self.prompts.get(cache)
+            return
         layouts = self._layouts(cache)
         if layouts is None:
             return
@@ -142,7 +147,7 @@ class PrefillHooks(ForwardHooks):
             raise refuse_ahead(NAME, self.model)
         state = self.start(layouts, partial(self._embed, cache))
         if isinstance(cache, SlotCache):
-            state.left = partial(self._left, cache)
+            state.left, state.is_cut = partial(self._left, cache), cache.chunk < len(layouts[0])
             if state.needs_whole:
                 instead = f", and give {NAME}(mlp_chunk={cache.chunk}) instead"
                 cache.require_whole(NAME, instead)
@@ -172,15 +177,21 @@ class PrefillHooks(ForwardHooks):
         return self.adapter.embed_prompt(call)
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-        state = self.passages.pop()
+        state, cache = self.passages.pop(), cache_of(kwargs)
+        if isinstance(cache, SlotCache):
+            self.prompts.pop(cache, None)
         if state is None or output is None or not state.reports:
             return
         report = state.report()
+        if isinstance(cache, SlotCache):
+            if not report.is_exact:  # each chunk says it again, and more of it
+                other = [text for text in cache.approximations if not text.startswith(NAME)]
+                cache.approximations[:] = [*other, f"{NAME}: {report}"]
+            if cache.longest + kwargs["inputs_embeds"].shape[1] < len(state.layouts[0]):
+                self.prompts[cache] = state  # other chunks follow
+                return
         self.report.prefills.append(report)
         logger.info("%s: %s", NAME, report)
-        cache = cache_of(kwargs)
-        if isinstance(cache, SlotCache) and not report.is_exact:
-            cache.approximations.append(f"{NAME}: {report}")
 
 
 def _asks(attention: Any) -> bool:
@@ -228,7 +239,8 @@ def _obstacle(
         return f"its attention has {options[0]}"
     if query.shape[1] != len(state.table.layers[layer]):
         return f"{query.shape[1]} heads, not {len(state.table.layers[layer])}"
-    if (query.shape[2], key.shape[2]) != (state.width, state.width):
+    least = 1 if state.is_cut else state.width
+    if not least <= query.shape[2] <= key.shape[2] <= state.width:
         return f"{query.shape[2]} queries and {key.shape[2]} keys for {state.width} tokens"
     return ""
 
