@@ -54,12 +54,15 @@ class ModelRunner:
 
     Attributes:
         graphs: launches a draft's forwards, or leaves them to the runner (`graphs.ForwardGraphs`).
+        layer_chunk: prompt tokens that each layer takes at once of a prompt that goes through the
+            layers as a whole, as a pruner needs it; `None` is all of them.
         delta: how far each row's next position is ahead of its length, `[rows]`, or `[axes, rows]`.
     """
 
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
         self.graphs: Any = None
+        self.layer_chunk: int | None = None
         self.rope = _length_rope(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.is_stacked = not is_split(adapter.model)
@@ -97,7 +100,7 @@ class ModelRunner:
         lengths = 0 if self.rope is None else self.rope.prompt_lengths(prompt)
         size = prompt.width if chunk is None else chunk
         last = torch.empty(0)  # state of each row's last token, [rows, 1, hidden]
-        with self.cache.prefilling(prompt, size):
+        with self.cache.prefilling(prompt, self.layer_chunk or size):
             first = self.cache.prefix  # what lies in the cache already
             for start in range(first, prompt.width, size):
                 if start > first:

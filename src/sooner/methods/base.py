@@ -27,6 +27,7 @@ from ..engine.stats.run import EXACT, Stats
 from ..errors import SoonerError, UnsupportedError, unknown
 from ..models import Adapter, adapt
 from ..models.base import is_sharded, keeps_states
+from ..models.hooks import ForwardHooks
 from ..registry import DraftModel, choices, methods
 from .context import Context, drop_output_pixels, embed, prompt_for, same_vocabulary, to_device
 from .draft_length import Acceptance
@@ -143,7 +144,7 @@ class Method:
 
     @property
     def needs_whole_prompt(self) -> bool:
-        """Whether drafting listens to the target's prefill, which then can't be split."""
+        """Whether drafting listens to the target's prefill, which an engine then does not split."""
         return False
 
     @property
@@ -294,6 +295,8 @@ class Method:
             drafter.close()  # it may have set a worker going
             raise
         runner.cache.capacity = prompt.width + stopping.limit + way.largest_block()
+        if any(hooks.cuts_layers for hooks in ForwardHooks.installed(target.decoder)):
+            runner.layer_chunk, prefill_chunk = prefill_chunk, None
         return Session(
             target=runner, prompt=prompt, rows=rows, drafter=drafter, rule=rule,
             processing=processing, stopping=stopping, stats=stats, noise=noise, on_tokens=on_tokens,

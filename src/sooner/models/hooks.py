@@ -30,9 +30,11 @@ class ForwardHooks:
 
     Attributes:
         modules: those with a hook.
+        cuts_layers: a prompt goes through the layers as a whole, and each takes it in chunks.
     """
 
     every_thread: ClassVar[bool] = False
+    cuts_layers: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.modules: set[nn.Module] = set()

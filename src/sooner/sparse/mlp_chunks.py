@@ -40,7 +40,7 @@ def chunked_mlps(model: Any, size: int) -> Iterator[None]:
     mlps = [_dense(layer, adapter) for layer in adapter.decoder.layers]
     with ExitStack() as stack:
         for mlp in mlps:
-            stack.enter_context(_replaced(mlp, partial(_in_chunks, mlp.forward, size)))
+            stack.enter_context(replaced(mlp, partial(_in_chunks, mlp.forward, size)))
         yield
 
 
@@ -57,7 +57,7 @@ def _dense(layer: nn.Module, adapter: Adapter) -> nn.Module:
 
 
 @contextmanager
-def _replaced(module: nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
     """`module` with another forward; one that stood on the instance (device hooks) comes back."""
     before = {name: value for name, value in module.__dict__.items() if name == "forward"}
     module.forward = forward

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from ...engine.interface import Prompt, cache_of
 from ...errors import SoonerError, UnsupportedError
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
+from ..mlp_chunks import replaced
 from .stage import AttentionInputs, PruningStage, Selection
 
 
@@ -33,6 +34,7 @@ class PruningHooks(ForwardHooks):
     """
 
     every_thread = True
+    cuts_layers = True
 
     def __init__(self, pruner: Pruner, adapter: Adapter) -> None:
         super().__init__()
@@ -41,6 +43,7 @@ class PruningHooks(ForwardHooks):
         vision = getattr(adapter.config, "vision_config", None)
         self.features = len(getattr(vision, "deepstack_visual_indexes", None) or ())
         self.passages: WeakKeyDictionary[SlotCache, PrunedPrompt] = WeakKeyDictionary()
+        self.forwards = ExitStack()  # of layers that take a prompt in chunks
 
     def install(self) -> None:
         """Hook the decoder, its layers, and the attention that the pruner reads.
@@ -62,10 +65,16 @@ class PruningHooks(ForwardHooks):
         watched = {number - 1 for number in stages if number}
         for number, layer in enumerate(self.decoder.layers):
             self.before(layer, partial(self._enter_layer, number))
+            forward = partial(self._run_in_chunks, layer.forward)
+            self.forwards.enter_context(replaced(layer, forward))
             if number < self.features:
                 self.after(layer, partial(self._leave_layer, number))
             if number in watched:
                 self.after(layer.self_attn, partial(self._attended, number))
+
+    def remove(self) -> None:
+        super().remove()
+        self.forwards.close()
 
     def _enter(
         self, module: nn.Module, args: tuple, kwargs: dict[str, Any]
@@ -84,7 +93,8 @@ class PruningHooks(ForwardHooks):
 
     def _begin(self, cache: SlotCache, kwargs: dict[str, Any]) -> dict[str, Any]:
         prompt, embeds = cache.prompt, kwargs["inputs_embeds"]
-        cache.require_whole(self.pruner.name)
+        if prompt is not None and embeds.shape[1] < prompt.width:  # the run began without the hooks
+            cache.require_whole(self.pruner.name)
         if prompt is None or embeds.shape[0] > 1:
             rows = "an unknown number of" if prompt is None else str(embeds.shape[0])
             raise UnsupportedError(
@@ -136,9 +146,30 @@ class PruningHooks(ForwardHooks):
         state = self._state(kwargs)
         if state is None or state.is_over:
             return
-        hidden = kwargs["hidden_states"]
+        parts = (kwargs["hidden_states"], *kwargs["position_embeddings"])
+        if state.seen is not None and not cache_of(kwargs).is_empty:
+            before = (state.seen.hidden, *state.seen.rotary)
+            parts = tuple(torch.cat(pair, 1) for pair in zip(before, parts, strict=True))
+        hidden, *rotary = parts
         keys = state.layers[number].stores[0][:, :, : hidden.shape[1]]
-        state.seen = AttentionInputs(module, hidden, kwargs["position_embeddings"], keys)
+        state.seen = AttentionInputs(module, hidden, (rotary[0], rotary[1]), keys)
+
+    def _run_in_chunks(self, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Runs a layer over so many tokens of a prompt at once as its cache says."""
+        state, cache = self._state(kwargs), cache_of(kwargs)
+        if state is None or state.is_over or hidden.shape[1] <= cache.chunk:
+            return forward(hidden, *args, **kwargs)
+        parts, places = [], torch.arange(hidden.shape[1], device=hidden.device)
+        for some in places.split(cache.chunk):
+            start, end = int(some[0]), int(some[-1]) + 1
+            part = _take(kwargs, some, places[:end])
+            if start and part.get("attention_mask") is None:  # at the start the model's own path
+                hides = hidden.new_full((len(some), end), torch.finfo(hidden.dtype).min)
+                part["attention_mask"] = hides.triu(1 + start)[None, None]
+            cache.set_lengths([state.dropped + start] if start else [])
+            parts.append(forward(hidden[:, start:end], *args, **part))
+        cache.set_lengths([])
+        return torch.cat(parts, 1)
 
     def _leave_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
@@ -155,6 +186,18 @@ class PruningHooks(ForwardHooks):
         with torch.no_grad():
             output.last_hidden_state = state.leave(output.last_hidden_state)
         return output
+
+
+def _take(kwargs: dict[str, Any], some: Tensor, seen: Tensor) -> dict[str, Any]:
+    """Returns a layer's arguments for some of its tokens, `[tokens]`, which see no others than
+    `seen [keys]`; positions stay with their tokens."""
+    rotary = [part[:, some.to(part.device)] for part in kwargs["position_embeddings"]]
+    kwargs = {**kwargs, "position_embeddings": tuple(rotary)}
+    if (mask := kwargs.get("attention_mask")) is not None:
+        kwargs["attention_mask"] = mask[:, :, some.to(mask.device)][..., seen.to(mask.device)]
+    if (positions := kwargs.get("position_ids")) is not None:
+        kwargs["position_ids"] = positions[..., some.to(positions.device)]
+    return kwargs
 
 
 class PrunedPrompt:
@@ -189,7 +232,6 @@ class PrunedPrompt:
         self.deepstack: list[Tensor] = []
         self.is_over = False
         self.memo = pruner.begin(embeds, self.visual) if self.total else None
-        self._rotary: tuple[Tensor, ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -202,20 +244,10 @@ class PrunedPrompt:
         """Returns the states and arguments with which layer `number` goes on."""
         if number in self.stages and self.total:
             hidden = self._drop(number, hidden)
-            self._rotary = ()
         if not self.dropped:
             return hidden, kwargs
         self.layers[number].dropped = self.dropped
-        if not self._rotary:  # positions stay with their tokens
-            rotary = kwargs["position_embeddings"]
-            self._rotary = tuple(part[:, self.left.to(part.device)] for part in rotary)
-        kwargs = {**kwargs, "position_embeddings": self._rotary}
-        if (mask := kwargs.get("attention_mask")) is not None:
-            left = self.left.to(mask.device)
-            kwargs["attention_mask"] = mask[:, :, left][..., left]
-        if (positions := kwargs.get("position_ids")) is not None:
-            kwargs["position_ids"] = positions[..., self.left.to(positions.device)]
-        return hidden, kwargs
+        return hidden, _take(kwargs, self.left, self.left)
 
     def _drop(self, number: int, hidden: Tensor) -> Tensor:
         self._move(hidden.device)
@@ -269,7 +301,7 @@ class PrunedPrompt:
             SoonerError: nothing is left to read the next token from, which is a bug of the pruner.
         """
         self.is_over = True
-        self.seen, self.deepstack, self._rotary, self.memo = None, [], (), None
+        self.seen, self.deepstack, self.memo = None, [], None
         self._move(hidden.device)
         if int(self.left[-1]) != len(self.visual) - 1:
             raise SoonerError(f"{self.pruner.name}: the last prompt token was dropped")
