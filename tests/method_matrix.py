@@ -172,16 +172,11 @@ FACTORS: dict[str, Sequence[Any]] = {
     "attention": ("sdpa", "eager"),
 }
 
-RANKING = ("parallel", "parallel-paper")
-"""Methods that rank visual tokens by the target's prefill, which must not come in chunks."""
-
 
 def allowed(setting: Mapping[str, Any]) -> bool:
     """Whether values go together; factors that are missing forbid nothing."""
     get = setting.get
     if {"family", "kind"} <= setting.keys() and setting["kind"] not in tiny.kinds(get("family")):
-        return False
-    if get("chunk") and get("method") in RANKING:
         return False
     is_parallel = get("method") in ("parallel", "parallel-paper")
     if is_parallel and get("entry") in ("engine", "paged"):
@@ -207,7 +202,7 @@ def product() -> Iterator[Case]:
             setting = {
                 "method": method, "family": family, "kind": kinds[turn // 3 % len(kinds)],
                 "rows": rows, "new": new, "entry": entry, "ends": new >= 17 and turn % 2 == 1,
-                "chunk": None if method in RANKING else FACTORS["chunk"][turn // 5 % 2],
+                "chunk": FACTORS["chunk"][turn // 5 % 2],
                 "attention": FACTORS["attention"][turn // 7 % 2],
             }  # fmt: skip
             if allowed(setting):

@@ -11,22 +11,12 @@ import method_matrix as matrix
 import sooner
 import tiny
 from methods.doors import refused
-from recorders import hook_count
 from sooner.engine.runner import ModelRunner
-from sooner.errors import SoonerError, UnsupportedError
+from sooner.errors import SoonerError
 
 NEW = 9
 METHODS = ("plain", "noisy-4", "prompt-lookup")
 GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False}
-LISTENING = {
-    "parallel": "ranking visual tokens",
-    "parallel-paper": "ranking visual tokens",
-}
-
-
-def listening(name: str, family: str) -> sooner.Method:
-    """Methods that hear the target's prefill."""
-    return matrix.METHODS[name](family)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -79,30 +69,3 @@ def test_a_size_that_is_no_count_is_refused(size: Any) -> None:
         sooner.generate(model, inputs, **options)
     with refused(SoonerError, words):
         model.generate(**inputs, **options, custom_generate=sooner.Autoregressive())
-
-
-# Those that need the whole prompt
-
-
-def refuses_chunks(who: str, **call: Any) -> None:
-    """Checks the one-line refusal of a chunk, and that no hook is left behind."""
-    model = tiny.model(call["family"])
-    # transformers puts hooks of its own on a model's first forward, and leaves them there.
-    sooner.generate(model, tiny.inputs(call["family"], "video"), max_new_tokens=1)
-    before = hook_count(model)
-    with refused(UnsupportedError, f"{who} needs all ", "prefill_chunk_size=5", "leave it unset"):
-        sooner.generate(
-            model, tiny.inputs(call["family"], "video"), call.get("method"),
-            prefill=call.get("prefill"), **GREEDY, prefill_chunk_size=5,
-        )  # fmt: skip
-    assert hook_count(model) == before
-
-
-@pytest.mark.parametrize("name", LISTENING)
-@pytest.mark.parametrize("family", ["llava_onevision", "qwen3_vl"])
-def test_methods_that_rank_by_the_prefill_refuse_chunks(family: str, name: str) -> None:
-    refuses_chunks(LISTENING[name], family=family, method=listening(name, family))
-
-
-def test_pruners_refuse_chunks() -> None:
-    refuses_chunks("FastV", family="qwen2_5_vl", prefill=sooner.FastV(layer=1))

@@ -60,10 +60,9 @@ def build_method(
             f"method '{name}' needs a draft for '{pair.target.name}'; give --draft, or "
             "--method prompt-lookup"
         )
-    if settings.method is None and name == "parallel" and settings.prune is None:
-        has_whole_prefill = settings.prefill is None and settings.prefill_chunk is None
-        if not has_whole_prefill:  # which ranking visual tokens needs
-            settings = replace(settings, prune=0.0)
+    is_free = settings.method is None and settings.prune is None
+    if name == "parallel" and is_free and settings.prefill is not None:
+        settings = replace(settings, prune=0.0)  # a pruner may drop tokens before they are ranked
     draft, method = pair.draft, choices()[name].load()
 
     def experience(prune: float | None) -> Acceptance:

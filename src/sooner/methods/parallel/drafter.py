@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ...engine.acceptance import Guess, VerifyResult, follow_choices, reject_chain
-from ...engine.cache import SlotCache
+from ...engine.composition import refusal
 from ...engine.interface import Drafter, Outcome, cache_of
 from ...engine.noise import RowNoise
 from ...engine.rows import Rows
 from ...engine.sampling import Processing
 from ...engine.tree import Tree
-from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
 from ..context import Context, prompt_lengths, visual_tokens
 from ..controller import RoundCost
@@ -30,8 +29,8 @@ OnRanked = Callable[[TokenIndices], None]
 
 
 class PrefillRanking(ForwardHooks):
-    """Ranks visual tokens in the midst of the target's prefill, whose other layers hide what
-    `on_ranked` does with those that the draft keeps of each row.
+    """Ranks visual tokens in the midst of the target's prefill, or of its last chunk, whose other
+    layers hide what `on_ranked` does with those that the draft keeps of each row.
 
     Args:
         context: the run.
@@ -44,33 +43,32 @@ class PrefillRanking(ForwardHooks):
     ) -> None:
         super().__init__()
         self.stats, self.rank, self.on_ranked = context.stats, rank, on_ranked
+        self.runner = context.runner
         # What of the prompt is pixels is known before it runs; only the ranking has to wait.
         frames = context.target.packed_frames(context.inputs)
         self.frames = frames.repeat_interleave(context.copies, 0)
         self.visual = visual_tokens(context)
         self.lengths = prompt_lengths(context)
-        self.first: Tensor | None = None
+        self.first: list[Tensor] = []  # states of each chunk, [rows, tokens, hidden]
+        self.last: list[Tensor] = []
         layers = context.target.decoder.layers
         self.before(layers[0], self._enter)
         self.after(layers[depth - 1], self._leave)
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if self.first is None:
-            cache = cache_of(kwargs)
-            if isinstance(cache, SlotCache):
-                cache.require_whole("ranking visual tokens")
-            self.first = args[0] if args else kwargs["hidden_states"]
+        if cache_of(kwargs) is self.runner.cache:  # others may decode between two chunks
+            self.first.append(args[0] if args else kwargs["hidden_states"])
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-        first, self.first = self.first, None
-        if first is None:
+        if cache_of(kwargs) is not self.runner.cache:
             return
-        last = output[0] if isinstance(output, tuple) else output
-        if first.shape[1] != last.shape[1]:
-            raise UnsupportedError(
-                f"ranking needs all {first.shape[1]} prompt tokens, but a prefill context left "
-                f"{last.shape[1]} of them; rank after an earlier layer, or leave the context"
-            )
+        self.last.append(output[0] if isinstance(output, tuple) else output)
+        width, left = self.first[-1].shape[1], self.last[-1].shape[1]
+        if width != left:
+            raise refusal("pruned", "parallel, ranked behind the pruner", width=width, left=left)
+        first, last = torch.cat(self.first, 1), torch.cat(self.last, 1)
+        if last.shape[1] < self.visual.shape[1]:
+            return
         with self.stats.ranking():
             # A sharded target may have layer L on another device.
             parts = [part.to(last.device) for part in (first, last, self.visual, self.frames)]
