@@ -83,13 +83,13 @@ class PromptLayout:
         return PromptLayout(self.modality[slots], self.frames[slots])
 
     def chunk(self, start: int, end: int) -> PromptLayout:
-        """Returns the layout of a chunk, whose keys keep the ranks of the whole; made once."""
+        """Returns the layout of a chunk, whose keys keep their ranks; layers share the last one."""
         if end - start == len(self):
             return self
-        if (start, end) not in self.cache:
+        if self.cache.get("chunk", (None, None))[0] != (start, end):
             parts = self.modality[:end], self.frames[:end]
-            self.cache[start, end] = PromptLayout(*parts, whole=self, start=start)
-        return self.cache[start, end]
+            self.cache["chunk"] = (start, end), PromptLayout(*parts, whole=self, start=start)
+        return self.cache["chunk"][1]
 
     def __len__(self) -> int:
         return len(self.modality)

@@ -91,7 +91,7 @@ class MMInference:
         Raises:
             SoonerError: the table is another model's.
             UnsupportedError: another such context is at work on the model, or its attention can't
-                be replaced; or, later, a prompt comes in chunks.
+                be replaced; or, later, a prompt comes in chunks and patterns look at its end.
         """
         adapter = adapt(model)
         if isinstance(self.table, PatternTable):
