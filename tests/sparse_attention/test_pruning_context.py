@@ -15,6 +15,8 @@ import sooner
 import tiny
 from recorders import hook_count
 from sooner.engine.cache import SlotCache
+from sooner.engine.loop import run
+from sooner.engine.row_sampling import SamplingParams
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.sparse.pruning import Pruner
 from sooner.sparse.pruning.stage import Selection
@@ -117,6 +119,14 @@ def pruning() -> Iterator[Any]:
 def test_a_batch_is_refused_by_name(pruning: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"FastV prunes one prompt.*3 rows.*one by one"):
         sooner.generate(pruning, tiny.inputs("qwen2_5_vl", "video", 3), max_new_tokens=3)
+
+
+def test_a_prompt_that_is_split_before_the_context_is_refused() -> None:
+    model, inputs = model_of("qwen2_5_vl"), tiny.inputs("qwen2_5_vl", "video")
+    params = SamplingParams(max_new_tokens=3)
+    session = sooner.Autoregressive().session(model, inputs, params, prefill_chunk=5)
+    with pytest.raises(UnsupportedError, match="enter the context before"), FASTV(model):
+        run(session)
 
 
 def test_plain_generate_is_refused_and_not_silently_unpruned(pruning: Any) -> None:

@@ -280,22 +280,6 @@ class SlotCache(Cache):
         finally:
             self.prompt, self.chunk = None, 0
 
-    def require_whole(self, who: str, instead: str = "") -> None:
-        """For what listens to the layers and has to see a prompt as a whole.
-
-        Args:
-            who: what listens, as the subject of a sentence.
-            instead: what else to do, as its end.
-
-        Raises:
-            UnsupportedError: the prompt that is being prefilled comes in several chunks.
-        """
-        if self.prompt is not None and self.chunk < self.prompt.width:
-            raise refusal(
-                "dynamic", "chunked", who=who, width=self.prompt.width, chunk=self.chunk,
-                instead=instead,
-            )  # fmt: skip
-
     @property
     def is_uniform(self) -> bool:
         return min(self.lengths) == max(self.lengths)

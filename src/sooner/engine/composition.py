@@ -12,8 +12,8 @@ METHODS = (
 )  # fmt: skip
 REFUSALS = {
     frozenset({"dynamic", "chunked"}): (
-        "{who} needs all {width} prompt tokens in one forward, but prefill_chunk_size={chunk} "
-        "splits them; leave it unset{instead}"
+        "MMInference needs all {width} prompt tokens in one forward to look at the last ones, but "
+        "prefill_chunk_size={chunk} splits them; give MMInference(mlp_chunk={chunk}) instead"
     ),
     frozenset({"compressed"}): (
         "a hook put {slots} slots in the place of {whole} into a layer of the cache, where slots "

@@ -18,6 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ...engine.attention.context import original_attention
 from ...engine.cache import SlotCache
+from ...engine.composition import refusal
 from ...engine.interface import Prompt, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
@@ -147,10 +148,10 @@ class PrefillHooks(ForwardHooks):
             raise refuse_ahead(NAME, self.model)
         state = self.start(layouts, partial(self._embed, cache))
         if isinstance(cache, SlotCache):
-            state.left, state.is_cut = partial(self._left, cache), cache.chunk < len(layouts[0])
-            if state.needs_whole:
-                instead = f", and give {NAME}(mlp_chunk={cache.chunk}) instead"
-                cache.require_whole(NAME, instead)
+            state.left, width = partial(self._left, cache), len(layouts[0])
+            state.is_cut = cache.chunk < width
+            if state.is_cut and state.needs_whole:
+                raise refusal("dynamic", "chunked", width=width, chunk=cache.chunk)
         self.passages[-1] = state
 
     def _layouts(self, cache: Any) -> list[PromptLayout] | None:

@@ -93,8 +93,11 @@ class PruningHooks(ForwardHooks):
 
     def _begin(self, cache: SlotCache, kwargs: dict[str, Any]) -> dict[str, Any]:
         prompt, embeds = cache.prompt, kwargs["inputs_embeds"]
-        if prompt is not None and embeds.shape[1] < prompt.width:  # the run began without the hooks
-            cache.require_whole(self.pruner.name)
+        if prompt is not None and embeds.shape[1] < prompt.width:
+            raise UnsupportedError(
+                f"{self.pruner.name} came to a request whose prompt is split already; enter the "
+                "context before the request"
+            )
         if prompt is None or embeds.shape[0] > 1:
             rows = "an unknown number of" if prompt is None else str(embeds.shape[0])
             raise UnsupportedError(
@@ -160,14 +163,14 @@ class PruningHooks(ForwardHooks):
         if state is None or state.is_over or hidden.shape[1] <= cache.chunk:
             return forward(hidden, *args, **kwargs)
         parts, places = [], torch.arange(hidden.shape[1], device=hidden.device)
-        for some in places.split(cache.chunk):
-            start, end = int(some[0]), int(some[-1]) + 1
-            part = _take(kwargs, some, places[:end])
+        for start in range(0, len(places), cache.chunk):
+            some, seen = places[start:][: cache.chunk], places[: start + cache.chunk]
+            part = _take(kwargs, some, seen)
             if start and part.get("attention_mask") is None:  # at the start the model's own path
-                hides = hidden.new_full((len(some), end), torch.finfo(hidden.dtype).min)
+                hides = hidden.new_full((len(some), len(seen)), torch.finfo(hidden.dtype).min)
                 part["attention_mask"] = hides.triu(1 + start)[None, None]
             cache.set_lengths([state.dropped + start] if start else [])
-            parts.append(forward(hidden[:, start:end], *args, **part))
+            parts.append(forward(hidden[:, some], *args, **part))
         cache.set_lengths([])
         return torch.cat(parts, 1)
 
