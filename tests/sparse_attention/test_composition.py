@@ -27,7 +27,7 @@ from sooner.sparse.modality import PromptLayout, keep_count
 from sooner.sparse.patterns import AShape, Grid, HeadPattern, Lines, VerticalSlash
 from sooner.sparse.plane import Plane
 from sooner.sparse.pruning.stage import PruningStage, Selection, keep_best
-from sparse_attention.contexts import STATIC, mask_of, prompt_of, sparse
+from sparse_attention.contexts import STATIC, decode, mask_of, prompt_of, sparse
 
 FAMILY, CHUNK = "qwen3_vl", 37
 
@@ -73,10 +73,10 @@ def refused(features: frozenset[str], kind: str) -> frozenset[str] | None:
 
 
 @functools.cache
-def decode(features: frozenset[str], kind: str) -> tuple[list[list[int]], str, int]:
+def outcome(features: frozenset[str], kind: str) -> tuple[list[list[int]], str, int]:
     """Returns ids, mode, and the most tokens that an MLP got at once."""
     model, widths = tiny.model(FAMILY), [0]
-    size = {"prefill_chunk_size": CHUNK} if "chunked" in features else {}
+    chunk = CHUNK if "chunked" in features else None
     with ExitStack() as stack:
         mlps = stack.enter_context(ForwardHooks())
         mlps.before(
@@ -84,9 +84,7 @@ def decode(features: frozenset[str], kind: str) -> tuple[list[list[int]], str, i
         )
         for name in sorted(features - {"chunked"}):
             stack.enter_context(contexts()[name](model))
-        made = sooner.generate(
-            model, prompt_of(FAMILY), methods()[kind], max_new_tokens=9, eos_token_id=None, **size
-        )
+        made = decode(FAMILY, None, methods()[kind], prefill_chunk_size=chunk)
     return made.tokens, made.stats.mode, max(widths)
 
 
@@ -104,10 +102,10 @@ CELLS = [
 def test_a_cell_composes_or_is_refused_by_name(features: frozenset[str], kind: str) -> None:
     if (parts := refused(features, kind)) is not None:
         with pytest.raises(UnsupportedError, match=REFUSALS[parts].split("{")[0]):
-            decode(features, kind)
+            outcome(features, kind)
         return
-    ids, mode, width = decode(features, kind)
-    assert ids == decode(features - {"chunked"}, "plain")[0]
+    ids, mode, width = outcome(features, kind)
+    assert ids == outcome(features - {"chunked"}, "plain")[0]
     assert mode == ("exact" if features == {"chunked"} else "approximate")
     assert (width <= CHUNK) is ("chunked" in features)
 
@@ -178,11 +176,13 @@ class _Stages(sooner.FastV):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_pruners_in_chunks_keep_the_tokens_of_the_whole_prompt(family: str, attention: str) -> None:
     model = tiny.model(family) if attention == "sdpa" else tiny.eager(family)
-    options = {"max_new_tokens": 9, "eos_token_id": None}
     runs = [
-        sooner.generate(model, prompt_of(family), prefill=_Stages(0.3), **options, **size)
-        for size in ({}, {"prefill_chunk_size": 10}, {"prefill_chunk_size": 64})
-    ]
+        sooner.generate(
+            model, prompt_of(family), prefill=_Stages(0.3), prefill_chunk_size=chunk,
+            max_new_tokens=9, eos_token_id=None,
+        )
+        for chunk in (None, 10, 64)
+    ]  # fmt: skip
     assert runs[0].tokens == runs[1].tokens == runs[2].tokens
     assert runs[0].stats.notes == runs[1].stats.notes
     assert "visual tokens" in " ".join(runs[0].stats.notes)
@@ -193,26 +193,27 @@ def test_ranking_in_chunks_keeps_the_tokens_of_the_whole_prompt(
 ) -> None:
     kept: list[Any] = []
     prefill = ParallelDrafter._prefill
-    monkeypatch.setattr(
-        ParallelDrafter, "_prefill", lambda self, rows: (kept.append(rows), prefill(self, rows))
-    )
-    for size in ({}, {"prefill_chunk_size": 7}):
-        sooner.generate(
-            tiny.model(FAMILY), prompt_of(FAMILY, 3, "uneven"), METHODS["parallel"](FAMILY),
-            max_new_tokens=4, eos_token_id=None, **size,
-        )  # fmt: skip
+
+    def record(self: ParallelDrafter, indices: Any) -> None:
+        kept.append(indices)
+        prefill(self, indices)
+
+    monkeypatch.setattr(ParallelDrafter, "_prefill", record)
+    inputs = prompt_of(FAMILY, 3, "uneven")
+    for chunk in (None, 7):
+        decode(FAMILY, None, methods()["parallel"], inputs=inputs, prefill_chunk_size=chunk)
     assert kept[0] == kept[1] != []
 
 
 def test_requests_whose_chunks_take_turns_are_sparse_as_alone() -> None:
-    model, prompts = tiny.model("llama"), [prompt_of("llama"), prompt_of("llama", 2)]
-    options = {"max_new_tokens": 12, "eos_token_id": None}
-    alone = [
-        sooner.generate(model, each, prefill=sparse("llama"), **options).tokens for each in prompts
-    ]
+    model = tiny.model("llama")
+    alone = [decode("llama", sparse("llama"), rows=rows).tokens for rows in (1, 2)]
     engine = sooner.Engine(model, prefill_chunk=16)
     with sparse("llama")(model) as report:
-        requests = [engine.add_request(each, **options) for each in prompts]
+        requests = [
+            engine.add_request(prompt_of("llama", rows), max_new_tokens=7, eos_token_id=None)
+            for rows in (1, 2)
+        ]
         engine.run()
     assert [request.tokens for request in requests] == alone
     assert [len(prefill.sparse) for prefill in report.prefills] == [3, 3]
