@@ -89,7 +89,8 @@ class AttentionTap(AttentionHooks):
         if keys != (width := self.visual.shape[1]):
             raise UnsupportedError(
                 f"ranking by attention needs all {width} prompt tokens, but "
-                f"{type(module).__name__} sees {keys} of them; leave the prefill context"
+                f"{type(module).__name__} sees {keys} of them; leave the prefill context, and "
+                "prefill_chunk_size unset"
             )
 
     def _rows(self, states: Tensor) -> Tensor:
