@@ -20,13 +20,13 @@ from sooner.checkpoints import installed
 from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.page import Recorder
 from sooner.demo.records import Live, Record, record_chat, record_race
+from sooner.demo.round_records import StoppedError
 from sooner.demo.site import create_app
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.caption import caption
 from sooner.tasks.imagine import load_drawing_model
 from sooner.tasks.loading import ModelPair, load_pair
-from sooner.tasks.round_records import StoppedError
 from sooner.tasks.settings import CaptionSettings
 
 

@@ -14,9 +14,9 @@ import gradio as gr
 from fastapi import FastAPI
 
 from ..errors import SoonerError, error_line
-from ..tasks.round_records import StoppedError
 from .export import asset, fragment
 from .records import Live, Record
+from .round_records import StoppedError
 from .tabs import Recording, Task
 
 logger = logging.getLogger("sooner.demo")

@@ -31,9 +31,9 @@ from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.registry import build_method
-from ..tasks.round_records import ORIGINS, RoundRecord, Watch, Watched, lane, stop_if
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
+from .round_records import ORIGINS, RoundRecord, Watch, Watched, lane, stop_if
 
 Record = dict[str, Any]
 VERSION = 1

@@ -19,7 +19,7 @@ from ..engine.rows import Rows
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
-from .detokenizer import Detokenizer, special_ids
+from ..tasks.detokenizer import Detokenizer, special_ids
 
 ORIGINS = {
     "plain": "target", "prompt-lookup": "lookup", "onsd": "draft", "eagle": "head",
