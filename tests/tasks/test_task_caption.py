@@ -167,7 +167,7 @@ def test_too_many_frames_names_how_many_fit(tmp_path: Path, pair: ModelPair) -> 
 def test_positions_after_the_fact_for_processors_that_can_not_count(
     tmp_path: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sooner.tasks.prompting.video_tokens", lambda *args: None)
+    monkeypatch.setattr("sooner.tasks.long_video.measure", lambda *args: {})
     test_too_many_frames_names_how_many_fit(tmp_path, pair)
 
 

@@ -22,7 +22,7 @@ import tiny
 from sooner.tasks.caption import verify
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Loaded, ModelPair
-from sooner.tasks.prompting import video_tokens
+from sooner.tasks.prompting import measure
 from sooner.tasks.settings import CaptionSettings
 from tasks import videos
 
@@ -123,5 +123,6 @@ def test_counting_ahead_is_right(film: Path, family: str) -> None:
     pair = pair_of(family)
     for count in (2, 6, 10):
         ready = prepare(film, pair, replace(SETTINGS, frames=count))
-        counted = video_tokens(pair.target.processor, ready.frames.info, count)
-        assert counted == int((ready.inputs["input_ids"] == tiny.VIDEO).sum())
+        frames, processor = ready.frames, pair.target.processor
+        counted = measure(processor, frames.info, frames.indices, PROMPT)
+        assert torch.equal(counted["input_ids"], ready.inputs["input_ids"])

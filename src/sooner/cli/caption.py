@@ -119,8 +119,9 @@ class _Job:
 
         display = self.display
         callbacks = CaptionCallbacks(
-            display.decoded, display.stage, display.text, display.generated
-        )
+            display.decoded, display.stage, display.text, display.generated,
+            lambda estimate: display.lines([(figures(estimate), "dim")]), display.prefilled,
+        )  # fmt: skip
         record = make(path, self.pair, self.settings, callbacks)
         display.end_text()
         with unbroken():

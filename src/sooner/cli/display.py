@@ -23,6 +23,7 @@ DRAFTED = "green"
 
 STAGES = {
     "ray": "starting Ray", "load": "loading models", "decode": "decoding video",
+    "encode": "decoding and encoding frames",
     "process": "preparing frames", "warm-up": "warming up", "prefill": "vision and prefill",
     "text-prefill": "prefill", "generate": "generating", "draw": "drawing",
     "pixels": "codes to pixels", "compare": "decoding plainly, to compare",
@@ -95,7 +96,16 @@ class Display:
             self._progress.update(self._progress.task_ids[0], completed=done, total=total)
 
     def decoded(self, done: int, total: int) -> None:
-        self.stage("decode", total)
+        self.counted("encode" if self._stage == "encode" else "decode", done, total)
+
+    def prefilled(self, done: int, total: int) -> None:
+        self.counted("prefill", done, total)
+
+    def counted(self, name: str, done: int, total: int) -> None:
+        """Report steps of a stage, which may have begun before they were counted."""
+        if self._progress is not None and self._progress.tasks[0].total is None:
+            self.end_text()
+        self.stage(name, total)
         self.advance(done, total)
 
     def generated(self, done: int, total: int) -> None:

@@ -76,6 +76,11 @@ class Adapter:
     """Kinds of layers that can be decoded."""
     chains_only: ClassVar[bool] = False
     """Whether drafts have to be chains."""
+    frame_kind: ClassVar[str | None] = None
+    """As which media a video's frames are encoded, `video` or `image`, if their features depend on
+    no other frame (or temporal group); see `vision.py`."""
+    frames_end: ClassVar[int] = 0
+    """Tokens that the encoder puts behind the last frame."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -49,11 +49,13 @@ def pixel_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
     A video's tokens are those of its frames, with newlines among them or one at the end.
     """
     ids, pixels = inputs["input_ids"], inputs.get("pixel_values_videos")
-    if pixels is None:
+    if pixels is None and (encoded := inputs.get("mm_encoder_outputs", {}).get("video")) is None:
         return number(ids, config.video_token_id, [])
-    videos, frames = pixels.shape[:2]
-    tokens = int((ids == config.video_token_id).sum()) // videos
+    videos = len(encoded.pooler_output if pixels is None else pixels)
+    vision, tokens = config.vision_config, int((ids == config.video_token_id).sum()) // videos
+    side = -(-(vision.image_size // vision.patch_size) // 2)  # of a pooled frame
     ends = not hasattr(config, "mm_newline_position")  # LLaVA-OneVision
+    frames = (tokens - ends) // side**2 if pixels is None else pixels.shape[1]
     label = torch.arange(frames).repeat_interleave((tokens - ends) // frames)
     rest = label.new_full((tokens - len(label),), BETWEEN)
     return number(ids, config.video_token_id, [torch.cat([label, rest])] * videos)
@@ -83,6 +85,8 @@ class LlavaOnevision(Adapter):
     """The adapter that gives every token one running position, visual ones included."""
 
     model_types = ("llava_onevision", "llava_video")
+    frame_kind = "video"
+    frames_end = 1  # a newline
 
     @property
     def body(self) -> Any:
@@ -96,6 +100,7 @@ class SmolVLM(Adapter):
     """The adapter whose videos are pictures, each between marks and behind its time stamp."""
 
     model_types = ("smolvlm",)
+    frame_kind = "image"
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         """Returns the number of the view of each token, `[rows, padded]`; a frame is a view, as a
@@ -110,6 +115,7 @@ class Qwen25VL(Adapter):
 
     model_types = ("qwen2_5_vl",)
     mrope = True
+    frame_kind = "video"  # the tower attends within a temporal group, or a window of it
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         return grid_frames(inputs, self.config)

@@ -17,7 +17,7 @@ from ..generation import Generation
 from ..methods import Autoregressive, Method
 from ..parity import Parity, compare, reference_run
 from ..provenance import versions
-from .clip import Prompt, prepare
+from .clip import Clip, OnEstimate, Prompt, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
@@ -36,16 +36,20 @@ class CaptionCallbacks:
     """Functions called while a file is processed; each may be left out.
 
     Attributes:
-        on_decode: `(frames decoded, frames to decode)`.
+        on_decode: `(frames decoded, frames to decode)`; of a long video those that are encoded.
         on_stage: the stage that begins: `process`, `warm-up`, `prefill`, `compare`.
         on_text: `(piece of the caption, whether it was drafted)`; the pieces add up to the text.
         on_count: `(new tokens so far, at most)`, after every round.
+        on_estimate: what a long video will take, before its first frame is decoded.
+        on_prefill: `(prompt tokens, in all)` of a long video, as they pass the layers.
     """
 
     on_decode: Progress = lambda done, total: None
     on_stage: Callable[[str], None] = lambda name: None
     on_text: OnText = lambda piece, drafted: None
     on_count: OnCount = lambda done, total: None
+    on_estimate: OnEstimate = lambda estimate: None
+    on_prefill: OnCount = lambda done, total: None
 
 
 def caption(
@@ -68,7 +72,11 @@ def caption(
     """
     settings, callbacks = settings or CaptionSettings(), callbacks or CaptionCallbacks()
     draft = pair.draft.name if pair.draft is not None else None
-    clip = prepare(path, pair, settings, callbacks.on_decode, callbacks.on_stage)
+    hashed = settings_hash(settings, pair.target.name, draft, pair.dtype)
+    clip = prepare(
+        path, pair, settings, callbacks.on_decode, callbacks.on_stage, callbacks.on_estimate,
+    )  # fmt: skip
+    settings = replace(settings, prefill_chunk=clip.prefill_chunk)
     prefill = build_prefill(settings, pair)
     stats, record = answer(clip, pair, settings, callbacks, prefill)
     info = clip.frames.info
@@ -81,7 +89,7 @@ def caption(
         "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
         "notes": [*pair.foreign(path), *clip.notes],
         "prefill": None if prefill is None else prefill.as_dict(), "input_hash": sha256(path),
-        "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
+        "settings_hash": hashed, "estimate": clip.estimate,
         "model": pair.target.name, "draft": draft, "device": str(stats.device),
         "threads": torch.get_num_threads(),
         "draft_threads": plan_threads(pair, placement=placement).draft,
@@ -104,7 +112,10 @@ def answer(
         callbacks.on_stage("warm-up")
         warm_up(pair, prompt, settings, method, prefill)
     callbacks.on_stage("prefill")
-    made, text = run(pair, prompt, settings, method, callbacks.on_text, callbacks.on_count, prefill)
+    made, text = run(
+        pair, prompt, settings, method, callbacks.on_text, callbacks.on_count, prefill,
+        callbacks.on_prefill if isinstance(prompt, Clip) and prompt.estimate else None,
+    )  # fmt: skip
     compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
     if settings.compare:
         callbacks.on_stage("compare")

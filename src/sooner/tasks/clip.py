@@ -16,10 +16,14 @@ from ..models import adapt
 from ..models.model_types import COMMON
 from .frames import Frames, Progress, Sampler, read
 from .loading import ModelPair
-from .prompting import GENERAL_PROMPT, build_inputs, check_inputs, check_request
+from .long_video import MANY, FrameStream, chunked, encode, estimate
+from .prompting import GENERAL_PROMPT, build_inputs, check_inputs
 from .registry import method_name, needs_draft
 from .settings import CaptionSettings
 from .video import VideoInfo, probe
+
+OnEstimate = Callable[[dict[str, Any]], None]
+"""Called with what a long video will take, from `long_video.estimate`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,49 +52,70 @@ class Clip(Prompt):
     Attributes:
         frames: what they see.
         prompt: what they are asked.
+        estimate: of a long video, whose inputs are features instead of pixels: what it takes.
+        prefill_chunk: prompt tokens that are prefilled at once, see `CaptionSettings`.
     """
 
     frames: Frames
     prompt: str
+    estimate: dict[str, Any] | None = None
+    prefill_chunk: int | None = None
 
 
 def prepare(
     path: Path | str, pair: ModelPair, settings: CaptionSettings,
     on_decode: Progress = lambda done, total: None,
     on_stage: Callable[[str], None] = lambda name: None,
+    on_estimate: OnEstimate | None = None,
 ) -> Clip:  # fmt: skip
     """Decode, sample and process one video.
 
+    Args:
+        on_estimate: called before a video of many frames is decoded, whose frames are then encoded
+            here, a few at a time; by default the model gets all pixels together.
+
     Raises:
         SoonerError: the model takes no videos, the file is no usable one, or its prompt does not
-            fit the model.
+            fit the model, or memory.
     """
     seconds: dict[str, float] = {}
     prompt = settings.prompt or pair.prompt or GENERAL_PROMPT
-    target = pair.target
+    target, method = pair.target, method_name(settings, pair)
     if (sampling := getattr(target.processor, "video_processor", None)) is None:
         raise SoonerError(
             f"{type(target.processor).__name__} of model '{target.name}' takes pictures, but no "
             f"videos; name a model that does, such as of type {', '.join(COMMON)}"
         )
+    draft = pair.draft if pair.draft is not None and not pair.draft.is_text else None
+    viewers = [target, draft] if draft is not None and needs_draft(method) else [target]
+
+    def begin(info: VideoInfo, indices: list[int]) -> list[FrameStream]:
+        return [FrameStream(viewer, info, indices, prompt) for viewer in viewers]
+
     with timed(seconds, "video"):
         info = probe(path)
         sampler = Sampler(sampling, settings.frames, settings.fps)
-        check_request(target.processor, target.model, info, len(sampler(info)), prompt)
-        frames = read(info, sampler, on_decode)
-    on_stage("process")
-    with timed(seconds, "processor"):
-        inputs = build_inputs(target.processor, frames, prompt, target.model)
-    room = check_inputs(target.model, inputs, len(frames.indices))
-    draft, draft_inputs = pair.draft, None
-    if draft is not None and not draft.is_text and needs_draft(method_name(settings, pair)):
-        with timed(seconds, "draft_processor"):
-            draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
-        check_inputs(draft.model, draft_inputs, len(frames.indices))
+        streams = begin(info, indices := sampler(info))
+    takes, inputs = None, list[dict[str, Any]]()
+    if on_estimate and len(indices) > MANY and all(stream.takes_batches for stream in streams):
+        settings = chunked(settings, method, streams[0].words["input_ids"].shape[1])
+        on_estimate(takes := estimate(streams, settings))
+        on_stage("encode")
+        with timed(seconds, "processor"):  # and decoding, and vision
+            inputs, frames = encode(begin, info, sampler, on_decode)
+    else:
+        with timed(seconds, "video"):
+            frames = read(info, sampler, on_decode)
+        on_stage("process")
+        for viewer, name in zip(viewers, ("processor", "draft_processor"), strict=False):
+            with timed(seconds, name):
+                inputs.append(build_inputs(viewer.processor, frames, prompt, viewer.model))
+    count = len(frames.indices)
+    rooms = [check_inputs(v.model, part, count) for v, part in zip(viewers, inputs, strict=True)]
     return Clip(
-        frames=frames, prompt=prompt, inputs=inputs, draft_inputs=draft_inputs,
-        max_new_tokens=min(settings.max_new_tokens, room), seconds=seconds,
-        notes=_notes(frames.info, settings, len(frames.indices), room),
+        frames=frames, prompt=prompt, inputs=inputs[0], draft_inputs=(*inputs, None)[1],
+        max_new_tokens=min(settings.max_new_tokens, rooms[0]), seconds=seconds, estimate=takes,
+        prefill_chunk=settings.prefill_chunk, notes=_notes(frames.info, settings, count, rooms[0]),
     )  # fmt: skip
 
 
@@ -113,7 +138,7 @@ def visible_patches(
         return None
     visible = torch.zeros_like(frames, dtype=torch.bool)
     visible[list(indices[0])] = True
-    count = len(clip.frames.pixels)
+    count = len(clip.frames.indices)
     size = -(-count // max(int(frames.max()) + 1, 1))  # frames of a group
     return [visible[frames == frame // size].tolist() for frame in range(count)]
 
@@ -136,4 +161,4 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Adds the seconds of a block under a name."""
     start = time.perf_counter()
     yield
-    seconds[name] = time.perf_counter() - start
+    seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,8 @@ class Frames:
     """Frames that were decoded.
 
     Attributes:
-        pixels: uint8 `[frames, height, width, 3]`, RGB, turned as the file says.
+        pixels: uint8 `[frames, height, width, 3]`, RGB, turned as the file says; none of a video
+            whose features alone stay.
         indices: which frames of the file these are.
         info: the file, with the damage that decoding found.
     """
@@ -107,25 +109,40 @@ class Frames:
     info: VideoInfo
 
 
-def read(info: VideoInfo, choose: Choose, progress: Progress = lambda done, total: None) -> Frames:
+Consume = Callable[[VideoInfo, list[int], Iterator[np.ndarray]], np.ndarray]
+"""Given a file, indices and, one by one, the frames of these, uint8 `[height, width, 3]`: returns
+those that stay, `[frames, height, width, 3]`. A file that ends early has fewer frames."""
+
+
+def _stacked(info: VideoInfo, indices: list[int], frames: Iterator[np.ndarray]) -> np.ndarray:
+    pixels = np.empty((len(indices), info.height, info.width, 3), np.uint8)
+    for store, frame in zip(pixels, frames, strict=False):
+        store[:] = frame
+    return pixels
+
+
+def read(
+    info: VideoInfo, choose: Choose, progress: Progress = lambda done, total: None,
+    consume: Consume = _stacked,
+) -> Frames:  # fmt: skip
     """Decode the frames that `choose` picks.
 
-    Decoding goes through the file once and stops behind the last wanted frame. If fewer frames
-    decode than the file has, frames are chosen anew among those that do, provided that they are
-    at least as many as were wanted.
+    Decoding goes through the file once and stops behind the last wanted frame; only frames that
+    `consume` keeps stay in memory. If fewer frames decode than the file has, frames are chosen anew
+    among those that do, provided that they are at least as many as were wanted.
 
     Raises:
         SoonerError: too few frames decode; says how many do.
     """
-    indices = list(choose(info))
-    frames, total, failed = _decode(info, indices, progress)
-    if len(frames) < len(set(indices)):
-        info = _shortened(info, total, len(indices))
-        indices = list(choose(info))
-        frames, _, failed = _decode(info, indices, progress)
-    if failed and info.damage is None:
-        info = replace(info, damage=f"{failed} damaged places were skipped")
-    return Frames(np.stack([frames[index] for index in indices]), indices, info)
+    decoding = _Decoding(info, choose, progress)
+    pixels = consume(info, decoding.indices, iter(decoding))
+    if decoding.missing:
+        info = _shortened(info, decoding.passed, len(decoding.indices))
+        decoding = _Decoding(info, choose, progress)
+        pixels = consume(info, decoding.indices, iter(decoding))
+    if decoding.failed and info.damage is None:
+        info = replace(info, damage=f"{decoding.failed} damaged places were skipped")
+    return Frames(pixels, decoding.indices, info)
 
 
 def _shortened(info: VideoInfo, total: int, count: int) -> VideoInfo:
@@ -137,29 +154,31 @@ def _shortened(info: VideoInfo, total: int, count: int) -> VideoInfo:
             f"{count} that the model samples; {hint}"
         )
     return replace(
-        info,
-        frames=total,
-        seconds=info.seconds * total / info.frames,
+        info, frames=total, seconds=info.seconds * total / info.frames,
         damage=f"only {total} of {info.frames} frames decode",
-    )
+    )  # fmt: skip
 
 
-def _decode(
-    info: VideoInfo, indices: Sequence[int], progress: Progress
-) -> tuple[dict[int, np.ndarray], int, int]:
-    """Wanted frames by index, how many frames passed by, and how many packets failed."""
-    left, last = set(indices), max(indices)
-    frames: dict[int, np.ndarray] = {}
-    passed = failed = 0
-    with open_video(info.path) as (container, stream):
-        for frame, broken in frames_of(container, stream):
-            if passed in left:
-                frames[passed] = _pixels(frame, info)
-            passed, failed = passed + 1, broken
-            progress(passed, last + 1)
-            if passed > last:
-                break
-    return frames, passed, failed
+class _Decoding:
+    """Yields frames at ascending indices; counts those that are missing, all that passed by, and
+    packets that failed."""
+
+    def __init__(self, info: VideoInfo, choose: Choose, progress: Progress) -> None:
+        self.info, self.progress = info, progress
+        self.indices = list(choose(info))
+        self.missing, self.passed, self.failed = len(self.indices), 0, 0
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        counts, last = Counter(self.indices), max(self.indices)
+        with open_video(self.info.path) as (container, stream):
+            for frame, self.failed in frames_of(container, stream):
+                if copies := counts[self.passed]:
+                    self.missing -= copies
+                    yield from [_pixels(frame, self.info)] * copies
+                self.passed += 1
+                self.progress(self.passed, last + 1)
+                if self.passed > last:
+                    break
 
 
 def _pixels(frame: Any, info: VideoInfo) -> np.ndarray:

@@ -55,25 +55,50 @@ def eos_ids(model: Any) -> list[int]:
     return [] if ids is None else list(ids) if isinstance(ids, list | tuple) else [ids]
 
 
-def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dict[str, Any]:
-    """Returns the model's inputs: `input_ids [1, width]`, mask, and pixels in its dtype.
+def process(
+    processor: Any, pixels: torch.Tensor, info: VideoInfo, indices: list[int], prompt: str,
+    **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Returns what a processor makes of frames `[frames, height, width, 3]` and a prompt.
 
     The frames are already the ones to be seen, so the processor is told not to sample again but
     is still given the file's rate and their indices, from which some families take timestamps.
+
+    Args:
+        options: of the processing of frames.
     """
     text = chat(processor, prompt)
     batch = processor(
-        text=[text],
-        videos=[[torch.from_numpy(frames.pixels)]],  # a list for each text
+        text=[text], videos=[[pixels]],  # a list for each text
         videos_kwargs={
             "do_sample_frames": False,
             "input_data_format": "channels_last",
-            "video_metadata": [metadata(frames.info, frames.indices)],
+            "video_metadata": [metadata(info, indices)],
+            **options,
         },
-        return_tensors="pt",
-        **bos_options(processor, text),
-    )
-    return on_device(batch, model)
+        return_tensors="pt", **bos_options(processor, text),
+    )  # fmt: skip
+    return dict(batch)
+
+
+def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dict[str, Any]:
+    """Returns the model's inputs: `input_ids [1, width]`, mask, and pixels in its dtype."""
+    pixels = torch.from_numpy(frames.pixels)
+    return on_device(process(processor, pixels, frames.info, frames.indices, prompt), model)
+
+
+def measure(processor: Any, info: VideoInfo, indices: list[int], prompt: str) -> dict[str, Any]:
+    """Returns the inputs that frames will make, before any of them is decoded: pixels have shapes
+    alone and lie on the meta device. Empty for processors that have to see pixels."""
+    chat(processor, prompt)  # whose errors are the user's
+    shape = len(indices), info.height, info.width, 3
+    blank = torch.empty(shape, dtype=torch.uint8, device="meta")
+    try:
+        return process(
+            processor, blank, info, indices, prompt, do_rescale=False, do_normalize=False
+        )
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return {}
 
 
 def on_device(batch: Mapping[str, Any], model: Any) -> dict[str, Any]:
@@ -97,57 +122,28 @@ def max_positions(model: Any) -> int | None:
     return interface.max_positions(model.config.get_text_config(decoder=True))
 
 
-def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prompt: str) -> None:
-    """Refuse more frames than the model has positions for, before any of them is decoded.
-
-    Inputs of processors that can't count without pixels are checked when they are there.
-
-    Raises:
-        SoonerError: says how many frames fit.
-    """
-    if (visual := video_tokens(processor, info, frames)) is not None:
-        text = chat(processor, prompt)
-        words = len(processor.tokenizer(text, **bos_options(processor, text)).input_ids)
-        check_length(model, visual + words, visual, frames)
-
-
-def check_inputs(model: Any, inputs: dict[str, Any], frames: int) -> int:
-    """Returns the room behind a prompt of so many frames, as `check_length`."""
+def visual_places(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
+    """Returns which tokens stand for frames, `[rows, width]` bool."""
     pictures = getattr(model.config, "image_token_id", -1)  # as which SmolVLM reads frames
-    visual = inputs["input_ids"] == getattr(model.config, "video_token_id", pictures)
-    return check_length(model, inputs["input_ids"].shape[1], int(visual.sum()), frames)
+    return inputs["input_ids"] == getattr(model.config, "video_token_id", pictures)
 
 
-def check_length(model: Any, width: int, visual: int, frames: int) -> int:
-    """Returns the room behind a prompt, in tokens; unlimited models have a million.
-
-    Args:
-        width: tokens of the prompt.
-        visual: how many of them stand for frames.
+def check_inputs(model: Any, inputs: Mapping[str, Any], frames: int) -> int:
+    """Returns the room behind a prompt of so many frames, in tokens; unlimited models have a
+    million.
 
     Raises:
         SoonerError: the prompt leaves none; says about how many frames fit.
     """
-    limit = max_positions(model)
+    limit, width = max_positions(model), inputs["input_ids"].shape[1]
     if limit is None:
         return 1 << 20
     if width < limit:
         return limit - width
+    visual = int(visual_places(model, inputs).sum())
     fit = max(limit - (width - visual) - 1, 0) * frames // max(visual, 1)
     way = f"--frames {fit} fits" if fit > 0 else "use smaller frames or a shorter prompt"
     raise SoonerError(
-        f"{frames} frames make a prompt of about {width} tokens, but {type(model).__name__} has "
+        f"{frames} frames make a prompt of {width} tokens, but {type(model).__name__} has "
         f"{limit} positions; {way}"
     )
-
-
-def video_tokens(processor: Any, info: VideoInfo, frames: int) -> int | None:
-    """Returns placeholder tokens of a video of `frames` frames, where the processor can tell."""
-    count = getattr(processor, "_get_num_multimodal_tokens", None)
-    if count is None:
-        return None
-    try:
-        counts = count(video_sizes=[(frames, info.height, info.width)])
-        return int(counts["num_video_tokens"][0])
-    except (KeyError, AttributeError, TypeError, ValueError, NotImplementedError):
-        return None

@@ -10,6 +10,8 @@ from typing import Any
 
 from ..generation import Generation, generate
 from ..methods import Method
+from ..models import adapt
+from ..models.hooks import ForwardHooks
 from .clip import Prompt
 from .detokenizer import Detokenizer, special_ids
 from .loading import ModelPair
@@ -73,7 +75,7 @@ class TextStream:
 def run(
     pair: ModelPair, prompt: Prompt, settings: CaptionSettings, method: Method,
     on_text: OnText = lambda piece, drafted: None, on_count: OnCount = lambda done, total: None,
-    prefill: Prefill | None = None,
+    prefill: Prefill | None = None, on_prefill: OnCount | None = None,
 ) -> tuple[Generation, str]:  # fmt: skip
     """Generate once; returns what was generated and its text.
 
@@ -81,18 +83,38 @@ def run(
 
     Args:
         prefill: from `build_prefill`; the model's own by default, whatever the settings say.
+        on_prefill: called with `(prompt tokens, prompt tokens in all)` as layers run.
     """
     stream = TextStream(pair.target.tokenizer, on_text)
 
+    hooks = _prefill_hooks(pair.target.model, prompt, on_prefill)
+
     def report(row: int, tokens: list[int], drafted: int) -> None:
+        hooks.remove()
         on_count(stream.tokens + len(tokens), prompt.max_new_tokens)  # before text
         stream.add(tokens, drafted)
 
-    generation = generate(
-        pair.target.model, prompt.inputs, method, prefill=prefill,
-        seed=None if settings.is_greedy else settings.seed, on_tokens=report,
-        verify_every=settings.verify_every, max_new_tokens=prompt.max_new_tokens,
-        prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
-        **settings.generation_options(),
-    )  # fmt: skip
+    with hooks:
+        generation = generate(
+            pair.target.model, prompt.inputs, method, prefill=prefill,
+            seed=None if settings.is_greedy else settings.seed, on_tokens=report,
+            verify_every=settings.verify_every, max_new_tokens=prompt.max_new_tokens,
+            prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
+            **settings.generation_options(),
+        )  # fmt: skip
     return generation, stream.close()
+
+
+def _prefill_hooks(model: Any, prompt: Prompt, report: OnCount | None) -> ForwardHooks:
+    """Returns a context that reports the prompt's tokens as they pass the layers."""
+    hooks, passed, total = ForwardHooks(), 0, prompt.inputs["input_ids"].shape[1]
+
+    def count(layer: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        nonlocal passed
+        passed += (args[0] if args else kwargs["hidden_states"]).shape[1]
+        report(passed // len(layers), total)  # type: ignore[misc]
+
+    layers = [] if report is None else adapt(model).decoder.layers
+    for layer in layers:
+        hooks.after(layer, count)
+    return hooks

@@ -23,7 +23,7 @@ from PIL import Image
 from ...errors import reason_of
 from ...tasks.frames import Frames, Sampler, metadata
 from ...tasks.loading import Loaded
-from ...tasks.prompting import video_tokens
+from ...tasks.prompting import measure
 from ...tasks.video import VideoInfo
 from ..media.reader import MediaReader, ProcessedMedia
 from ..media.sources import MediaBusyError, MediaError
@@ -284,8 +284,8 @@ class _Chat:
         """Frames as the model's processor samples them; refuses those that can't fit at all."""
         processor, limit = self.prompts.processor, self.prompts.max_model_len
         indices = Sampler(processor.video_processor)(info)
-        tokens = video_tokens(processor, info, len(indices))
-        if tokens is not None and tokens >= limit:
+        shapes = measure(processor, info, indices, "")
+        if shapes and (tokens := shapes["input_ids"].shape[1]) >= limit:
             raise MediaError(
                 f"its {len(indices)} frames of {info.width} x {info.height} px make {tokens} "
                 f"tokens, and the model takes {limit}; send a shorter or smaller one"
