@@ -225,12 +225,9 @@ def refuse_config(config: GenerationConfig, synced_gpus: bool = False) -> None:
     if config.use_cache is False:
         raise UnsupportedError("use_cache=False can't be honoured: drafts live in the cache")
     if config.cache_implementation not in CACHES:
-        reason = "the slot cache is used"
-        if "offloaded" in str(config.cache_implementation):
-            reason += ", and its steps, trees and graphs take the slots of all layers on the device"
         raise UnsupportedError(
-            f"cache_implementation='{config.cache_implementation}' can't be honoured: {reason}; "
-            "leave it unset"
+            f"cache_implementation='{config.cache_implementation}' can't be honoured: steps, trees "
+            "and graphs take the slots of all layers on the device; leave it unset"
         )
     if synced_gpus:
         raise UnsupportedError("synced_gpus=True can't be honoured: rows end on their own")

@@ -25,10 +25,9 @@ FRAMES = 16
 
 
 def takes_batches(adapter: Adapter) -> bool:
-    """Returns whether frames (or temporal groups) can be encoded apart, as the family's adapter
-    says, and the model takes features."""
-    has_argument = ENCODED in inspect.signature(adapter.body.forward).parameters
-    return adapter.frame_kind is not None and has_argument
+    """Returns whether frames can be encoded apart, and the model takes features."""
+    parameters = inspect.signature(adapter.body.forward).parameters
+    return adapter.frame_kind is not None and ENCODED in parameters
 
 
 class VisionBatches:
@@ -42,7 +41,7 @@ class VisionBatches:
     def __init__(self, adapter: Adapter, tokens: int) -> None:
         self.adapter, self.tokens, self.done = adapter, tokens, 0
         self._features: list[Tensor] = []  # pooled, and of each DeepStack layer, [tokens, hidden]
-        self._form: tuple[type, bool] = (dict, False)  # class of output, pooled is a tensor
+        self._form: tuple[type, int] = (dict, 0)  # class of output; tokens of a row of a tensor
 
     def encode(self, pixels: Mapping[str, Any]) -> list[Tensor]:
         """Returns features of frames, of which the model's processor has made `pixels`: pooled
@@ -51,7 +50,10 @@ class VisionBatches:
         with torch.inference_mode():
             output = encode(**pixels, return_dict=True)
             parts = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-            self._form = type(output), isinstance(parts[0], Tensor)
+            row = 0
+            if isinstance(parts[0], Tensor):  # [frames, tokens, hidden], or [1, tokens, hidden]
+                row = parts[0].shape[1] if self.adapter.frame_kind == "image" else self.tokens
+            self._form = type(output), row
             return [torch.cat(tuple(part)) for part in parts]
 
     def add(self, pixels: Mapping[str, Any]) -> None:
@@ -66,11 +68,11 @@ class VisionBatches:
 
     def outputs(self) -> dict[str, Any]:
         """Returns the value of `ENCODED`, once all frames are encoded."""
-        (form, is_tensor), (pooled, *deep) = self._form, self._features
+        (form, row), (pooled, *deep) = self._form, self._features
         more = {"deepstack_features": [(part,) for part in deep]} if deep else {}
         if not hasattr(form, "pooler_output"):  # older SmolVLM sets it on an output without
             form = BaseModelOutputWithPooling
-        made = form(pooler_output=pooled[None] if is_tensor else (pooled,), **more)
+        made = form(pooler_output=pooled.unflatten(0, (-1, row)) if row else (pooled,), **more)
         return {str(self.adapter.frame_kind): made}
 
 
