@@ -138,7 +138,7 @@ def visible_patches(
         return None
     visible = torch.zeros_like(frames, dtype=torch.bool)
     visible[list(indices[0])] = True
-    count = len(clip.frames.indices)
+    count = len(clip.frames.pixels)
     size = -(-count // max(int(frames.max()) + 1, 1))  # frames of a group
     return [visible[frames == frame // size].tolist() for frame in range(count)]
 
