@@ -25,9 +25,11 @@ FRAMES = 16
 
 
 def takes_batches(adapter: Adapter) -> bool:
-    """Returns whether frames can be encoded apart, and the model takes features."""
+    """Returns whether frames can be encoded apart, and the model takes features. LLaVA-Video puts
+    newlines between frames, and encodes a few at a time itself."""
     parameters = inspect.signature(adapter.body.forward).parameters
-    return adapter.frame_kind is not None and ENCODED in parameters
+    has_newlines = hasattr(adapter.config, "mm_newline_position")
+    return adapter.frame_kind is not None and ENCODED in parameters and not has_newlines
 
 
 class VisionBatches:
