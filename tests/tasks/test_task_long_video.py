@@ -110,7 +110,7 @@ def test_what_can_not_fit_is_refused_with_frames_that_do(
     clip.prepare(film, pair, ASK, on_estimate=taken.append)
     gib = taken[0]["gib"]
     free = gib["needed"] - 0.6 * (gib["cache"] + gib["embeddings"])
-    monkeypatch.setattr(vision, "free_memory", lambda model: round(free * 2**30))
+    monkeypatch.setattr(long_video, "free_memory", lambda model: round(free * 2**30))
     with pytest.raises(MemoryRanOutError, match=r"needed .*--frames \d+ fits or --dtype") as error:
         clip.prepare(film, pair, ASK, on_estimate=taken.append)
     fits = int(str(error.value).split("--frames ")[1].split()[0])

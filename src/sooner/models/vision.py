@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..engine.memory import free_bytes, gpus_of
 from .base import Adapter
 
 ENCODED = "mm_encoder_outputs"
@@ -109,12 +107,6 @@ def memory_of(
         "vision": 8 * batch + size * patches * ((6 + layers) * width + 2 * inner),
         "prefill": size * (states + mask + 3 * text.intermediate_size * piece),
     }
-
-
-def free_memory(model: Any) -> int:
-    """Returns bytes that are free where a model lies: on its GPUs, or of the machine."""
-    gpus = gpus_of(model)
-    return sum(free_bytes(gpu, 1.0) for gpu in gpus) or int(psutil.virtual_memory().available)
 
 
 @torch.inference_mode()

@@ -12,10 +12,12 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
+from ..engine.memory import free_bytes, gpus_of
 from ..errors import MemoryRanOutError
 from ..models import adapt, vision
 from .frames import Choose, Frames, Progress, read
@@ -103,6 +105,12 @@ def chunked(settings: CaptionSettings, method: str, tokens: int) -> CaptionSetti
     return replace(settings, prefill_chunk=CHUNK)
 
 
+def free_memory(model: Any) -> int:
+    """Returns bytes that are free where a model lies: on its GPUs, or of the machine."""
+    gpus = gpus_of(model)
+    return sum(free_bytes(gpu, 1.0) for gpu in gpus) or int(psutil.virtual_memory().available)
+
+
 def estimate(streams: list[FrameStream], settings: CaptionSettings) -> dict[str, Any]:
     """Returns what a video will take, ready for JSON; short pieces of all parts are timed.
 
@@ -130,7 +138,7 @@ def estimate(streams: list[FrameStream], settings: CaptionSettings) -> dict[str,
         if adapter.device == target.model.device:  # of whose memory there is a limit
             memory = {name: memory.get(name, 0) + size for name, size in parts.items()}
     memory["vision"] += 2 * vision.FRAMES * pixels[0].nbytes
-    free, needed = vision.free_memory(target.model), sum(memory.values()) - memory["weights"]
+    free, needed = free_memory(target.model), sum(memory.values()) - memory["weights"]
     gib = {name: size / 2**30 for name, size in {**memory, "needed": needed, "free": free}.items()}
     tokens = target.words["input_ids"].shape[1]
     if needed > free:
