@@ -12,8 +12,9 @@ import torch
 from transformers.models.smolvlm import processing_smolvlm
 
 import published_smolvlm as published
+from sooner.engine.memory import vision
 from sooner.errors import MemoryRanOutError
-from sooner.models import adapt, vision
+from sooner.models import adapt
 from sooner.models.hooks import ForwardHooks
 from sooner.tasks import clip, long_video
 from sooner.tasks.caption import CaptionCallbacks, caption, verify

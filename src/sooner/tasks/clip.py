@@ -98,7 +98,7 @@ def prepare(
         streams = begin(info, indices := sampler(info))
     takes, inputs = None, list[dict[str, Any]]()
     if on_estimate and len(indices) > MANY and all(stream.takes_batches for stream in streams):
-        settings = chunked(settings, method, streams[0].words["input_ids"].shape[1])
+        settings = chunked(settings, streams[0].words["input_ids"].shape[1])
         on_estimate(takes := estimate(streams, settings))
         on_stage("encode")
         with timed(seconds, "processor"):  # and decoding, and vision

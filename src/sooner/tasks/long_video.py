@@ -17,9 +17,9 @@ import torch
 from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from ..engine.memory import free_bytes, gpus_of
+from ..engine.memory import free_bytes, gpus_of, vision
 from ..errors import MemoryRanOutError
-from ..models import adapt, vision
+from ..models import adapt
 from .frames import Choose, Frames, Progress, read
 from .loading import Loaded
 from .prompting import check_inputs, measure, on_device, process, visual_places
@@ -96,11 +96,9 @@ def _sized(processor: Any, grid: torch.Tensor | None) -> Any:
     return processor
 
 
-def chunked(settings: CaptionSettings, method: str, tokens: int) -> CaptionSettings:
-    """Returns settings that prefill a long prompt in chunks, unless they say how, or something
-    needs it whole: `fastv`, and `parallel`, whose draft is shown what the target looks at."""
-    needs_whole = method == "parallel" or (settings.prefill or "").startswith("fastv")
-    if settings.prefill_chunk is not None or needs_whole or tokens <= CHUNK:
+def chunked(settings: CaptionSettings, tokens: int) -> CaptionSettings:
+    """Returns settings that prefill a long prompt in chunks, unless they say how."""
+    if settings.prefill_chunk is not None or tokens <= CHUNK:
         return settings
     return replace(settings, prefill_chunk=CHUNK)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from .base import Adapter
+from ...models import Adapter
 
 ENCODED = "mm_encoder_outputs"
 """The argument by which models take features in the place of pixels, where their transformers has
@@ -133,4 +133,4 @@ def prefill_seconds(adapter: Adapter, tokens: int) -> float:
     weights = sum(part.numel() for part in adapter.decoder.layers.parameters())
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     attention = adapter.layers * text.num_attention_heads * width * tokens  # beside 1 a weight
-    return took * tokens / size * (1 + attention / weights)
+    return float(took * tokens / size * (1 + attention / weights))
