@@ -216,4 +216,5 @@ def test_what_the_kernel_does_not_take_goes_to_the_reference(turn: str) -> None:
     else:
         other = States(*(x.mT.contiguous().mT for x in parts), row.scale)
     made = sparse_attention(other, layout, [Grid(), AShape(3, 9)], Fused())
+    made = Partial(made.output.float(), made.lse)
     same(made, sparse_attention(row, layout, [Grid(), AShape(3, 9)], Fused()))

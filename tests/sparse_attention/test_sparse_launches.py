@@ -1,4 +1,4 @@
-"""Launches and waits of one layer on a GPU, index and attention, by table of patterns."""
+"""Launches, programs and waits of a layer on a GPU, index and attention, by table of patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sooner.sparse import probe
-from sooner.sparse.attention import sparse_attention
+from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TwoDBoundary, VerticalSlash
 from sparse_attention.contexts import states
@@ -19,10 +19,13 @@ triton = pytest.importorskip("triton")
 FREE = ("empty", "new_empty", "empty_like", "empty_strided", "_unsafe_view", "lift_fresh")
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique_consecutive", "_unique2",
          "equal", "is_nonzero", "repeat_interleave", "bincount")  # fmt: skip
-LAYOUT = PromptLayout.spans(
-    ("padding", 5), ("text", 90), ("video", 960), ("text", 130), ("image", 300), ("video", 480),
-    ("text", 210), frame=48,
-)  # fmt: skip
+LAYOUTS = [
+    PromptLayout.spans(
+        ("padding", 5 + fewer), ("text", 90), ("video", 960), ("text", 130), ("image", 300),
+        ("video", 480), ("text", 210 - fewer), frame=48,
+    )
+    for fewer in (0, 60, 110)
+]  # fmt: skip
 KINDS = ("text", "image", "video")
 PAIRS = [f"{query}:{key}" for query in KINDS for key in KINDS]
 FOUR = TwoDBoundary({
@@ -62,9 +65,16 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def batch(rows: int, tokens: int, heads: int, dim: int) -> States:
+    one = states(tokens, heads, 4, dim)
+    parts = (part.expand(rows, *part.shape) for part in (one.queries, one.keys, one.values))
+    return States(*parts, one.scale)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_layer_takes_few_launches_and_never_waits(
-    table: str, monkeypatch: pytest.MonkeyPatch
+    table: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planes are there, as from a prefill's second layer on; the layer's plan is made anew."""
     from sooner.sparse.attention.triton import TritonBackend
@@ -79,15 +89,39 @@ def test_a_layer_takes_few_launches_and_never_waits(
         return lambda *args, **rest: (counted.waits.append(name), read(*args, **rest))[1]
 
     monkeypatch.setattr(triton.runtime.jit.JITFunction, "run", launch)
-    monkeypatch.setattr(probe, "CACHED", probe.SCORES)  # a GPU takes all heads at once
-    patterns, row = (TABLES[table] * 28)[:28], states(len(LAYOUT), 28, 4, 16)
-    sparse_attention(row, LAYOUT, patterns, TritonBackend())
-    for key in [key for key in LAYOUT.cache if key[:1] == ("plan",)]:
-        del LAYOUT.cache[key]
+    monkeypatch.setattr(probe, "CACHED", rows * probe.SCORES)  # a GPU takes all heads at once
+    patterns, layouts = [(TABLES[table] * 28)[:28]] * rows, LAYOUTS[:rows]
+    prompts = batch(rows, len(LAYOUTS[0]), 28, 16)
+    TritonBackend().layer(prompts, layouts, patterns)
+    for key in [key for key in layouts[0].cache if key[:1] == ("plan",)]:
+        del layouts[0].cache[key]
     counted.launches.clear()
     for name in ("tolist", "cpu", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, reader(name, getattr(torch.Tensor, name)))
     with counted:
-        sparse_attention(row, LAYOUT, patterns, TritonBackend())
-    assert len(counted.launches) <= 50, counted.launches
+        TritonBackend().layer(prompts, layouts, patterns)
+    assert len(counted.launches) <= 54, counted.launches
     assert not counted.waits
+
+
+WORDS = QBoundary({"video": AShape(4, 64), "text": Dense()})
+
+
+@pytest.mark.parametrize("pattern", [Grid(256, 3), WORDS], ids=["line", "words"])
+def test_few_queries_that_see_everything_fill_a_gpu(
+    pattern: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of 512 queries in 131,072 tokens, or as many words behind a video."""
+    from sooner.sparse.attention.triton import TritonBackend
+
+    grids = {}
+
+    def launch(kernel: Any, *args: Any, grid: tuple[int, int], **options: Any) -> None:
+        grids[kernel.fn.__name__] = grid
+
+    monkeypatch.setattr(triton.runtime.jit.JITFunction, "run", launch)
+    layout = PromptLayout.spans(("video", (1 << 17) - 512), ("text", 512), frame=256)
+    TritonBackend().layer(batch(1, len(layout), 28, 16), [layout], [[pattern] * 28])
+    turns, cells = grids["dense_kernel"]
+    assert 1024 < turns * cells <= 2048, "eight tiles a head would be 224 programs"
+    assert cells == grids["merge_kernel"][1] == 28

@@ -136,7 +136,7 @@ def test_recall_is_the_attention_under_the_mask() -> None:
         scores = states.queries[head] @ states.keys[0].T * 0.5
         weights = scores.masked_fill(~mask_of(Dense(), layout), -torch.inf)[5:65].softmax(1)
         expected.append((weights * mask_of(pattern, layout)[5:65]).sum(1).mean())
-    actual = recall(states, whole(layout), made)
+    actual = recall(states, whole(layout), made.lse)
     torch.testing.assert_close(actual, torch.stack(expected), rtol=1e-5, atol=1e-5)
 
 

@@ -16,7 +16,7 @@ PADDING, TEXT, IMAGE, VIDEO = -1, 0, 1, 2
 MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PromptLayout:
     """The tokens of one row of a prompt, as sparse attention sees them.
 
@@ -29,8 +29,8 @@ class PromptLayout:
 
     modality: Tensor
     frames: Tensor
-    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    whole: PromptLayout | None = field(default=None, compare=False, repr=False)
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+    whole: PromptLayout | None = field(default=None, repr=False)
     start: int = 0
 
     @classmethod

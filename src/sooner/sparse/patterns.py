@@ -63,6 +63,16 @@ class Spacing(NamedTuple):
     is_spread: bool = False
 
     @property
+    def has_classes(self) -> bool:
+        """Whether it has lines for which queries are sorted by class."""
+        return self.hline or self.slash
+
+    @property
+    def has_band(self) -> bool:
+        """Whether a query may see keys that no class has counted."""
+        return not self.slash or self.sink > 0 or self.local > 1
+
+    @property
     def columns(self) -> tuple[int, ...]:
         """Returns the entries of a `GridIndex`."""
         return self[:7]

@@ -11,6 +11,7 @@ definition of every pattern serves all boundaries, and causality is the same com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -127,11 +128,12 @@ class PlaneStack:
         return torch.arange(-end, end, device=self.planes[0].keys.device)
 
 
-def stack_of(layout: PromptLayout, regions: tuple[str, ...]) -> PlaneStack:
-    """Returns the planes of some regions, made once for a layout."""
-    if regions not in layout.cache:
-        layout.cache[regions] = PlaneStack(tuple(plane_of(layout, name) for name in regions))
-    return layout.cache[regions]
+def stack_of(layouts: Sequence[PromptLayout], regions: tuple[tuple[int, str], ...]) -> PlaneStack:
+    """Returns the planes of some regions, each of a row, made once for these layouts."""
+    cache, key = layouts[0].cache, (regions, *layouts[1:])
+    if key not in cache:
+        cache[key] = PlaneStack(tuple(plane_of(layouts[row], name) for row, name in regions))
+    return cache[key]
 
 
 def whole(layout: PromptLayout) -> Plane:

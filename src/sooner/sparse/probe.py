@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -30,6 +31,8 @@ holds; the heads of longer prompts are probed in pieces."""
 class States:
     """The rotated states that one row has.
 
+    Those of several rows have these in front, `[rows, heads, tokens, head_dim]`.
+
     Attributes:
         queries: `[heads, tokens, head_dim]`.
         keys, values: `[kv_heads, tokens, head_dim]`; query head `h` reads `h // group`.
@@ -44,7 +47,7 @@ class States:
     @property
     def group(self) -> int:
         """Returns the number of query heads that share a key head."""
-        return self.queries.shape[0] // self.keys.shape[0]
+        return self.queries.shape[-3] // self.keys.shape[-3]
 
 
 class Role(NamedTuple):
@@ -155,29 +158,29 @@ def probe_rows(
     queries: Tensor,
     keys: Tensor,
     rows: ProbeRows,
-    heads: Tensor,
-    kv_heads: Tensor,
+    heads: Sequence[Tensor],
+    kv_heads: Sequence[Tensor],
     scale: float,
     spread: bool,
 ) -> Probe:
     """Estimate attention from last queries (MMInference, algorithms 1 and 2), all heads at once.
 
     Args:
-        queries: of the whole row, `[heads, tokens, head_dim]`.
-        keys: `[kv_heads, tokens, head_dim]`.
+        queries: of the whole row, `[heads, tokens, head_dim]`, or of several.
+        keys: `[kv_heads, tokens, head_dim]`, likewise.
         rows: what is read for each probed head.
-        heads, kv_heads: which they are, `[probed]`.
+        heads, kv_heads: indices of the dimensions in front of tokens, each `[probed]`.
         spread: whether entropies are measured, too.
     """
-    count, (length, width) = len(heads), (rows.queries.shape[1], len(rows.rank) - 1)
+    count, (length, width) = len(heads[0]), (rows.queries.shape[1], len(rows.rank) - 1)
     sums = torch.empty(count, 2, width, device=queries.device)
     entropy = torch.empty(count, length, device=queries.device) if spread else None
     limit = CACHED if queries.device.type == "cpu" else SCORES
     at_once = max(limit // (length * (width + 1)), 1)
     for first in range(0, count, at_once):
         part = slice(first, first + at_once)
-        some = queries[heads[part, None], rows.queries[part]]
-        other = keys[kv_heads[part, None], rows.keys[part]]
+        some = queries[(*(each[part, None] for each in heads), rows.queries[part])]
+        other = keys[(*(each[part, None] for each in kv_heads), rows.keys[part])]
         scores = torch.baddbmm(some.new_empty(1, 1, 1), some, other.mT, beta=0, alpha=scale)
         seen = rows.rank <= rows.frontier[part, :, None]
         weights = torch.where(seen, scores, rows.lowest).softmax(2)  # [probed, queries, 1 + width]
@@ -205,4 +208,4 @@ def probe(
         heads = torch.arange(queries.shape[0], device=queries.device)
     group = queries.shape[0] // keys.shape[0]
     rows = ProbeRows.of(PlaneStack((plane,)), (Role(0, "lines", last),), heads)
-    return probe_rows(queries, keys, rows, heads, heads // group, scale, spread=True)
+    return probe_rows(queries, keys, rows, [heads], [heads // group], scale, spread=True)

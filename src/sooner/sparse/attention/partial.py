@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,10 @@ from ..index import Fold, fold
 from ..pairs import Index, causal
 from ..plane import Plane
 from ..probe import States
-from .work import LayerWork
+from .work import LayerWork, Layouts, Patterns, layer_work
+
+Made = tuple[Tensor, Tensor, "Sequence[LayerWork | None]"]
+"""What `Backend.layer` returns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +25,14 @@ class Partial:
     Attributes:
         output: `[heads, tokens, head_dim]`, fp32, normalised over those keys.
         lse: their log-sum-exp, `[heads, tokens]`, fp32; minus infinity where there were none.
+        final: where kernels write what nothing is added to, `[rows, heads, tokens, head_dim]`, in
+            any dtype; `None` if all of it goes to `output`. `output` then has the buffers of
+            `LayerPlan`, and `lse` all rows.
     """
 
     output: Tensor
     lse: Tensor
+    final: Tensor | None = None
 
     @classmethod
     def empty(cls, states: States) -> Partial:
@@ -79,10 +87,39 @@ class Backend:
         """Attends to the plane's pairs."""
         raise NotImplementedError
 
-    def run(self, states: States, work: LayerWork, into: Partial) -> None:
-        """Attends to all pairs of a layer."""
-        for group in work.groups:
-            self.attend(states, group.plane, group.index, group.heads, into)
+    def layer(self, states: States, layouts: Layouts, patterns: Patterns) -> Made:
+        """Returns causal attention of some rows, each head by its pattern; padding gets zeros.
+
+        Args:
+            states: rotated queries, keys and values, `[rows, heads, tokens, head_dim]`.
+            layouts: what the tokens of each row are.
+            patterns: of each row's query heads.
+
+        Returns:
+            `[rows, heads, tokens, head_dim]` in the dtype of the queries, tokens before heads in
+            memory; the log-sum-exps of the pairs, `[rows, heads, tokens]` fp32; and the work of each
+            row, nothing without tokens, or of all rows in one.
+        """
+        output, lse = empty_layer(states)
+        works: list[LayerWork | None] = [None] * len(output)
+        rows = zip(states.queries, states.keys, states.values, strict=True)
+        for row, (parts, layout, each) in enumerate(zip(rows, layouts, patterns, strict=True)):
+            if not len(layout.where()):
+                continue
+            one = States(*parts, states.scale)
+            into = Partial(Partial.empty(one).output, lse[row])
+            works[row] = work = layer_work(one, [layout], [each], self.fold)
+            for group in work.groups:
+                self.attend(one, group.plane, group.index, group.heads, into)
+            output[row] = into.output
+        return output, lse, works
+
+
+def empty_layer(states: States, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """Returns output and log-sum-exps of `Backend.layer` before anything was seen."""
+    rows, heads, tokens, dim = states.queries.shape
+    output = states.queries.new_zeros(rows, tokens, heads, dim, dtype=dtype).transpose(1, 2)
+    return output, output.new_full((rows, heads, tokens), -torch.inf, dtype=torch.float32)
 
 
 ROWS = 1024  # queries at a time, so that memory grows with the keys only

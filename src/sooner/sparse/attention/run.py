@@ -69,7 +69,7 @@ def _without_triton(device: torch.device) -> str | None:
 def sparse_attention(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern], backend: Backend
 ) -> Partial:
-    """Returns causal attention of one row, each head by its pattern.
+    """Returns causal attention of one row, in the dtype of its queries; see `Backend.layer`.
 
     Args:
         states: rotated queries, keys and values of the row.
@@ -77,13 +77,13 @@ def sparse_attention(
         patterns: one for each query head.
         backend: what runs them.
     """
-    into = Partial.empty(states)
-    backend.run(states, layer_work(states, layout, patterns, backend.fold), into)
-    return into
+    q, k, v = (part[None] for part in (states.queries, states.keys, states.values))
+    output, lse, _ = backend.layer(States(q, k, v, states.scale), [layout], [patterns])
+    return Partial(output[0], lse[0])
 
 
 def jobs(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern]
 ) -> Iterator[HeadGroup]:
     """Yields what there is to execute by plane and kind, in no particular order."""
-    yield from layer_work(states, layout, patterns).groups
+    yield from layer_work(states, [layout], [patterns]).groups

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ...engine.attention.kernel import on_device
-from ..kernels.common import dense, tiles_for
+from ..kernels.common import readable, tiles_for
+from ..kernels.dense import dense
 from ..kernels.fold import fold
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
@@ -17,8 +18,8 @@ from ..pairs import GridIndex, Index, LineIndex
 from ..patterns import Spacing
 from ..plane import Plane, PlaneStack
 from ..probe import Kind
-from .partial import Backend, Partial, States
-from .work import Launch, LayerWork
+from .partial import Backend, Made, Partial, States, empty_layer
+from .work import Launch, Layouts, Patterns, layer_work
 
 
 class TritonBackend(Backend):
@@ -46,15 +47,23 @@ class TritonBackend(Backend):
             entries = zip(*(column.tolist() for column in vars(index).values()), strict=True)
             drawn, kinds = [Spacing(*entry) for entry in entries], ("grid",)
         numbers = torch.arange(len(heads), device=heads.device)
-        cells = torch.stack([heads, torch.zeros_like(heads), first, numbers])
+        cells = torch.stack([heads, torch.zeros_like(heads), first, numbers, heads])
         launches = [Launch(kind, cells.T.tolist(), cells) for kind in kinds]
         indices = {} if index is None else {kinds[0]: index}
         self._launch(states, PlaneStack((plane,)), indices, drawn, launches, into)
 
-    def run(self, states: States, work: LayerWork, into: Partial) -> None:
-        """Attends to all pairs of a layer."""
-        plan = work.plan
+    def layer(self, states: States, layouts: Layouts, patterns: Patterns) -> Made:
+        """Returns causal attention of some rows, all of them in the same launches."""
+        dtype = states.queries.dtype
+        output, lse = empty_layer(states, readable(dtype))
+        work = layer_work(states, layouts, patterns, self.fold)
+        plan, heads = work.plan, tuple(work.plan.arrays["buffered"])
+        buffers = output.new_zeros(len(heads[0]), *output.shape[2:], dtype=torch.float32)
+        into = Partial(buffers, lse, output)
         self._launch(states, plan.stack, work.indices, plan.drawn["grid"], plan.launches, into)
+        if len(buffers):
+            output[heads] = buffers.to(output.dtype)
+        return output.to(dtype), lse, [work]
 
     def _launch(
         self, states: States, stack: PlaneStack, indices: dict[Kind, Index],
@@ -66,9 +75,8 @@ class TritonBackend(Backend):
             table = spacings(spaced) if isinstance(spaced, GridIndex) else None
             for kind, rows, cells in launches:
                 if kind == "dense":  # all queries, or those that see everything
-                    start = min(row[2] for row in rows)
-                    if start < stack.length:
-                        dense(states, stack, cells, into, start, tiles)
+                    counts = [len(stack.planes[row[1]].queries) - row[2] for row in rows]
+                    dense(states, stack, cells, into, counts, tiles)
                 elif kind == "grid" and table is not None:
                     some = [drawn[row[3]] for row in rows]
                     grid(states, stack, table, some, cells, into, tiles)

@@ -14,15 +14,20 @@ from torch import Tensor
 from ..index import Fold, draw_grids, draw_lines, fold, grid_arrays, in_order, line_arrays, upload
 from ..modality import PromptLayout
 from ..pairs import Index
-from ..patterns import Boundary, HeadPattern, Lines, Pattern
+from ..patterns import Boundary, HeadPattern, Pattern
 from ..plane import Plane, PlaneStack, stack_of
 from ..probe import LAST, Kind, ProbeRows, Role, States, probe_rows
+
+Layouts = Sequence[PromptLayout]
+Patterns = Sequence[Sequence[HeadPattern]]
+"""Layouts of rows, and patterns of each row's query heads."""
 
 
 class Cell(NamedTuple):
     """Names one head in one plane.
 
     Attributes:
+        head: its number, counted on from row to row.
         query: the modality whose queries these are, nothing for all.
     """
 
@@ -37,25 +42,25 @@ class Launch(NamedTuple):
 
     Attributes:
         kind: which kernel runs it.
-        rows: head, plane, place of the first query and place in the index of each cell.
-        cells: the same on the device, `[4, cells]`.
+        rows: head, plane, place of the first query, place in the index and buffer of each cell.
+        cells: the same on the device, `[5, cells]`.
     """
 
     kind: Kind
-    rows: Sequence[tuple[int, int, int, int]]
+    rows: Sequence[tuple[int, int, int, int, int]]
     cells: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class LayerPlan:
-    """What the patterns of a layer's heads mean for a prompt; nothing in it depends on states.
+    """What the patterns of a layer's heads mean for prompts; nothing in it depends on states.
 
     Attributes:
         stack: the planes.
         cells: by kind, in the order of their index; those that are probed come first.
         drawn: by kind, what each cell draws, `Lines` or `Spacing`.
         probed: by kind, how many cells are.
-        arrays: what indices and probe read, on the device.
+        arrays: what indices and probe read, on the device, and rows and heads of `buffered` cells.
         roles: distinct ones of the probed cells.
         launches: of kernels, in order.
     """
@@ -69,38 +74,33 @@ class LayerPlan:
     launches: list[Launch]
 
     @classmethod
-    def of(cls, layout: PromptLayout, patterns: tuple[HeadPattern, ...], group: int) -> LayerPlan:
-        """Returns the plan of a layer, made once for a prompt.
-
-        Args:
-            patterns: of each query head.
-            group: query heads that share a key head.
-        """
+    def of(cls, layouts: Layouts, patterns: Patterns) -> LayerPlan:
+        """Returns the plan of a layer, made once for some prompts."""
         # Tensors of an inference mode may not be written to outside it.
-        key = ("plan", patterns, group, torch.is_inference_mode_enabled())
-        if key not in layout.cache:
-            layout.cache[key] = cls._make(layout, patterns, group)
-        return layout.cache[key]
+        heads, cache = tuple(map(tuple, patterns)), layouts[0].cache
+        key = ("plan", heads, torch.is_inference_mode_enabled(), *layouts[1:])
+        if key not in cache:
+            cache[key] = cls._make(layouts, patterns)
+        return cache[key]
 
     @classmethod
-    def _make(
-        cls, layout: PromptLayout, patterns: tuple[HeadPattern, ...], group: int
-    ) -> LayerPlan:
-        regions: dict[str, list[tuple[int, Pattern]]] = defaultdict(list)
-        for head, pattern in enumerate(patterns):
-            inside = pattern.parts(layout) if isinstance(pattern, Boundary) else [("", pattern)]
-            for region, inner in inside:
-                regions[region].append((head, inner))
-        stack = stack_of(layout, tuple(sorted(regions)))
+    def _make(cls, layouts: Layouts, patterns: Patterns) -> LayerPlan:
+        regions: dict[tuple[int, str], list[tuple[int, Pattern]]] = defaultdict(list)
+        width = len(patterns[0])
+        for row, (layout, heads) in enumerate(zip(layouts, patterns, strict=True)):
+            for head, pattern in enumerate(heads, row * width):
+                inside = pattern.parts(layout) if isinstance(pattern, Boundary) else [("", pattern)]
+                for region, inner in inside:
+                    regions[row, region].append((head, inner))
+        stack = stack_of(layouts, tuple(sorted(regions)))
         cells: dict[Kind, list[Cell]] = {"grid": [], "lines": [], "dense": []}
-        for number, region in enumerate(sorted(regions)):
+        for number, key in enumerate(sorted(regions)):
             if len(stack.planes[number].queries) and len(stack.planes[number].keys):
-                for head, inner in regions[region]:
-                    cell = Cell(head, number, region.partition(":")[0], inner)
-                    cells[inner.kind].append(cell)
+                for head, inner in regions[key]:
+                    cells[inner.kind].append(Cell(head, number, key[1].partition(":")[0], inner))
         drawn: dict[Kind, list[Any]] = {"dense": []}
         probed: dict[Kind, int] = {"dense": 0}
-        seen: list[tuple[int, int, Role]] = []
+        seen: list[tuple[int, Role]] = []
         for kind in ("grid", "lines"):
             some = cells[kind]
             planes = [stack.planes[cell.plane] for cell in some]
@@ -108,37 +108,46 @@ class LayerPlan:
             cells[kind] = [some[number] for number in order]
             for cell in cells[kind][: probed[kind]]:
                 role = Role(cell.plane, kind, getattr(cell.pattern, "last_q", LAST))
-                seen.append((cell.head, cell.head // group, role))
-        roles = tuple(dict.fromkeys(role for *_, role in seen))
-        numbers = [(head, kv_head, roles.index(role)) for head, kv_head, role in seen]
+                seen.append((cell.head, role))
+        roles = tuple(dict.fromkeys(role for _, role in seen))
+        numbers = [(*divmod(head, width), roles.index(role)) for head, role in seen]
         arrays = {"probed": np.array(numbers, np.int64).reshape(-1, 3).T}
         if cells["grid"]:
             period = [stack.planes[cell.plane].period for cell in cells["grid"]]
             arrays |= grid_arrays(drawn["grid"], period)
         if cells["lines"]:
             arrays |= line_arrays(drawn["lines"])
-        tables = _launches(cells, drawn["lines"], stack)
+        tables, buffered = _launches(cells, drawn, stack)
+        arrays["buffered"] = np.array(divmod(np.array(buffered, np.int64), width))
         arrays |= {str(turn): np.array(rows, np.int64).T for turn, rows in tables.items()}
-        tensors = upload(arrays, layout.modality.device)
+        tensors = upload(arrays, layouts[0].modality.device)
         launches = [Launch(turn[1], rows, tensors[str(turn)]) for turn, rows in tables.items()]
         return cls(stack, cells, drawn, probed, tensors, roles, launches)
 
 
-Turns = dict[tuple[int, Kind], list[tuple[int, int, int, int]]]
+Turns = dict[tuple[int, Kind], list[tuple[int, int, int, int, int]]]
 
 
-def _launches(cells: dict[Kind, list[Cell]], lines: Sequence[Lines], stack: PlaneStack) -> Turns:
-    """Returns head, plane, first query and number of each cell, by turn and kind.
+def _launches(
+    cells: dict[Kind, list[Cell]], drawn: dict[Kind, list[Any]], stack: PlaneStack
+) -> tuple[Turns, list[int]]:
+    """Returns `Launch.rows` by turn and kind, and the heads that have a buffer.
 
     Pairs of modalities that share the queries of a head take turns, for each adds to what the ones
-    before have written.
+    before have written. Queries to which one kernel adds need no buffer: it knows their result.
     """
     turns: Counter[tuple[Kind, int, str]] = Counter()
+    kernels: Counter[tuple[int, str]] = Counter()
     rows: Turns = defaultdict(list)
+    for kind, some in cells.items():
+        for number, cell in enumerate(some):
+            grid = drawn[kind][number] if kind == "grid" else None
+            kernels[cell.head, cell.query] += grid.has_classes + grid.has_band if grid else 1
+    buffers = {h: n for n, h in enumerate({h: 0 for (h, _), count in kernels.items() if count > 1})}
 
     def add(kind: Kind, cell: Cell, first: int, number: int) -> None:
-        sharing = kind, cell.head, cell.query
-        rows[turns[sharing], kind].append((cell.head, cell.plane, first, number))
+        sharing, buffer = (kind, cell.head, cell.query), buffers.get(cell.head, -1)
+        rows[turns[sharing], kind].append((cell.head, cell.plane, first, number, buffer))
         turns[sharing] += 1
 
     for kind, some in cells.items():
@@ -146,12 +155,12 @@ def _launches(cells: dict[Kind, list[Cell]], lines: Sequence[Lines], stack: Plan
             if kind != "lines":
                 add(kind, cell, 0, number)
                 continue
-            last = lines[number].bottom
+            last = drawn[kind][number].bottom
             first = max(len(stack.planes[cell.plane].queries) - last, 0)
             add(kind, cell, first, number)
             if last:  # queries that see everything
                 add("dense", cell, first, number)
-    return rows
+    return rows, list(buffers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,21 +219,25 @@ class LayerWork:
 
 
 def layer_work(
-    states: States, layout: PromptLayout, patterns: Sequence[HeadPattern], fold: Fold = fold
+    states: States, layouts: Layouts, patterns: Patterns, fold: Fold = fold
 ) -> LayerWork:
-    """Returns what a layer has to do; see `sparse_attention`.
+    """Returns what a layer has to do; see `Backend.layer`.
 
     Args:
+        states: of one row or of all.
         fold: what sums over classes of keys.
     """
-    plan = LayerPlan.of(layout, tuple(patterns), states.group)
+    plan = LayerPlan.of(layouts, patterns)
     arrays, stack, drawn, seen = plan.arrays, plan.stack, plan.drawn, None
     spaced = lined = None
     if plan.roles:
-        heads, kv_heads, roles = arrays["probed"]
+        row, heads, roles = arrays["probed"]
         rows = ProbeRows.of(stack, plan.roles, roles)
         spread = any(spacing.is_spread for spacing in drawn["grid"])
-        seen = probe_rows(states.queries, states.keys, rows, heads, kv_heads, states.scale, spread)
+        parts = states.queries, states.keys
+        queries, keys = (part[None] if part.dim() == 3 else part for part in parts)
+        picked = (row, heads), (row, heads // states.group)
+        seen = probe_rows(queries, keys, rows, *picked, states.scale, spread)
         spaced, lined = rows.weigh(seen.sums).tensor_split([plan.probed["grid"]])
     indices: dict[Kind, Index] = {}
     if drawn["grid"]:

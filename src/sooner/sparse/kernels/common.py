@@ -14,8 +14,6 @@ from torch import Tensor
 from ...engine.attention.kernel import INTERPRETED, LOG2E
 from ...errors import SoonerError
 from ..attention.partial import Partial, States
-from ..plane import PlaneStack
-from .indices import kernel_planes
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,9 @@ class TileSizes:
         stages: steps whose loads are under way at once.
     """
 
-    rows: int = 128
+    rows: int = 64
     keys: int = 64
-    warps: int = 8
+    warps: int = 4
     stages: int = 3
 
     def clamp(self, rows: int) -> TileSizes:
@@ -47,20 +45,20 @@ class TileSizes:
 
     @property
     def narrow(self) -> TileSizes:
-        """Returns the tile with fewer queries and keys, for a mask that takes registers, too."""
-        return replace(self, rows=min(self.rows, 64), keys=min(self.keys, 32))
+        """Returns the tile with fewer keys, for a mask that takes registers, too."""
+        return replace(self, keys=min(self.keys, 32))
 
 
 def tiles_for(states: States) -> TileSizes:
     """Returns the sizes for a head dimension and dtype: of bf16 up to 128 dims nothing spills on
-    sm_90, by what the compiler reports, and 56 bytes in one kernel on sm_80
-    (`tests/kernels/test_sparse_compile.py`).
+    sm_90, and two tiles of every kernel fit a multiprocessor, so that one computes while the other
+    waits; by what the compiler reports (`tests/kernels/test_sparse_compile.py`).
     """
     head_dim, wide = states.queries.shape[-1], states.queries.dtype == torch.float32
     if head_dim <= 64:
-        return TileSizes(64, 32, 4, 2) if wide else TileSizes(128, 64, 8, 3)
+        return TileSizes(64, 32, 4, 2) if wide else TileSizes(64, 64, 4, 3)
     if head_dim <= 128:
-        return TileSizes(64, 32, 8, 2) if wide else TileSizes(128, 32, 8, 3)
+        return TileSizes(64, 32, 8, 2) if wide else TileSizes(64, 32, 4, 3)
     return TileSizes(32, 16, 4, 2) if wide else TileSizes(64, 32, 4, 2)
 
 
@@ -68,18 +66,21 @@ KIND = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class StridedRows(NamedTuple):
-    """A tensor `[heads, tokens, ...]` that a kernel reads by its memory and the strides of heads
-    and tokens."""
+    """A tensor `[rows, heads, tokens, ...]` that a kernel reads by its memory, the strides of rows,
+    heads and tokens, and the number of heads."""
 
     at: Tensor
+    row: int
     head: int
     token: int
+    heads: int
 
 
 class KernelStates(NamedTuple):
-    """The states of a row and where the result goes; `scale` is that of scores in base 2.
+    """The states of some rows and where the result goes; `scale` is that of scores in base 2.
 
-    `cells` are heads, planes, places of a first query and places in an index, `[4, pitch]`.
+    `cells` are heads, planes, places of a first query, places in an index, and buffers in `out`,
+    `[5, pitch]`. Heads are counted on from row to row. Without a buffer, -1, a result is `final`.
 
     (A field must not be called `values`: Triton's tuples have an attribute of that name.)
     """
@@ -88,6 +89,7 @@ class KernelStates(NamedTuple):
     k: StridedRows
     v: StridedRows
     out: StridedRows
+    final: StridedRows
     lse: StridedRows
     cells: Tensor
     pitch: int
@@ -106,16 +108,24 @@ def attention(states: States, cells: Tensor, into: Partial) -> KernelStates:
     if parts[0].dtype not in KIND or any(part.dtype != parts[0].dtype for part in parts):
         dtypes = ", ".join(str(part.dtype).removeprefix("torch.") for part in parts)
         raise SoonerError(f"kernels read states of one dtype, fp16, bf16 or fp32, not {dtypes}")
-    if INTERPRETED and parts[0].dtype == torch.bfloat16:
-        parts = [part.float() for part in parts]
+    parts = [part.to(readable(part.dtype)) for part in parts]
     scale = states.scale * math.log2(math.e)
-    q, k, v = (_rows(part if part.stride(-1) == 1 else part.contiguous()) for part in parts)
-    out, lse = _rows(into.output), _rows(into.lse)
-    return KernelStates(q, k, v, out, lse, cells, cells.shape[1], states.group, scale)
+    parts = [part if part.stride(-1) == 1 else part.contiguous() for part in parts]
+    parts += [into.output, into.output if into.final is None else into.final, into.lse[..., None]]
+    q, k, v, out, final, lse = map(_rows, parts)
+    return KernelStates(q, k, v, out, final, lse, cells, cells.stride(0), states.group, scale)
+
+
+def readable(dtype: torch.dtype) -> torch.dtype:
+    """Returns what a dtype becomes for the kernels: fp32 in place of bf16 in the interpreter."""
+    return torch.float32 if INTERPRETED and dtype == torch.bfloat16 else dtype
 
 
 def _rows(tensor: Tensor) -> StridedRows:
-    return StridedRows(tensor, tensor.stride(0), tensor.stride(1))
+    """Returns `[heads, tokens, ...]`, with rows in front or of one row."""
+    whole = tensor if tensor.dim() == 4 else tensor[None]
+    row, head, token, _ = whole.stride()
+    return StridedRows(whole, row, head, token, max(whole.shape[1], 1))
 
 
 def sizes(states: States, tiles: TileSizes) -> dict[str, Any]:
@@ -138,12 +148,25 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
+def tokens_of(tensor, head, slots):
+    """Returns where some tokens of a head begin, `[slots]`."""
+    # In int64: tokens x heads x head_dim outgrows 31 bits at a million tokens.
+    row, head = (head // tensor.heads).to(tl.int64), (head % tensor.heads).to(tl.int64)
+    return tensor.at + row * tensor.row + head * tensor.head + slots * tensor.token
+
+
+@triton.jit
 def load_rows(tensor, head, slots, there, DIM: tl.constexpr, PADDED: tl.constexpr):
     """Rows of one head, `[slots, PADDED]`; zeros where nothing is `there`."""
     dims = tl.arange(0, PADDED)
-    # Slots are int64: tokens x heads x head_dim outgrows 31 bits at a million tokens.
-    at = tensor.at + head.to(tl.int64) * tensor.head + slots[:, None] * tensor.token + dims[None, :]
+    at = tokens_of(tensor, head, slots)[:, None] + dims[None, :]
     return tl.load(at, mask=there[:, None] & (dims < DIM)[None, :], other=0.0)
+
+
+@triton.jit
+def buffer_of(a):
+    """Returns the buffer of a program's head, -1 if nothing is added to what it writes."""
+    return tl.load(a.cells + 4 * a.pitch + tl.program_id(1)).to(tl.int32)
 
 
 @triton.jit
@@ -157,13 +180,14 @@ def slots_of(places, order, there, PERMUTED: tl.constexpr):
 
 
 @triton.jit
-def begin(a, head, slots, live, DIM: tl.constexpr, PADDED: tl.constexpr):
-    """Queries, and the state that earlier parts have left in the result, to go on from there."""
+def begin(a, head, slots, live, DIM: tl.constexpr, PADDED: tl.constexpr, part=0):
+    """Queries, and the state that earlier kernels have left in the result, which part 0 adds to."""
     q = load_rows(a.q, head, slots, live, DIM, PADDED)
-    at = a.lse.at + head.to(tl.int64) * a.lse.head + slots * a.lse.token
-    before = tl.load(at, mask=live, other=float("-inf"))
+    buffer = tl.where(part == 0, buffer_of(a), -1)
+    before = tl.load(tokens_of(a.lse, head, slots), mask=live, other=float("-inf"))
+    before = tl.where(buffer >= 0, before, float("-inf"))
     known = before > float("-inf")
-    acc = load_rows(a.out, head, slots, known, DIM, PADDED)
+    acc = load_rows(a.out, buffer, slots, known, DIM, PADDED)
     return q, before * LOG2E, tl.where(known, 1.0, 0.0), acc
 
 
@@ -173,11 +197,14 @@ def finish(a, head, slots, live, top, total, acc, DIM: tl.constexpr, PADDED: tl.
     live = live & (total > 0)
     total = tl.where(live, total, 1.0)
     dims = tl.arange(0, PADDED)
-    row = a.out.at + head.to(tl.int64) * a.out.head + slots[:, None] * a.out.token
     inside = live[:, None] & (dims < DIM)[None, :]
-    tl.store(row + dims[None, :], acc / total[:, None], mask=inside)
-    at = a.lse.at + head.to(tl.int64) * a.lse.head + slots * a.lse.token
-    tl.store(at, (top + tl.log2(total)) * LN2, mask=live)
+    acc, buffer = acc / total[:, None], buffer_of(a)
+    if buffer < 0:
+        at = tokens_of(a.final, head, slots)[:, None] + dims[None, :]
+        tl.store(at, acc.to(a.final.at.dtype.element_ty), mask=inside)
+    else:
+        tl.store(tokens_of(a.out, buffer, slots)[:, None] + dims[None, :], acc, mask=inside)
+    tl.store(tokens_of(a.lse, head, slots), (top + tl.log2(total)) * LN2, mask=live)
 
 
 @triton.jit
@@ -217,25 +244,29 @@ def step(
 def every(
     a, head, q, frontier, live, first, stride, keys, top, total, acc,
     DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
+    part=0, parts=1,
 ):  # fmt: skip
     """Attend causally to every `stride`-th key from rank `first` on, `first < stride`.
 
     With `0, 1` this is dense attention, with a class and its stride a line of a grid. Keys that
-    all rows see go without a mask.
+    all rows see go without a mask. Of several `parts` of these keys, which are about as long, it
+    attends to one.
     """
     low = tl.min(tl.where(live, frontier, 2147483647), 0)
     high = tl.max(tl.where(live, frontier, -1), 0)
     low = tl.minimum(low, high)  # no live row: nothing to do
     full = (low - first + stride) // stride // KEYS * KEYS
     count = (high - first + stride) // stride
+    share = tl.cdiv(tl.cdiv(count, KEYS), parts) * KEYS
+    begin_at, count = part * share, tl.minimum(count, (part + 1) * share)
     member = tl.arange(0, KEYS)
-    for start in range(0, full, KEYS):
+    for start in range(begin_at, tl.minimum(full, count), KEYS):
         ranks = first + (start + member) * stride
         there = member >= 0
         top, total, acc = step(
             a, head, q, ranks, there, there, keys, top, total, acc, DIM, PADDED, PERMUTED, False
         )
-    for start in range(full, count, KEYS):
+    for start in range(tl.maximum(full, begin_at), count, KEYS):
         ranks = first + (start + member) * stride
         seen = ranks[None, :] <= frontier[:, None]
         there = ranks <= high
@@ -252,40 +283,3 @@ def cell_of(a):
     head = tl.load(at).to(tl.int32)
     number = tl.load(at + 3 * a.pitch).to(tl.int32)
     return head, tl.load(at + a.pitch), tl.load(at + 2 * a.pitch).to(tl.int32), number
-
-
-@triton.jit(do_not_specialize=["plane", "start"])  # of every prompt's own
-def dense_kernel(
-    a, plane, start,
-    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-):  # fmt: skip
-    """Runs a tile of the plane's queries from place `start` on."""
-    head, row, first, _ = cell_of(a)
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
-    places = start + tile * ROWS + tl.arange(0, ROWS)
-    live = (places >= first) & (places < tl.load(plane.sizes + row))
-    frontier = tl.load(plane.frontier + row * plane.length + places, mask=live, other=-1)
-    slots = slots_of(places, plane.queries + row * plane.length, live, True)
-    q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
-    top, total, acc = every(
-        a, head // a.group, q, frontier, live, 0, 1, plane.keys + row * plane.width,
-        top, total, acc, DIM, PADDED, PAIR, KEYS,
-    )  # fmt: skip
-    finish(a, head, slots, live, top, total, acc, DIM, PADDED)
-
-
-def dense(
-    states: States, stack: PlaneStack, cells: Tensor, into: Partial, start: int, tiles: TileSizes,
-) -> None:  # fmt: skip
-    """Attends to all causal pairs of planes, merged into `into`.
-
-    Args:
-        cells: see `KernelStates`.
-        start: the least of their first places.
-    """
-    turns = triton.cdiv(stack.length - start, tiles.rows)
-    dense_kernel[turns, cells.shape[1]](
-        attention(states, cells, into), kernel_planes(stack), start, PAIR=stack.moves_keys,
-        **sizes(states, tiles),
-    )  # fmt: skip

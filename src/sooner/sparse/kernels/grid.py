@@ -19,6 +19,7 @@ from ..attention.partial import Partial, States
 from ..patterns import Spacing
 from ..plane import PlaneStack
 from .common import TileSizes, attention, begin, cell_of, every, finish, sizes, slots_of, step
+from .dense import dense, most_parts
 from .indices import Spacings, class_order, kernel_planes
 
 NO_STRIDE = 64  # what the size of a tile goes by where a stride is only known on the device
@@ -145,11 +146,12 @@ def is_visible(s, number):
 @triton.jit(do_not_specialize=["plane", "order"])  # of every prompt's own
 def class_kernel(
     a, plane, s, order,
-    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
+    APART: tl.constexpr, PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Runs a tile of the plane's queries that share a class: steps of a stride through `order`, or
-    queries that share a frontier, as words behind a video do."""
+    """Runs a tile of the plane's queries that share a class: steps of a stride through `order`,
+    save horizontal lines that are `APART`, or queries that share a frontier, as words behind a
+    video do."""
     head, row, _, number = cell_of(a)
     stride = load_int(s.stride, number)
     entries = tl.load(order.sizes + row * 2)
@@ -157,7 +159,11 @@ def class_kernel(
     tiles = tl.cdiv(tl.cdiv(entries, jump), ROWS)  # of a class
     turn = tl.num_programs(0) - 1 - tl.program_id(0)
     first = turn // tiles
-    if is_classed(s, number) & (first < jump):
+    mine = is_classed(s, number) & (first < jump)
+    if APART:
+        is_line = (load_int(s.hline, number) > 0) & (first == load_int(s.phase, number))
+        mine = mine & ((is_line & (tl.load(order.sizes + row * 2 + 1) > 0)) == 0)
+    if mine:
         entry = first + (turn % tiles * ROWS + tl.arange(0, ROWS)) * jump
         at = order.places + row * order.entries + entry
         places = tl.load(at, mask=entry < entries, other=-1)
@@ -208,16 +214,20 @@ def grid(
         cells: see `KernelStates`.
     """
     a, planes, count = attention(states, cells, into), kernel_planes(stack), cells.shape[1]
-    classed = [s for s in drawn if s.hline or s.slash]
+    classed = [s for s in drawn if s.has_classes]
     if classed:
         shortest = min(s.stride or NO_STRIDE for s in classed)
         fit = tiles.clamp(triton.cdiv(max(stack.length, stack.width), shortest))
         order = class_order(stack, fit.rows)
         turns = triton.cdiv(order.entries, fit.rows) + max(max(s.stride, s.limit) for s in classed)
-        class_kernel[turns, count](
-            a, planes, spacing, order, PAIR=stack.moves_keys, **sizes(states, fit)
-        )
-    if any(not s.slash or s.sink or s.local > 1 for s in drawn):
+        crossed = [s for s in drawn if s.hline] if most_parts(stack) > 1 else []
+        if crossed:  # a stride that is only known on the device is 2 or more
+            strides = min(s.stride or 2 for s in crossed), max(s.stride or s.limit for s in crossed)
+            lengths = [triton.cdiv(stack.width, stride) for stride in strides]
+            dense(states, stack, cells, into, lengths, fit, spacing, order)
+        options = sizes(states, fit) | {"APART": bool(crossed), "PAIR": stack.moves_keys}
+        class_kernel[turns, count](a, planes, spacing, order, **options)
+    if any(s.has_band for s in drawn):
         narrow = tiles.narrow
         band_kernel[triton.cdiv(stack.length, narrow.rows), count](
             a,

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ...models import Adapter
 from ...models.hooks import AttentionCall
-from ..attention import Backend, Partial, States
-from ..attention.work import layer_work
+from ..attention import Backend, States
 from ..cost import clock, flops
 from ..modality import IMAGE, MODALITIES, PADDING, TEXT, VIDEO, PromptLayout
 from ..patterns import Dense, HeadPattern, QBoundary, VerticalSlash
@@ -57,7 +56,7 @@ SAMPLE_QUERIES = 64
 """Queries on which recall is measured."""
 
 
-def recall(states: States, plane: Plane, made: Partial) -> Tensor:
+def recall(states: States, plane: Plane, lse: Tensor) -> Tensor:
     """Returns share of the dense attention that each head kept, `[heads]`.
 
     The mean over `SAMPLE_QUERIES` evenly spaced queries, the last one among them: those at the end,
@@ -65,7 +64,7 @@ def recall(states: States, plane: Plane, made: Partial) -> Tensor:
 
     Args:
         plane: all tokens that are no padding.
-        made: the sparse result, with the log-sum-exps of the pairs that were computed.
+        lse: log-sum-exps of the pairs that were computed, `[heads, queries]`.
     """
     last, device = len(plane.queries) - 1, plane.keys.device
     place = torch.linspace(0, last, min(SAMPLE_QUERIES, 1 + last), device=device).long()
@@ -76,7 +75,7 @@ def recall(states: States, plane: Plane, made: Partial) -> Tensor:
         keys = states.keys[head // states.group, plane.keys]
         scores = (states.queries[head, queries] @ keys.T).float() * states.scale
         dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [queries]
-        shares.append((made.lse[head, queries] - dense).exp().clamp(max=1).mean())
+        shares.append((lse[head, queries] - dense).exp().clamp(max=1).mean())
     return torch.stack(shares)
 
 
@@ -178,26 +177,24 @@ class SparsePrefill:
 
     def sparse(self, layer: int, call: AttentionCall, measured: list[Measured]) -> Tensor:
         """Runs sparse attention of one layer; arguments and output are as of `attend`."""
-        output = call.queries.new_empty(call.queries.shape)
-        for row in range(len(output)):
-            output[row] = self._row(layer, row, states_of(call, row), measured).output
+        rows, end = range(len(call.queries)), call.keys.shape[2]
+        wholes = [self.layout(row, call.queries.device) for row in rows]
+        layouts = [whole.chunk(end - call.queries.shape[2], end) for whole in wholes]
+        patterns = [self.patterns(layer, len(whole.where())) for whole in wholes]
+        states = States(call.queries, call.keys, call.values, call.scale)
+        output, lse, works = self.backend.layer(states, layouts, patterns)
+        heads = lse.shape[1]
+        pairs = lse.new_zeros(len(lse), dtype=torch.float64)  # [rows]
+        for first, work in enumerate(works):
+            for group in work.groups if work else ():
+                pairs.index_add_(0, first + group.heads // heads, group.pairs.double() / heads)
+        for row, layout in enumerate(layouts):
+            if count := len((plane := plane_of(layout, "")).queries):
+                share = None
+                if self.is_measured:
+                    share = float(recall(states_of(call, row), plane, lse[row]).mean())
+                measured.append((count, share, pairs[row], plane.pairs))
         return output.transpose(1, 2)
-
-    def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
-        whole, made = self.layout(row, states.queries.device), Partial.empty(states)
-        end = states.keys.shape[1]
-        layout = whole.chunk(end - states.queries.shape[1], end)
-        plane = plane_of(layout, "")
-        if not len(plane.queries):
-            return made
-        patterns = self.patterns(layer, len(whole.where()))
-        work = layer_work(states, layout, patterns, self.backend.fold)
-        self.backend.run(states, work, made)
-        heads = len(states.queries)
-        pairs = torch.stack([group.pairs.sum() for group in work.groups]).sum() / heads
-        share = float(recall(states, plane, made).mean()) if self.is_measured else None
-        measured.append((len(plane.queries), share, pairs, plane.pairs))
-        return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
         """Returns what is left of a row, on the layer's device: sharded models have several."""
