@@ -64,6 +64,18 @@ def _of(section: str, rows: str, key: str, **labels: Any) -> Callable[[dict[str,
     return find
 
 
+def _prefill(section: str, tokens: int, arm: str, key: str) -> Callable[[dict[str, Any]], float]:
+    """The figure `key` of an arm of sparse attention over so many tokens."""
+
+    def find(result: dict[str, Any]) -> float:
+        for row in _rows(result, section, "lengths"):
+            if row["tokens"] == tokens:
+                return _figure(row["arms"].get(arm, {}), key)
+        raise KeyError(f"{tokens} tokens: no figure")
+
+    return find
+
+
 def _section(section: str, key: str, scale: float = 1.0) -> Callable[[dict[str, Any]], float]:
     def find(result: dict[str, Any]) -> float:
         return _figure(_content(result, section), key) / scale
@@ -147,6 +159,17 @@ GOALS = (
     Goal(
         "parallel decoding over plain behind 25k visual tokens, at acceptance 0.8", 1.4,
         _of("video", "rows", "over_plain", arm="parallel"),
+    ),
+    Goal(
+        "a grid by frames over torch's FlashAttention, 131,072 tokens", 12.0,
+        _prefill("prefill", 131_072, "grid", "over_sdpa"),
+    ),
+    Goal(
+        "the same, a million tokens", 40.0, _prefill("prefill-1m", 1 << 20, "grid", "over_sdpa")
+    ),
+    Goal(
+        "index of a grid, share of its layer, 131,072 tokens", 0.05,
+        _prefill("prefill", 131_072, "grid", "index_share"), clamp=True,
     ),
     Goal(
         "all graphs, GiB beyond weights and KV", 2.0, _section("graphs", "bytes", GIB),

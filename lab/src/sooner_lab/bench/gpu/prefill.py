@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.partial import Partial
 from sooner.sparse.attention.run import backend_for, jobs
+from sooner.sparse.attention.work import layer_work
 from sooner.sparse.index import build
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import share
@@ -32,8 +33,9 @@ def prefill(bench: GpuBench, out: dict[str, Any]) -> None:
     """One causal attention layer by length, the index's estimate inside the time.
 
     Writes `checks`, the error of each pattern over the reference's largest output; `ok`; and, if
-    none is red, `lengths`: of each arm seconds, `over_sdpa` (the speed-up), `flops_share` and
-    `share_reached`, the speed-up over that which the FLOPs allow.
+    none is red, `lengths`: of each arm seconds, `over_sdpa` (the speed-up), `flops_share`,
+    `share_reached`, the speed-up over that which the FLOPs allow, and `index_share`, seconds of the
+    estimate and its indices over all.
     """
     settings = bench.settings
     _measure(bench, out, settings.prefill_lengths, settings.heads, settings.kv_heads)
@@ -114,13 +116,17 @@ def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any
     for name, pattern in patterns.items():
         picked = [pattern] * row.queries.shape[0]
         arms[name] = partial(sparse_attention, row, layout, picked, backend)
+        arms[f"{name}, index"] = partial(layer_work, row, [layout], [picked], backend.fold)
     with torch.inference_mode():
         timed = bench.clock.interleaved(arms, repeats)
+        indices = {name: timed.pop(f"{name}, index") for name in patterns}
         for name, figures in timed.items():
             if "missing" in figures:
                 continue
             part = flops_share(row, layout, patterns[name]) if name in patterns else 1.0
             figures["flops_share"] = part
+            if "seconds" in indices.get(name, {}):
+                figures["index_share"] = indices[name]["seconds"] / figures["seconds"]
             if "seconds" in timed["sdpa-flash"]:
                 faster = timed["sdpa-flash"]["seconds"] / figures["seconds"]
                 figures |= {"over_sdpa": faster, "share_reached": faster * part}
