@@ -97,7 +97,7 @@ class Backend:
 
         Returns:
             `[rows, heads, tokens, head_dim]` in the dtype of the queries, tokens before heads in
-            memory; log-sum-exps of the pairs, `[rows, heads, tokens]` fp32; and the work of each row,
+            memory; log-sum-exps of pairs, `[rows, heads, tokens]` fp32; and the work of each row,
             nothing without tokens, or of all rows in one.
         """
         output, lse = empty_layer(states)
