@@ -25,13 +25,14 @@ from sooner.sparse.prefill import MMInference
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner_lab.bench import report
-from sooner_lab.bench.prefill import arms, layer, model
+from sooner_lab.bench.prefill import layer, model
 from sooner_lab.bench.prefill.heads import head_parts
 from sooner_lab.bench.prefill.needles import DEPTHS, needles
 from sooner_lab.bench.prefill.run import Patterns, goals
 from sooner_lab.bench.prefill.settings import PrefillSettings
 from sooner_lab.bench.prefill.states import grid_states, video_layout
 from sooner_lab.bench.prefill.text import KINDS, TextTask
+from sooner_lab.rivals.patterns import local_window
 
 SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
 
@@ -164,7 +165,7 @@ def test_the_page_of_text_has_pictures_and_goals(
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.6])
 def test_local_windows_spend_the_budget(budget: float) -> None:
     tokens, sink = 4096, 128
-    local = arms.local_window(tokens, sink, budget)
+    local = local_window(tokens, sink, budget)
     rank = torch.arange(tokens)
     pairs = sum(
         int(((rank[:row] < sink) | (row - 1 - rank[:row] < local)).sum())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 from sooner.sparse.patterns import (
-    AShape,
     Dense,
     Grid,
     HeadPattern,
@@ -13,10 +10,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
 )
 
-from ...rivals.patterns import Strided
-
-SINK = 128
-BOTTOM = 128
+from ...rivals.patterns import BOTTOM, a_shape
 
 
 def pattern(name: str, tokens: int, budget: float) -> HeadPattern:
@@ -29,24 +23,12 @@ def pattern(name: str, tokens: int, budget: float) -> HeadPattern:
         budget: share of the causal pairs for the arms with a free local window, a-shape and
             tri-shape; the paper sizes theirs to match its own FLOPs.
     """
-    sink = min(SINK, tokens // 16)
-    local = local_window(tokens, sink, budget)
     made: dict[str, HeadPattern] = {
         "dense": Dense(),
-        "a-shape": AShape(sink, local),
-        "tri-shape": AShape(sink, local, bottom=min(BOTTOM, tokens // 16)),
-        "strided": Strided("frame"),
+        "a-shape": a_shape(tokens, budget),
+        "tri-shape": a_shape(tokens, budget, BOTTOM),
         "vertical-slash": VerticalSlash.sized(tokens),
         "grid": Grid("frame"),
         "planted": TwoDBoundary({"video:video": Grid("frame")}),
     }
     return made[name]
-
-
-def local_window(tokens: int, sink: int, budget: float) -> int:
-    """The window with which an A-shape computes `budget` of the causal pairs.
-
-    A window of `w` and a sink of `s` see `n(w + s) - (w + s)^2 / 2` of `n^2 / 2` pairs.
-    """
-    seen = tokens * (1 - math.sqrt(max(1 - budget, 0.0)))
-    return max(int(seen) - sink, 1)

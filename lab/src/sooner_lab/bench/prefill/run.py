@@ -26,6 +26,7 @@ from .heads import embed, head_parts
 from .layer import layer
 from .model import model
 from .needles import needles
+from .rivals import Comparison
 from .settings import PARTS, PrefillSettings
 from .text import TextTask
 
@@ -71,6 +72,8 @@ def run(
     if "heads" in settings.parts:
         progress("heads")
         recorder.add(heads=head_parts(settings, adapter, pair.target.tokenizer, ours.table))
+    if {"rivals", "ablations"} & set(settings.parts):
+        recorder.add(**Comparison(settings, pair, adapter, progress).run())
     return recorder.result
 
 

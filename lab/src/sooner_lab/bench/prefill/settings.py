@@ -12,10 +12,13 @@ from sooner.checks import option
 from ..fields import names, numbers
 from ..settings import BenchSettings
 
-ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "planted", "ours")
+ARMS = ("dense", "a-shape", "tri-shape", "vertical-slash", "grid", "planted", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
-PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles", "heads": "heads"}
+PARTS = {
+    "layer": "layer", "model": "model_rows", "needles": "needles", "heads": "heads",
+    "rivals": "rivals", "ablations": "ablations",
+}  # fmt: skip
 """Parts with the key of each in the result."""
 
 
@@ -31,7 +34,8 @@ class PrefillSettings(BenchSettings):
         patterns: file of `sooner search patterns` for the `ours` arm; by default searched first.
         lengths: prompt lengths in tokens.
         arms: only these arms (dense is always in).
-        parts: only these of layer, model, needles, and, of a model of text, heads.
+        parts: only these of layer, model, needles, rivals, ablations, and, of a model of text,
+            heads.
         budget: share of dense for a-shape and tri-shape, as the paper gives all arms about the
             same work.
         heads: of the one attention layer.

@@ -1,0 +1,262 @@
+"""Rivals and ablations of the sparse prefill on layers' own states, at equal pairs and equal time
+(MMInference, tables 1 and 4, figure 2)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import fmean, median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sooner.engine.interface import Prompt
+from sooner.models import Adapter
+from sooner.sparse.attention import States, sparse_attention
+from sooner.sparse.attention.run import backend_for, jobs
+from sooner.sparse.attention.work import HeadGroup
+from sooner.sparse.cost import clock, dense
+from sooner.sparse.modality import PromptLayout
+from sooner.sparse.pairs import causal, spread
+from sooner.sparse.patterns import HeadPattern
+from sooner.sparse.plane import whole
+from sooner.sparse.search.run import capture
+from sooner.tasks.loading import ModelPair
+
+from ...rivals import indices
+from ...rivals.indices import Groups, HeadKind, Rival, count_pairs
+from ...rivals.visionzip import visionzip
+from ..run import Data, Progress, time_in_turns
+from .layer import decide_without, survey_layer
+from .model import trained_layers
+from .prompts import long_inputs
+from .settings import PrefillSettings
+
+LAYERS, QUERIES, ENOUGH = 4, 256, 0.95
+"""Most layers that are measured, evenly spread over the trained ones; queries on which they are;
+and the attention that figure 2 counts pairs for."""
+STATIC = ("a-shape", "tri-shape", "sf-fixed", "sf-strided")
+BOUNDARIES = ("q-boundary", "2d-boundary")
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "ours": (), "without boundaries": BOUNDARIES,
+    **{f"without {n}": (n,) for n in ("grid", "vertical-slash", "a-shape", *BOUNDARIES)},
+}  # fmt: skip
+"""What the search of an arm leaves out."""
+STEPS = 6
+"""Sizes that are tried for a time."""
+
+
+class DenseRows:
+    """Dense attention of sampled queries: `weights [heads, queries, tokens]`."""
+
+    def __init__(self, states: States, layout: PromptLayout) -> None:
+        self.plane = plane = whole(layout)
+        self.places = spread(len(plane.keys), QUERIES, plane.keys.device)
+        keys, self.values = (
+            part[:, plane.keys].repeat_interleave(states.group, 0).float()
+            for part in (states.keys, states.values)
+        )
+        scores = states.queries[:, plane.queries[self.places]].float() @ keys.mT * states.scale
+        later = ~causal(plane, self.places)[2]
+        self.weights = scores.masked_fill_(later, -torch.inf).softmax(2)
+        self.output = self.weights @ self.values  # [heads, queries, head_dim]
+
+    def figures(self, groups: Groups) -> Tensor:
+        """Return the error of each head's output, relative to its norm, and its recall of the
+        weights, `[2, heads]`."""
+        seen = torch.zeros_like(self.weights)
+        for group in groups:
+            places = torch.searchsorted(group.plane.queries, self.plane.queries[self.places])
+            places = places.clamp(max=len(group.plane.queries) - 1)
+            rows = (group.plane.queries[places] == self.plane.queries[self.places]).nonzero()[:, 0]
+            columns = torch.searchsorted(self.plane.keys, group.plane.keys)
+            part = causal(group.plane, places[rows])[2]
+            if group.index is not None:
+                part = group.index.seen_by_all(group.plane, places[rows])
+            index = group.heads[:, None, None], rows[:, None], columns
+            seen[index] = part.float().expand(len(group.heads), -1, -1)
+        kept = self.weights * seen
+        recall = kept.sum(2)  # [heads, queries]
+        output = kept @ self.values / recall.clamp(min=1e-20)[..., None]
+        return torch.stack([relative(output, self.output), recall.mean(1)])
+
+    def enough(self) -> float:
+        """Return the share of the pairs that hold `ENOUGH` of each query's weights."""
+        sums = self.weights.sort(-1, descending=True).values.cumsum(-1)
+        needed = (sums < ENOUGH).sum(-1) + 1.0  # [heads, queries]
+        return float(needed.mean() / (self.places + 1.0).mean())
+
+
+def relative(output: Tensor, truth: Tensor) -> Tensor:
+    """Return the norm of each head's error over that of its truth, `[heads]`."""
+    return (output - truth).norm(dim=(1, 2)) / truth.norm(dim=(1, 2))
+
+
+class Comparison:
+    """Measures rivals and ablations layer by layer, while prompts pass through the model.
+
+    Attributes:
+        chosen: by layer, what another prompt chose: patterns by ablation, the indices that `ours`
+            had there, and MInference's kinds.
+        rows: by layer, dense attention of the prompt that is measured.
+        figures: by table and arm, a row a layer.
+    """
+
+    def __init__(
+        self, settings: PrefillSettings, pair: ModelPair, adapter: Adapter, progress: Progress
+    ) -> None:
+        self.settings, self.pair, self.adapter, self.progress = settings, pair, adapter, progress
+        trained = trained_layers(adapter)
+        places = torch.linspace(0, len(trained) - 1, min(LAYERS, len(trained)))
+        self.layers, self.backend = [trained[int(p)] for p in places], backend_for(adapter.device)
+        self.chosen: dict[int, tuple[dict[str, list[HeadPattern]], Groups, list[HeadKind]]] = {}
+        self.rows: dict[int, DenseRows] = {}
+        self.figures: dict[tuple[str, str], list[Data]] = defaultdict(list)
+
+    def run(self) -> Data:
+        """Return a row for each arm: in `rivals` at equal pairs and at equal time, in `ablations`
+        at the search's budget. `seconds` have the index inside, and are sums over layers."""
+        first, second = (
+            long_inputs(self.pair.target, max(self.settings.lengths), seed, self.pair.prompt)
+            for seed in (self.settings.seed + 1, self.settings.seed)
+        )
+        with torch.inference_mode():
+            prompts = [self.adapter.embed_prompt(inputs) for inputs in (first, second)]
+        self._read(prompts[0], self._search)
+        self._read(prompts[1], self._measure)
+        if self.adapter.config.model_type == "llava_onevision":
+            for table in ("pairs", "time"):
+                self._zip(table, second)
+        parts: dict[str, Any] = {"rivals": [], "ablations": []}
+        for (table, name), rows in self.figures.items():
+            row = {"equal": table, "method": name, "tokens": prompts[1].width, "layers": len(rows)}
+            for key in rows[0]:
+                values = [each[key] for each in rows]
+                row[key] = sum(values) if key == "seconds" else fmean(values)
+            parts["ablations" if table == "budget" else "rivals"].append(row)
+        enough = fmean(rows.enough() for rows in self.rows.values())
+        parts["pairs95"] = {"share": enough, "tokens": prompts[1].width}
+        return {name: rows for name, rows in parts.items() if rows}
+
+    def _read(self, prompt: Prompt, step: Callable[[int, States, PromptLayout], None]) -> None:
+        """Run a prompt through the model, and a step on the states of each measured layer."""
+        layout = PromptLayout.of(prompt, 0).to(self.adapter.device)
+
+        def look(layer: int, states: States) -> None:
+            if layer in self.layers:
+                self.progress(f"rivals, {prompt.width} tokens, layer {layer}")
+                step(layer, states, layout)
+
+        capture(self.adapter, prompt, look)
+
+    def _search(self, layer: int, states: States, layout: PromptLayout) -> None:
+        surveyed, rows = survey_layer(states, layout), DenseRows(states, layout)
+        always = ("grid",) if self.pair.target.is_text else ()
+        arms = {
+            name: decide_without(surveyed, states, layout, self.settings.budget, *always, *names)
+            for name, names in ABLATIONS.items()
+            if not names or "ablations" in self.settings.parts
+        }
+        groups = list(jobs(states, layout, arms["ours"]))
+        kinds = indices.search_kinds(
+            states, rows.plane, count_pairs(groups), lambda groups: rows.figures(groups)[1]
+        )
+        self.chosen[layer] = arms, groups, kinds
+
+    def _measure(self, layer: int, states: States, layout: PromptLayout) -> None:
+        arms, groups, kinds = self.chosen[layer]
+        rows = self.rows[layer] = DenseRows(states, layout)
+        if "ablations" in self.settings.parts:
+            for name, patterns in arms.items():
+                self._note("budget", name, rows, list(jobs(states, layout, patterns)))
+            self._note("budget", "index of another input", rows, groups)
+        if "rivals" not in self.settings.parts:
+            return
+        heads = torch.arange(len(states.queries), device=states.keys.device)
+        mine = list(jobs(states, layout, arms["ours"]))
+        tuned = {"dense": [HeadGroup(rows.plane, heads, None, 0)], "ours": mine}
+        works: dict[str, Callable[[], Any]] = {
+            "dense": partial(dense, states),
+            "ours": partial(sparse_attention, states, layout, arms["ours"], self.backend),
+        }
+        rivals: dict[str, Rival] = {name: partial(indices.static, name) for name in STATIC}
+        rivals["minference"] = partial(indices.minference, kinds)
+        rivals["flexprefill"] = indices.flexprefill
+        seconds: dict[str, float] = {}
+        for table in ("pairs", "time"):
+            for name, rival in rivals.items():
+                sized = rival(states, rows.plane)
+                run = partial(self._attend, rival, states, layout)
+                if table == "pairs":
+                    size, tuned[name] = indices.tune(sized, count_pairs(mine))
+                else:
+                    size = equal_time(run, seconds["ours"], heads.device)
+                    tuned[name] = sized(size)
+                works[name] = partial(run, size)
+            seconds = self._times(works)
+            for name, its in tuned.items():
+                self._note(table, name, rows, its, seconds=seconds[name])
+
+    def _attend(self, rival: Rival, states: States, layout: PromptLayout, size: float) -> None:
+        """Attend as a rival does, its index made anew."""
+        indices.attend(states, rival(states, whole(layout))(size), self.backend)
+
+    def _times(self, works: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+        times = time_in_turns(works, self.settings.repeats, self.adapter.device)
+        return {name: median(seconds) for name, seconds in times.items()}
+
+    def _note(
+        self, table: str, name: str, rows: DenseRows, groups: Groups, **others: float
+    ) -> None:
+        """Add a layer's row: exact pairs, and error and recall on sampled queries."""
+        error, recall = rows.figures(groups).mean(1).tolist()
+        pairs = count_pairs(groups) / (rows.plane.pairs * len(rows.weights))
+        row = {"pairs": pairs, "recall": recall, "error": error, **others}
+        self.figures[table, name].append(row)
+
+    def _zip(self, table: str, inputs: Mapping[str, Any]) -> None:
+        """Measure VisionZip, whose prompt is as short as the pairs or the time of `ours` ask for.
+
+        Its error is that of the tokens that stay, and holds what layers below have lost. Behind it,
+        `ours` is held against VisionZip's own dense attention.
+        """
+        before = self.figures.get(("pairs", "visionzip"))
+        ours = self.figures.get((table, "ours")) or self.figures["budget", "ours"]
+        share = fmean(row["pairs"] for row in ours)
+        if table == "time":
+            if before is None or "seconds" not in ours[0]:
+                return
+            goal, took = (sum(row["seconds"] for row in rows) for rows in (ours, before))
+            share = before[0]["pairs"] * goal / took
+        width, visual = inputs["input_ids"].shape[1], int(self.adapter.visual_tokens(inputs).sum())
+        tokens = min(max(round(width * share**0.5) - (width - visual), 1), visual)
+        prompt, slots = visionzip(self.adapter, inputs, tokens)
+
+        def look(layer: int, states: States, layout: PromptLayout) -> None:
+            rows = self.rows[layer]
+            place = torch.searchsorted(slots, rows.places).clamp(max=len(slots) - 1)
+            stays = slots[place] == rows.places
+            error = relative(dense(states)[:, place[stays]], rows.output[:, stays]).mean()
+            row = {"pairs": whole(layout).pairs / rows.plane.pairs, "error": float(error)}
+            seconds = self._times({"": partial(dense, states)})[""]
+            self.figures[table, "visionzip"].append({**row, "seconds": seconds})
+            if table == "pairs" and "ablations" in self.settings.parts:
+                self.figures["budget", "visionzip"].append(row)
+                its = list(jobs(states, layout, self.chosen[layer][0]["ours"]))
+                self._note("budget", "ours behind visionzip", DenseRows(states, layout), its)
+
+        self._read(prompt, look)
+
+
+def equal_time(run: Callable[[float], Any], seconds: float, device: torch.device) -> float:
+    """Return the greatest of the sizes tried that takes no longer, or else the least."""
+    low, high = 1e-3, 1.0
+    if clock(partial(run, high), device)[0] <= seconds:
+        return high
+    for _ in range(STEPS):
+        size = (low * high) ** 0.5
+        fits = clock(partial(run, size), device)[0] <= seconds
+        low, high = (size, high) if fits else (low, size)
+    return low
