@@ -33,8 +33,8 @@ FIRST, NEAR, FEWEST = 30, 100, (30, 50)
 """Keys and distances that MInference always puts first, and the fewest lines that it takes."""
 TAU, BUDGET = 0.1, 1024
 """FlexPrefill's threshold of the divergence, and the fewest tokens of its lines."""
-STEPS, CLOSE = 24, 0.003
-"""Sizes that are tried for a number of pairs, and the share by which it may be missed."""
+STEPS = 14
+"""Sizes that are tried for a number of pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +140,10 @@ def search_kinds(
     for name, *numbers in KINDS:
         vertical, slash = (number * len(plane.keys) / max(numbers) for number in numbers)
         alike = [(name, vertical, slash)] * len(states.queries)
-        size, groups = tune(minference(alike, states, plane), pairs)
+        sized = minference(alike, states, plane)
+        size = tune(sized, pairs)
         sizes.append((name, vertical * size, slash * size, size))
-        recalls.append(recall(groups))
+        recalls.append(recall(sized(size)))
     most = max(size for *_, size in sizes)  # a size of 1 is as much of the largest as there is
     kinds = [(name, vertical / most, slash / most) for name, vertical, slash, _ in sizes]
     return [kinds[number] for number in torch.stack(recalls).argmax(0).tolist()]
@@ -235,16 +236,15 @@ def count_pairs(groups: Groups) -> int:
     return sum(int(group.pairs.sum()) for group in groups)
 
 
-def tune(sized: Callable[[float], Groups], pairs: int) -> tuple[float, Groups]:
-    """Return the size with which heads compute most nearly `pairs`, and their indices."""
-    best: tuple[float, float, Groups] = (float("inf"), 1.0, [])
+def tune(sized: Callable[[float], Groups], pairs: int) -> float:
+    """Return the greatest size with which heads compute no more than `pairs` together."""
+    return greatest(lambda size: count_pairs(sized(size)) <= pairs, STEPS)
+
+
+def greatest(fits: Callable[[float], bool], steps: int) -> float:
+    """Return the greatest of the sizes tried, from 0.0001 to 1, that fits; or else the least."""
     low, high = 1e-4, 1.0
-    for _ in range(STEPS):
+    for _ in range(steps):
         size = (low * high) ** 0.5
-        groups = sized(size)
-        total = count_pairs(groups)
-        best = min(best, (abs(total / pairs - 1), size, groups), key=lambda entry: entry[0])
-        if best[0] < CLOSE:
-            break
-        low, high = (size, high) if total < pairs else (low, size)
-    return best[1:]
+        low, high = (size, high) if fits(size) else (low, size)
+    return low

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from sooner.models.hooks import AttentionCall, AttentionHooks
 
 from .staged_pruners import cluster_means
 
-CONTEXTUAL = 10 / 64
+MERGED = 10 / 64
 """Share of a frame's tokens that are merged ones (MMInference, table 2: 54 dominant, 10 merged)."""
 
 
@@ -49,22 +48,18 @@ def visionzip(adapter: Adapter, inputs: Mapping[str, Any], tokens: int) -> tuple
     table = body.apply_pooling(torch.cat(tables))  # [frames, tokens, 1 + head_dim]
     frames, size = table.shape[:2]
     visual, embeds = prompt.visual[0].nonzero()[:, 0], prompt.embeds.clone()
-    kept = [torch.arange(frames * size, len(visual), device=visual.device)]  # the newline
-    ends = pairwise([tokens * number // frames for number in range(frames + 1)])
-    for number, (frame, (start, end)) in enumerate(zip(table, ends, strict=True)):
-        members = torch.arange(number * size, (number + 1) * size, device=visual.device)
-        states = embeds[0, visual[members]]
-        chosen, merged = zip_frame(frame[:, 0], frame[:, 1:], states, min(end - start, size))
-        embeds[0, visual[members]] = merged
-        kept.append(members[chosen])
-    some = torch.cat(kept).sort().values
-    slots = ~prompt.visual[0]
-    slots[visual[some]] = True
-    shorter = adapter.prune_prompt(replace(prompt, embeds=embeds), [some])
+    stays = torch.ones_like(visual, dtype=torch.bool)  # the newline behind all frames, too
+    for number, frame in enumerate(table):
+        part = slice(number * size, (number + 1) * size)
+        count = tokens * (number + 1) // frames - tokens * number // frames
+        chosen, states = zip_frame(frame[:, 0], frame[:, 1:], embeds[0, visual[part]], count)
+        embeds[0, visual[part]] = states
+        stays[part] = False
+        stays[part][chosen] = True
+    slots = torch.ones_like(prompt.visual[0]).index_put((visual,), stays).nonzero()[:, 0]
+    shorter = adapter.prune_prompt(replace(prompt, embeds=embeds), [stays.nonzero()[:, 0]])
     positions = torch.arange(shorter.width, device=slots.device)[None]
-    return replace(
-        shorter, positions=positions, next_position=positions[:, -1] + 1
-    ), slots.nonzero()[:, 0]
+    return replace(shorter, positions=positions, next_position=positions[:, -1] + 1), slots
 
 
 def zip_frame(scores: Tensor, keys: Tensor, states: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -79,14 +74,14 @@ def zip_frame(scores: Tensor, keys: Tensor, states: Tensor, count: int) -> tuple
         The tokens that stay `[count]`: dominant ones, then evenly spaced others, which have taken
         the mean of those whose keys are nearest to theirs by cosine; and all states after that.
     """
-    merged = int(count * CONTEXTUAL)
+    merged = int(count * MERGED)
     order = scores.argsort(descending=True)
     rest = order[count - merged :].sort().values
     places = torch.arange(merged, device=rest.device) * (len(rest) // max(merged, 1))
-    centres, states = rest[places], states.clone()
     if merged:
-        directions = normalize(keys, dim=-1)
-        owner = (directions[rest] @ directions[centres].T).argmax(1)
+        directions = normalize(keys[rest], dim=-1)
+        owner = (directions @ directions[places].T).argmax(1)
         owner[places] = torch.arange(merged, device=rest.device)  # whatever its twin
-        states[centres] = cluster_means(states[rest].float(), owner, merged).to(states.dtype)
-    return torch.cat([order[: count - merged], centres]), states
+        means = cluster_means(states[rest].float(), owner, merged).to(states.dtype)
+        states = states.index_put((rest[places],), means)
+    return torch.cat([order[: count - merged], rest[places]]), states

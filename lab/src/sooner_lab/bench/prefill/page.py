@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,18 @@ MODEL: Columns = (
     ("agreement", "next token agrees", "{:.1%}"),
 )  # fmt: skip
 
+RIVALS: Columns = (
+    ("tokens", "tokens", "{}"), ("method", "arm", "{}"), ("pairs", "pairs", "{:.2%}"),
+    ("seconds", "seconds", "{:.3f}"), ("recall", "recall", "{:.3f}"),
+    ("error", "output error", "{:.3f}"),
+)  # fmt: skip
+ABLATIONS = [column for column in RIVALS if column[0] != "seconds"]
+REMARK = (
+    "Searched anew on the other prompt without a pattern or boundary, at the same budget. *index "
+    "of another input*: the very pairs that `ours` computes there. *ours behind visionzip* is held "
+    "against VisionZip's own dense attention, as in table 4."
+)
+
 
 def _layer(result: Data) -> str:
     about = result["settings"]
@@ -36,7 +48,7 @@ def _layer(result: Data) -> str:
         f"{about['heads']} heads of {about['head_dim']}, made-up states with the grid structure of "
         f"video, {about['frame']} tokens a frame: *recall* here is of these states, and says "
         "nothing of a model. *index s* is part of *seconds*; *FLOPs* is the share of causal pairs, "
-        "counted exactly; recall and error on 256 even queries. `planted` is the structure that "
+        "counted exactly; recall and error on 256 queries. `planted` is the structure that "
         "the states were made with, nothing was searched for it; `ours` was searched on other such "
         "states of the shortest length; `vertical-slash` computes the union of its lines, before "
         "commit `ca2358fa` the windows of MInference's kernel. The backend was "
@@ -56,6 +68,23 @@ def _model(result: Data) -> str:
         "exactly; *next token agrees*: of the dense continuation's tokens, the share that the arm "
         "predicts as the dense model does behind the same prefix. `ours` is searched on another "
         "clip or text."
+    )
+
+
+def _rivals(table: str) -> Callable[[Data], list[Data]]:
+    return lambda result: [row for row in rows_of(result, "rivals") if row["equal"] == table]
+
+
+def _equal(result: Data) -> str:
+    dense = result["rivals"][0]
+    return (
+        f"States of {dense['layers']} trained layers on a prompt that nothing was searched on: "
+        "`ours` and MInference's kinds of heads were chosen on another one as long. In each layer "
+        "an arm computes at most as many pairs as `ours`, counted exactly, or takes no longer, as "
+        "far as its smallest size allows; *seconds* are sums over layers, the index inside. "
+        "VisionZip's error is that of the tokens that stay, and holds what layers below lost. 95 % "
+        f"of the attention lies on {dense['pairs95']:.1%} of the pairs (figure 2: 5.78 % in a "
+        "model of video and 1.79 % in one of text, at 128k tokens)."
     )
 
 
@@ -81,27 +110,6 @@ def _needles(result: Data) -> list[ReportTable]:
     return tables
 
 
-def _looks(result: Data) -> str:
-    heads = result["heads"]
-    kept = ", ".join(f"`{name}` {share:.1%}" for name, share in heads["kept"].items())
-    return (
-        "The 12 heads whose last query puts most weight on the sentence; *kept* is the share "
-        f"of that weight. Of all heads' weight on it: {kept}. The strongest {heads['pairs95']:.2%} "
-        "of the pairs hold 95 % of the attention (figure 2: 5.78 % in a model of video and 1.79 % "
-        "in one of text, at 128k tokens)."
-    )
-
-
-def _heads(result: Data) -> list[Data]:
-    """Return the heads whose last query looks most at the needle."""
-    rows = [
-        {key: row[key][head] for key in row if key != "layer"} | {"head": f"{row['layer']}.{head}"}
-        for row in rows_of(result, "heads.rows")
-        for head in range(len(row["needle"]))
-    ]
-    return sorted(rows, key=lambda row: -row["needle"])[:12]
-
-
 def _grids(result: Data, kinds: Sequence[str], arms: Sequence[str]) -> list[Data]:
     return [g for g in result.get("needles", []) if g["kind"] in kinds and g["name"] in arms]
 
@@ -122,51 +130,15 @@ def _draw_grids(result: Data, kinds: Sequence[str], arms: Sequence[str]) -> Any:
     return figure
 
 
-def _draw_heads(result: Data) -> Any:
-    """Draw what patterns keep of every head, and its weight on the needle."""
-    from matplotlib.figure import Figure as Canvas
-
-    keys = ("recall a-shape", "recall vertical-slash", "recall ours", "needle")
-    figure = Canvas(figsize=(8.4, 4.0), layout="constrained")
-    for axis, key in zip(figure.subplots(1, len(keys)), keys, strict=True):
-        image = axis.imshow(
-            [row[key] for row in result["heads"]["rows"]], vmin=0, vmax=1, aspect="auto"
-        )
-        axis.set_title(key, fontsize=9)
-        axis.set(xlabel="head", ylabel="layer" if key == keys[0] else "")
-    figure.colorbar(image, ax=figure.axes)
-    return figure
-
-
-def _longest(result: Data) -> list[Data]:
-    rows = result.get("layer") or []
-    longest = max((row["tokens"] for row in rows), default=0)
-    return [{**row, "work": 100 * row["flops_share"]} for row in rows if row["tokens"] == longest]
-
-
 PAGE = Page(
     lambda result: f"Prefill: {result['model']}",
     (
         Table("One attention layer", "layer", LAYER, _layer),
         Table("Whole prefill", "model_rows", MODEL, _model),
         _needles,
-        Table(
-            "Recall by budget and pattern",
-            "heads.candidates",
-            (("pattern", "pattern of all heads", "{}"), ("flops_share", "FLOPs", "{:.1%}"),
-             ("recall", "recall", "{:.3f}"), ("good_heads", "heads at 0.95", "{:.0%}")),
-            "Candidates of the search on dense attention's states of one text of the greatest "
-            "length, mean over heads of trained layers that see the whole prompt.",
-        ),
-        Table(
-            "Heads that look at the needle",
-            _heads,
-            (("head", "layer and head", "{}"), ("needle", "on the needle", "{:.1%}"),
-             *((f"{what} {name}", f"{what}, {name}", "{:.2f}")
-               for name in ("a-shape", "vertical-slash", "ours") for what in ("recall", "kept")),
-             ("pattern", "pattern of ours", "{}")),
-            _looks,
-        ),
+        Table("Rivals at equal pairs", _rivals("pairs"), RIVALS, _equal),
+        Table("Rivals at equal time", _rivals("time"), RIVALS),
+        Table("Ablations", "ablations", ABLATIONS, REMARK),
     ),
     (
         Figure(
@@ -196,20 +168,6 @@ PAGE = Page(
                 ),
             ),
         ),
-        Figure(
-            "trade",
-            "Work against error at the greatest length",
-            (
-                Panel(
-                    _longest, "work", "error", "FLOPs, % of dense", "relative error of the output",
-                    "method", kind="mark",
-                ),
-                Panel(
-                    _longest, "work", "speedup", "FLOPs, % of dense", "times faster than dense",
-                    "method", kind="mark",
-                ),
-            ),
-        ),
         *(
             Figure(f"figure{number}", f"Right answers by length and depth: {what} "
                    f"(figure {number})", needs=partial(_grids, kinds=kinds, arms=arms),
@@ -220,14 +178,9 @@ PAGE = Page(
                 (14, "the baselines, two kinds in turns", MIXED, ("tri-shape", "vertical-slash")),
             )
         ),
-        Figure("heads", "Recall of every head, and its last query's weight on the needle",
-               needs="heads", drawing=_draw_heads),
-        Figure("budget", "Recall by budget",
-               (Panel("heads.candidates", "flops_share", "recall", "FLOPs, share of dense",
-                      "recall", "method", level=0.95),)),
         Figure("regions", "An index from one modality, used on others (figure 12)",
                needs="regions"),
     ),
-    retired={"9362df8": ("regions", "duels", "planted")},
+    retired={"9362df8": ("regions", "duels", "planted"), "ac3015a": ("heads",)},
     goals="*at recall*: what the very arm of the figure keeps, in the same run's table.",
 )  # fmt: skip

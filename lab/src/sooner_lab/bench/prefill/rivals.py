@@ -14,14 +14,14 @@ from torch import Tensor
 
 from sooner.engine.interface import Prompt
 from sooner.models import Adapter
-from sooner.sparse.attention import States, sparse_attention
+from sooner.sparse.attention import Partial, States, sparse_attention
 from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.attention.work import HeadGroup
 from sooner.sparse.cost import clock, dense
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import causal, spread
 from sooner.sparse.patterns import HeadPattern
-from sooner.sparse.plane import whole
+from sooner.sparse.plane import Plane, whole
 from sooner.sparse.search.run import capture
 from sooner.tasks.loading import ModelPair
 
@@ -44,49 +44,36 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     **{f"without {n}": (n,) for n in ("grid", "vertical-slash", "a-shape", *BOUNDARIES)},
 }  # fmt: skip
 """What the search of an arm leaves out."""
-STEPS = 6
+STEPS = 7
 """Sizes that are tried for a time."""
 
 
 class DenseRows:
-    """Dense attention of sampled queries: `weights [heads, queries, tokens]`."""
+    """Dense attention of a layer's sampled queries, against which outputs are held.
+
+    Attributes:
+        places: of the queries, `[queries]`; a prompt has no padding here.
+        output, lse: of them, `[heads, queries, head_dim]` and without the last dimension.
+        enough: share of the pairs that hold `ENOUGH` of each query's weights.
+    """
 
     def __init__(self, states: States, layout: PromptLayout) -> None:
-        self.plane = plane = whole(layout)
-        self.places = spread(len(plane.keys), QUERIES, plane.keys.device)
-        keys, self.values = (
-            part[:, plane.keys].repeat_interleave(states.group, 0).float()
-            for part in (states.keys, states.values)
+        self.plane = whole(layout)
+        self.places = places = spread(len(layout), QUERIES, states.keys.device)
+        keys, values = (
+            part.repeat_interleave(states.group, 0).float() for part in (states.keys, states.values)
         )
-        scores = states.queries[:, plane.queries[self.places]].float() @ keys.mT * states.scale
-        later = ~causal(plane, self.places)[2]
-        self.weights = scores.masked_fill_(later, -torch.inf).softmax(2)
-        self.output = self.weights @ self.values  # [heads, queries, head_dim]
+        scores = states.queries[:, places].float() @ keys.mT * states.scale
+        scores.masked_fill_(~causal(self.plane, places)[2], -torch.inf)
+        weights = scores.softmax(2)  # [heads, queries, tokens]
+        self.output, self.lse = weights @ values, scores.logsumexp(2)
+        needed = (weights.sort(descending=True).values.cumsum(2) < ENOUGH).sum(2) + 1.0
+        self.enough = float(needed.mean() / (places + 1.0).mean())
 
-    def figures(self, groups: Groups) -> Tensor:
-        """Return the error of each head's output, relative to its norm, and its recall of the
-        weights, `[2, heads]`."""
-        seen = torch.zeros_like(self.weights)
-        for group in groups:
-            places = torch.searchsorted(group.plane.queries, self.plane.queries[self.places])
-            places = places.clamp(max=len(group.plane.queries) - 1)
-            rows = (group.plane.queries[places] == self.plane.queries[self.places]).nonzero()[:, 0]
-            columns = torch.searchsorted(self.plane.keys, group.plane.keys)
-            part = causal(group.plane, places[rows])[2]
-            if group.index is not None:
-                part = group.index.seen_by_all(group.plane, places[rows])
-            index = group.heads[:, None, None], rows[:, None], columns
-            seen[index] = part.float().expand(len(group.heads), -1, -1)
-        kept = self.weights * seen
-        recall = kept.sum(2)  # [heads, queries]
-        output = kept @ self.values / recall.clamp(min=1e-20)[..., None]
-        return torch.stack([relative(output, self.output), recall.mean(1)])
-
-    def enough(self) -> float:
-        """Return the share of the pairs that hold `ENOUGH` of each query's weights."""
-        sums = self.weights.sort(-1, descending=True).values.cumsum(-1)
-        needed = (sums < ENOUGH).sum(-1) + 1.0  # [heads, queries]
-        return float(needed.mean() / (self.places + 1.0).mean())
+    def figures(self, made: Partial) -> Tensor:
+        """Return the relative error of each head's output and its recall, `[2, heads]`."""
+        recall = (made.lse[:, self.places] - self.lse).exp().clamp(max=1.0).mean(1)
+        return torch.stack([relative(made.output[:, self.places], self.output), recall])
 
 
 def relative(output: Tensor, truth: Tensor) -> Tensor:
@@ -127,18 +114,17 @@ class Comparison:
         self._read(prompts[0], self._search)
         self._read(prompts[1], self._measure)
         if self.adapter.config.model_type == "llava_onevision":
-            for table in ("pairs", "time"):
-                self._zip(table, second)
-        parts: dict[str, Any] = {"rivals": [], "ablations": []}
+            self._zip("budget", second)
+            if "rivals" in self.settings.parts:
+                self._zip("time", second)
+        parts: dict[str, list[Data]] = {"rivals": [], "ablations": []}
         for (table, name), rows in self.figures.items():
             row = {"equal": table, "method": name, "tokens": prompts[1].width, "layers": len(rows)}
             for key in rows[0]:
                 values = [each[key] for each in rows]
                 row[key] = sum(values) if key == "seconds" else fmean(values)
             parts["ablations" if table == "budget" else "rivals"].append(row)
-        enough = fmean(rows.enough() for rows in self.rows.values())
-        parts["pairs95"] = {"share": enough, "tokens": prompts[1].width}
-        return {name: rows for name, rows in parts.items() if rows}
+        return {name: rows for name, rows in parts.items() if name in self.settings.parts}
 
     def _read(self, prompt: Prompt, step: Callable[[int, States, PromptLayout], None]) -> None:
         """Run a prompt through the model, and a step on the states of each measured layer."""
@@ -160,18 +146,20 @@ class Comparison:
             if not names or "ablations" in self.settings.parts
         }
         groups = list(jobs(states, layout, arms["ours"]))
-        kinds = indices.search_kinds(
-            states, rows.plane, count_pairs(groups), lambda groups: rows.figures(groups)[1]
-        )
+
+        def recall(groups: Groups) -> Tensor:
+            return rows.figures(indices.attend(states, groups, self.backend))[1]
+
+        kinds = indices.search_kinds(states, rows.plane, count_pairs(groups), recall)
         self.chosen[layer] = arms, groups, kinds
 
     def _measure(self, layer: int, states: States, layout: PromptLayout) -> None:
         arms, groups, kinds = self.chosen[layer]
         rows = self.rows[layer] = DenseRows(states, layout)
-        if "ablations" in self.settings.parts:
-            for name, patterns in arms.items():
-                self._note("budget", name, rows, list(jobs(states, layout, patterns)))
-            self._note("budget", "index of another input", rows, groups)
+        note = partial(self._note, rows, states)
+        for name, patterns in arms.items():
+            note("budget", name, list(jobs(states, layout, patterns)))
+        note("budget", "index of another input", groups)
         if "rivals" not in self.settings.parts:
             return
         heads = torch.arange(len(states.queries), device=states.keys.device)
@@ -187,32 +175,37 @@ class Comparison:
         seconds: dict[str, float] = {}
         for table in ("pairs", "time"):
             for name, rival in rivals.items():
+                run = partial(self._attend, rival, states, rows.plane)
                 sized = rival(states, rows.plane)
-                run = partial(self._attend, rival, states, layout)
                 if table == "pairs":
-                    size, tuned[name] = indices.tune(sized, count_pairs(mine))
+                    size = indices.tune(sized, count_pairs(mine))
                 else:
-                    size = equal_time(run, seconds["ours"], heads.device)
-                    tuned[name] = sized(size)
-                works[name] = partial(run, size)
+                    fits = partial(self._fits, run, seconds["ours"])
+                    size = indices.greatest(fits, STEPS)
+                tuned[name], works[name] = sized(size), partial(run, size)
             seconds = self._times(works)
             for name, its in tuned.items():
-                self._note(table, name, rows, its, seconds=seconds[name])
+                note(table, name, its, seconds=seconds[name], pairs95=rows.enough)
 
-    def _attend(self, rival: Rival, states: States, layout: PromptLayout, size: float) -> None:
+    def _attend(self, rival: Rival, states: States, plane: Plane, size: float) -> None:
         """Attend as a rival does, its index made anew."""
-        indices.attend(states, rival(states, whole(layout))(size), self.backend)
+        indices.attend(states, rival(states, plane)(size), self.backend)
+
+    def _fits(self, run: Callable[[float], Any], seconds: float, size: float) -> bool:
+        return clock(partial(run, size), self.adapter.device)[0] <= seconds
 
     def _times(self, works: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
         times = time_in_turns(works, self.settings.repeats, self.adapter.device)
         return {name: median(seconds) for name, seconds in times.items()}
 
     def _note(
-        self, table: str, name: str, rows: DenseRows, groups: Groups, **others: float
-    ) -> None:
+        self, rows: DenseRows, states: States, table: str, name: str, groups: Groups,
+        **others: float,
+    ) -> None:  # fmt: skip
         """Add a layer's row: exact pairs, and error and recall on sampled queries."""
-        error, recall = rows.figures(groups).mean(1).tolist()
-        pairs = count_pairs(groups) / (rows.plane.pairs * len(rows.weights))
+        made = indices.attend(states, groups, self.backend)
+        error, recall = rows.figures(made).mean(1).tolist()
+        pairs = count_pairs(groups) / (rows.plane.pairs * len(made.output))
         row = {"pairs": pairs, "recall": recall, "error": error, **others}
         self.figures[table, name].append(row)
 
@@ -222,16 +215,15 @@ class Comparison:
         Its error is that of the tokens that stay, and holds what layers below have lost. Behind it,
         `ours` is held against VisionZip's own dense attention.
         """
-        before = self.figures.get(("pairs", "visionzip"))
-        ours = self.figures.get((table, "ours")) or self.figures["budget", "ours"]
-        share = fmean(row["pairs"] for row in ours)
-        if table == "time":
-            if before is None or "seconds" not in ours[0]:
-                return
-            goal, took = (sum(row["seconds"] for row in rows) for rows in (ours, before))
-            share = before[0]["pairs"] * goal / took
+        share = fmean(row["pairs"] for row in self.figures["budget", "ours"])
+        if table == "time":  # dense attention takes as long as it has pairs
+            ours, whole_prompt = (
+                sum(row["seconds"] for row in self.figures["time", name])
+                for name in ("ours", "dense")
+            )
+            share = min(ours / whole_prompt, 1.0)
         width, visual = inputs["input_ids"].shape[1], int(self.adapter.visual_tokens(inputs).sum())
-        tokens = min(max(round(width * share**0.5) - (width - visual), 1), visual)
+        tokens = max(round(width * share**0.5) - (width - visual), 1)
         prompt, slots = visionzip(self.adapter, inputs, tokens)
 
         def look(layer: int, states: States, layout: PromptLayout) -> None:
@@ -241,22 +233,11 @@ class Comparison:
             error = relative(dense(states)[:, place[stays]], rows.output[:, stays]).mean()
             row = {"pairs": whole(layout).pairs / rows.plane.pairs, "error": float(error)}
             seconds = self._times({"": partial(dense, states)})[""]
-            self.figures[table, "visionzip"].append({**row, "seconds": seconds})
-            if table == "pairs" and "ablations" in self.settings.parts:
-                self.figures["budget", "visionzip"].append(row)
+            equal = "pairs" if table == "budget" else table
+            self.figures[equal, "visionzip"].append({**row, "seconds": seconds})
+            if table == "budget":
+                self.figures[table, "visionzip"].append(row)
                 its = list(jobs(states, layout, self.chosen[layer][0]["ours"]))
-                self._note("budget", "ours behind visionzip", DenseRows(states, layout), its)
+                self._note(DenseRows(states, layout), states, table, "ours behind visionzip", its)
 
         self._read(prompt, look)
-
-
-def equal_time(run: Callable[[float], Any], seconds: float, device: torch.device) -> float:
-    """Return the greatest of the sizes tried that takes no longer, or else the least."""
-    low, high = 1e-3, 1.0
-    if clock(partial(run, high), device)[0] <= seconds:
-        return high
-    for _ in range(STEPS):
-        size = (low * high) ** 0.5
-        fits = clock(partial(run, size), device)[0] <= seconds
-        low, high = (size, high) if fits else (low, size)
-    return low

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -22,10 +23,10 @@ from sooner.tasks.settings import CaptionSettings
 
 from ..goals import goal
 from ..run import Data, Keep, Progress, Recorder
-from .heads import embed, head_parts
 from .layer import layer
 from .model import model
 from .needles import needles
+from .page import PAGE
 from .rivals import Comparison
 from .settings import PARTS, PrefillSettings
 from .text import TextTask
@@ -60,7 +61,7 @@ def run(
     about = {"model": name, "reads": "text" if pair.target.is_text else "video"}
     recorder = Recorder("prefill", settings, goals, keep, **about, backend=backend)
     others = [key for part, key in PARTS.items() if part not in settings.parts]
-    recorder.go_on(before, others)
+    recorder.go_on(before, [*others, *chain.from_iterable(PAGE.retired.values())])
     recorder.origin(adapter.device, adapter.dtype, settings.seed)
     ours = Patterns(settings, pair, adapter)
     if "layer" in settings.parts:
@@ -69,10 +70,7 @@ def run(
         recorder.add(model_rows=model(settings, pair, adapter, ours.table, progress))
     if "needles" in settings.parts:
         recorder.add(needles=needles(settings, pair, ours.table, progress))
-    if "heads" in settings.parts:
-        progress("heads")
-        recorder.add(heads=head_parts(settings, adapter, pair.target.tokenizer, ours.table))
-    if {"rivals", "ablations"} & set(settings.parts):
+    if {"rivals", "ablations"} & {*settings.parts}:
         recorder.add(**Comparison(settings, pair, adapter, progress).run())
     return recorder.result
 
@@ -101,9 +99,11 @@ class Patterns:
     def _of_text(self, settings: SearchSettings) -> PatternTable:
         """Search A-shapes and vertical-slashes on another text with another needle."""
         length, seed = max(self.settings.lengths), self.settings.seed + self.settings.needles
-        prompt = embed(self.adapter, TextTask(self.pair.target.tokenizer).sample(length, 0.5, seed))
-        sample = SearchSample(lambda: prompt, PromptLayout.text(prompt.width))
-        search = Search(self.adapter, [sample], settings)
+        sample = TextTask(self.pair.target.tokenizer).sample(length, 0.5, seed)
+        with torch.inference_mode():
+            prompt = self.adapter.embed_prompt(sample.inputs(model=self.adapter.model))
+        layout = PromptLayout.text(prompt.width)
+        search = Search(self.adapter, [SearchSample(lambda: prompt, layout)], settings)
         search.candidates = tuple(each for each in search.candidates if not isinstance(each, Grid))
         search.prices = torch.ones(len(search.candidates), dtype=torch.double)
         return search.run()

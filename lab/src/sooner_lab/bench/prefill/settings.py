@@ -15,10 +15,8 @@ from ..settings import BenchSettings
 ARMS = ("dense", "a-shape", "tri-shape", "vertical-slash", "grid", "planted", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
-PARTS = {
-    "layer": "layer", "model": "model_rows", "needles": "needles", "heads": "heads",
-    "rivals": "rivals", "ablations": "ablations",
-}  # fmt: skip
+PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles"}
+PARTS |= {name: name for name in ("rivals", "ablations")}
 """Parts with the key of each in the result."""
 
 
@@ -34,8 +32,8 @@ class PrefillSettings(BenchSettings):
         patterns: file of `sooner search patterns` for the `ours` arm; by default searched first.
         lengths: prompt lengths in tokens.
         arms: only these arms (dense is always in).
-        parts: only these of layer, model, needles, rivals, ablations, and, of a model of text,
-            heads.
+        parts: only these of layer, model, needles, rivals and ablations; the last two, which
+            belong together, at the greatest length.
         budget: share of dense for a-shape and tri-shape, as the paper gives all arms about the
             same work.
         heads: of the one attention layer.
