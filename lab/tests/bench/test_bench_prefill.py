@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
@@ -17,22 +17,20 @@ import tiny
 from sooner.cli.main import app
 from sooner.models import adapt
 from sooner.models.silent import Depth, deepen
-from sooner.sparse.attention import Reference
-from sooner.sparse.index import build
 from sooner.sparse.patterns import AShape, Grid, VerticalSlash
-from sooner.sparse.plane import whole
 from sooner.sparse.prefill import MMInference
+from sooner.sparse.search.score import trial
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner_lab.bench import report
-from sooner_lab.bench.prefill import layer, model
-from sooner_lab.bench.prefill.heads import head_parts
+from sooner_lab.bench.prefill import layer, model, rivals
 from sooner_lab.bench.prefill.needles import DEPTHS, needles
 from sooner_lab.bench.prefill.run import Patterns, goals
 from sooner_lab.bench.prefill.settings import PrefillSettings
 from sooner_lab.bench.prefill.states import grid_states, video_layout
 from sooner_lab.bench.prefill.text import KINDS, TextTask
 from sooner_lab.rivals.patterns import local_window
+from sparse_attention.contexts import prompt_of
 
 SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
 
@@ -69,8 +67,7 @@ def text_result() -> dict[str, Any]:
     searched = Patterns(TEXT, pair, adapter).table
     assert not [h for row in searched.layers for h in row if isinstance(h.pattern, Grid)]
     ours = PatternTable.uniform(adapter, VerticalSlash(8, 8))
-    grids = needles(TEXT, pair, ours, lambda line: None)
-    return {"heads": head_parts(TEXT, adapter, target.tokenizer, ours), "needles": grids}
+    return {"needles": needles(TEXT, pair, ours, lambda line: None)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,23 +103,6 @@ def test_recall_is_a_mean_over_layers_that_were_trained() -> None:
     assert figures["recall"] != pytest.approx(figures["recall_all"], abs=1e-4)
 
 
-def test_heads_of_text_have_recall_and_what_they_keep_of_the_needle(
-    text_result: dict[str, Any],
-) -> None:
-    heads = text_result["heads"]
-    assert [row["layer"] for row in heads["rows"]] == [0, 1, 2]
-    for row in heads["rows"]:
-        for name in ("a-shape", "vertical-slash", "ours"):
-            assert all(0 < value <= 1 for value in row[f"recall {name}"])
-            assert all(0 <= value <= 1.0001 for value in row[f"kept {name}"])
-    shares = [row["flops_share"] for row in heads["candidates"]]
-    assert shares == sorted(shares)
-    assert heads["candidates"][-1]["recall"] >= heads["candidates"][0]["recall"]
-    assert 0 < heads["pairs95"] <= 1
-    weights = [value for row in heads["rows"] for value in row["needle"]]
-    assert 0 < fmean(weights) < 1
-
-
 def test_every_text_and_arm_is_asked_at_every_depth(text_result: dict[str, Any]) -> None:
     grids = text_result["needles"]
     assert [(grid["kind"], grid["name"]) for grid in grids] == [
@@ -155,9 +135,8 @@ def test_the_page_of_text_has_pictures_and_goals(
         page.replace("mean over heads and", "over").split()
     )
     assert "ours, 128 tokens" in page
-    assert "Heads that look at the needle" in page
     made = {path.stem: path for path in report.write_figures(result, tmp_path / "prefill-m.json")}
-    names = ("model", "figure5", "figure13", "heads", "budget")  # 14 lacks its arms
+    names = ("model", "figure5", "figure13")  # 14 lacks its arms
     assert set(made) == {f"prefill-m-{name}" for name in names}
     assert all(path.stat().st_size < 60_000 for path in made.values())
 
@@ -179,11 +158,9 @@ def test_planted_layers_are_grids() -> None:
     """Own class and phase's class hold most of the attention, a fifteenth of the pairs."""
     layout = video_layout(1200, 30)
     states = grid_states(layout, 30, heads=2, kv_heads=2, head_dim=32, seed=1)
-    truth = layer.exact(states, layout)
-    errors = layer.fidelity(states, layout, [Grid("frame")] * 2, Reference(), truth)
-    assert errors["recall"] > 0.7
-    lines = layer.fidelity(states, layout, [AShape(4, 64)] * 2, Reference(), truth)
-    assert lines["recall"] < errors["recall"] / 2
+    grid, shape = (trial(states, layout, [each] * 2, 64) for each in (Grid("frame"), AShape(4, 64)))
+    assert grid.figures[1].mean() > 0.7
+    assert shape.figures[1].mean() < grid.figures[1].mean() / 2
 
 
 def test_dense_is_all_and_without_error(rows: list[dict]) -> None:
@@ -210,20 +187,48 @@ def test_ours_is_searched_on_states_that_it_is_not_measured_on(rows: list[dict])
     assert ours["pattern"] == "; ".join(dict.fromkeys(map(str, other)))
 
 
-def test_share_is_that_of_the_mask() -> None:
-    layout = video_layout(400, 20)
-    states = grid_states(layout, 20, 1, 1, 16, seed=0)
-    pattern = Grid(20, 3)
-    plane = whole(layout)
-    seen = build([pattern], plane, None).seen(0, plane)
-    expected = float(seen.sum()) / (400 * 401 / 2)
-    assert layer.pair_share([pattern], states, layout) == pytest.approx(expected, rel=1e-9)
+@pytest.mark.parametrize("family", ["llama", "llava_onevision"])
+def test_rivals_and_ablations_are_measured_at_equal_pairs(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rivals, "long_inputs", lambda *_: prompt_of(family, kind="video"))
+    target = Loaded("tiny", tiny.model(family), WordTokenizer(), is_text=family == "llama")
+    settings = replace(SETTINGS, parts=("rivals", "ablations"), budget=0.7)
+    comparison = rivals.Comparison(
+        settings, ModelPair(target), adapt(target.model), lambda line: None
+    )
+    result = comparison.run()
+    both = {(row["equal"], row["method"]): row for row in result["rivals"]}
+    names = ["dense", "ours", *rivals.STATIC, "minference", "flexprefill"]
+    names += ["visionzip"] * (family != "llama")
+    assert sorted(both) == sorted((equal, name) for equal in ("pairs", "time") for name in names)
+    for name, error in (("dense", 0.0), ("sf-fixed", 3.0), ("sf-strided", 3.0)):
+        row = both["pairs", name]
+        assert row["error"] == pytest.approx(error, abs=1e-4) or 0 < row["error"] < error
+        assert 0 < row["pairs"] <= (1 if name == "dense" else both["pairs", "ours"]["pairs"])
+        assert 0 < row["recall"] <= 1 + 1e-5
+        assert row["seconds"] > 0
+    rows = {row["method"]: row for row in result["ablations"]}
+    assert set(rivals.ABLATIONS) < set(rows)
+    # Both prompts are the same here, so the index of the other one is the prompt's own.
+    assert rows["index of another input"]["error"] == pytest.approx(rows["ours"]["error"])
+    for name, without in rivals.ABLATIONS.items():
+        for arms, *_ in comparison.chosen.values():
+            used = {inner.name for each in arms[name] for inner in (each, *parts_of(each))}
+            assert not used & set(without)
+
+
+def parts_of(pattern: Any) -> list[Any]:
+    return list(getattr(pattern, "inner", {}).values())
 
 
 def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: Path) -> None:
     result = {
         "bench": "prefill", "model": "m", "settings": SHAPE,
         "backend": "fused", "layer": rows, "goals": goals({"layer": rows}),
+        "rivals": [{"equal": "pairs", "method": "dense", "tokens": 600, "layers": 4, "pairs": 1.0,
+                    "seconds": 2.5, "recall": 1.0, "error": 0.0, "pairs95": 0.123}],
+        "ablations": [{"equal": "budget", "method": "visionzip", "tokens": 600, "error": 0.4}],
         "provenance": {
             "argv": ["sooner"], "date": "d", "git": "g", "device": "cpu", "threads": 1,
             "dtype": "float32", "versions": {"torch": "2", "transformers": "5"},
@@ -233,9 +238,12 @@ def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: 
     assert "## One attention layer" in text
     assert "vertical-slash" in text
     assert "nothing was searched for it" in text
+    assert "| 600 | dense | 100.00% | 2.500 | 1.000 | 0.000 |" in text
+    assert "12.3% of the pairs" in text
+    assert "| 600 | visionzip | – | – | 0.400 |" in text
     assert "speed-up | recall |" in text
     made = report.write_figures(result, tmp_path / "prefill.json")
-    assert {path.stem for path in made} == {"prefill-layer", "prefill-trade"}
+    assert {path.stem for path in made} == {"prefill-layer"}
     assert all(path.stat().st_size > 1000 for path in made)
 
 

@@ -1,0 +1,43 @@
+"""VisionZip against a literal loop over an eager tower's attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tiny
+from sooner.models import adapt
+from sooner_lab.rivals.visionzip import visionzip, zip_frame
+
+
+def test_a_frame_keeps_what_is_looked_at_and_means_of_its_like() -> None:
+    generator = torch.Generator().manual_seed(1)
+    scores, keys, states = (torch.randn(s, generator=generator) for s in ((20,), (20, 3), (20, 5)))
+    chosen, merged = zip_frame(scores, keys, states, 13)  # eleven, and two merged ones
+    order = scores.argsort(descending=True).tolist()
+    rest = sorted(order[11:])
+    centres = [rest[0], rest[4]]
+    assert chosen.tolist() == order[:11] + centres
+    groups: dict[int, list[int]] = {centre: [centre] for centre in centres}
+    for token in set(rest) - set(centres):
+        alike = {c: float(torch.cosine_similarity(keys[token], keys[c], 0)) for c in centres}
+        groups[max(alike, key=alike.__getitem__)].append(token)
+    for centre, members in groups.items():
+        torch.testing.assert_close(merged[centre], states[members].mean(0))
+    untouched = [token for token in range(20) if token not in centres]
+    assert torch.equal(merged[untouched], states[untouched])
+
+
+@pytest.mark.parametrize("tokens", [3, 6])
+def test_a_prompt_keeps_its_words_and_so_many_tokens_of_its_frames(tokens: int) -> None:
+    adapter, inputs = adapt(tiny.model("llava_onevision")), tiny.inputs("llava_onevision", "video")
+    with torch.inference_mode():
+        whole = adapter.embed_prompt(inputs)
+    prompt, slots = visionzip(adapter, inputs, tokens)
+    visual = whole.visual[0].nonzero()[:, 0]
+    words = (~whole.visual[0]).nonzero()[:, 0].tolist()
+    assert set(words) | {int(visual[-1])} <= set(slots.tolist())  # and the newline
+    assert prompt.width == len(slots) == len(words) + tokens + 1
+    assert prompt.positions.tolist() == [list(range(prompt.width))]
+    # So few of a frame's tokens are all dominant: none is merged.
+    assert torch.equal(prompt.embeds[0], whole.embeds[0, slots])
