@@ -95,13 +95,11 @@ def static(name: str, states: States, plane: Plane) -> Callable[[float], Groups]
 def minference(
     kinds: Sequence[HeadKind], states: States, plane: Plane
 ) -> Callable[[float], Groups]:
-    """Size MInference (Jiang et al. 2024), which knows no modalities.
+    """Size MInference (Jiang et al. 2024), which knows no modalities; `kinds` are those of the
+    heads, with the numbers of a size of 1.
 
     Lines hold most of the last 64 queries' attention, summed by key and by distance; blocks have
     the means of 64 queries and keys that agree most.
-
-    Args:
-        kinds: of each head, with the numbers of a size of 1.
     """
     sums = probe(states.queries, states.keys, plane, states.scale).sums  # [heads, 2, keys]
     near = torch.arange(len(plane.keys), 0, -1.0, device=sums.device).expand_as(sums)
@@ -129,13 +127,8 @@ def minference(
 def search_kinds(
     states: States, plane: Plane, pairs: int, recall: Callable[[Groups], Tensor]
 ) -> list[HeadKind]:
-    """Return the kind of each head that keeps most attention if all heads compute `pairs` so.
-
-    MInference's code scores by this recall, not by the output's error.
-
-    Args:
-        recall: of each head, `[heads]`.
-    """
+    """Return the kind of each head with most `recall [heads]` if all compute `pairs` together, as
+    MInference's code does, which looks at no output."""
     sizes, recalls = [], []
     for name, *numbers in KINDS:
         vertical, slash = (number * len(plane.keys) / max(numbers) for number in numbers)
@@ -150,14 +143,11 @@ def search_kinds(
 
 
 def window_lines(profiles: Tensor, vertical: int, slash: int) -> LineIndex:
-    """Return the lines that hold most, slash lines in the windows of MInference's kernel.
+    """Return the lines that hold most of `profiles [heads, 2, keys]`, by key and by distance.
 
-    A window at distance `d` holds, for a block of queries from rank `q` on, the 64 keys from
-    `q - d` on. A line no further than 64 from the last window extends it by a whole window. Where a
-    prompt begins, the kernel starts anew with the first line that is inside; here windows stay.
-
-    Args:
-        profiles: by key and by distance, `[heads, 2, keys]`.
+    Slash lines lie in the windows of MInference's kernel: 64 keys from a distance on. A line no
+    further than 64 from the last window extends it by a whole one. Where a prompt begins, the
+    kernel starts anew with the first line that is inside; here windows stay.
     """
     marks, keys = torch.zeros_like(profiles, dtype=torch.bool), profiles.shape[2]
     counts = (min(max(n, least), keys) for n, least in zip((vertical, slash), FEWEST, strict=True))

@@ -22,21 +22,16 @@ MERGED = 10 / 64
 
 @torch.inference_mode()
 def visionzip(adapter: Adapter, inputs: Mapping[str, Any], tokens: int) -> tuple[Prompt, Tensor]:
-    """Embed one prompt with a video of LLaVA-OneVision with fewer visual tokens.
+    """Embed a prompt of LLaVA-OneVision with so many `tokens` of its video, spread over all frames.
 
     The tower has no CLS token, so a token's score is the attention that it gets from all others.
-    Attention and keys are pooled as the features are. Tokens are spread evenly over frames.
-
-    Args:
-        inputs: of the model's processor.
-        tokens: of all frames together.
-
-    Returns:
-        The prompt, with consecutive positions, and the slots of its tokens in the whole prompt.
+    Attention and keys are pooled as the features are. Returns the prompt, with consecutive
+    positions, and the slots of its tokens in the whole prompt.
     """
     tables: list[Tensor] = []
 
-    def look(module: nn.Module, call: AttentionCall, output: Any) -> None:
+    def look(module: nn.Module, call: AttentionCall | None, output: Any) -> None:
+        assert call is not None  # SigLIP's towers attend by torch's own function
         weights = (call.queries @ call.keys.mT * call.scale).softmax(-1)
         tables.append(torch.cat([weights.mean((1, 2))[..., None], call.keys.mean(1)], 2))
 
@@ -65,14 +60,9 @@ def visionzip(adapter: Adapter, inputs: Mapping[str, Any], tokens: int) -> tuple
 def zip_frame(scores: Tensor, keys: Tensor, states: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Compress one frame to `count` tokens (VisionZip, sections 3.2 and 3.3).
 
-    Args:
-        scores: attention that each token gets, `[tokens]`.
-        keys: tower keys, `[tokens, head_dim]`.
-        states: what is merged, `[tokens, hidden]`.
-
-    Returns:
-        The tokens that stay `[count]`: dominant ones, then evenly spaced others, which have taken
-        the mean of those whose keys are nearest to theirs by cosine; and all states after that.
+    Dominant tokens have the highest scores. Evenly spaced others take the mean of the states
+    `[tokens, hidden]` of those whose keys are nearest to theirs by cosine. Returns both, `[count]`,
+    and all states after that.
     """
     merged = int(count * MERGED)
     order = scores.argsort(descending=True)

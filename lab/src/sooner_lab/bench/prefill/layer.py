@@ -94,14 +94,9 @@ def decide_without(
 
 
 def _length(
-    settings: PrefillSettings,
-    tokens: int,
-    layout: PromptLayout,
-    states: States,
-    chosen: dict[str, list[HeadPattern]],
-    backend: Backend,
-    progress: Progress,
-) -> list[dict[str, Any]]:
+    settings: PrefillSettings, tokens: int, layout: PromptLayout, states: States,
+    chosen: dict[str, list[HeadPattern]], backend: Backend, progress: Progress,
+) -> list[dict[str, Any]]:  # fmt: skip
     works: dict[str, Callable[[], Any]] = {}
     for name, each in chosen.items():
         works[name] = partial(sparse_attention, states, layout, each, backend)

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from sooner.engine.interface import Prompt
 from sooner.errors import SoonerError
+from sooner.models import Adapter
 from sooner.tasks.frames import Frames
 from sooner.tasks.loading import Loaded
 from sooner.tasks.prompting import GENERAL_PROMPT, build_inputs
@@ -20,6 +23,12 @@ from .text import TextTask
 TRIAL = 8
 """Frames of the prompt from which a frame's tokens are counted."""
 FPS = 2.0
+
+
+def embed(adapter: Adapter, sample: Any, processor: Any = None) -> Prompt:
+    """Return a prompt as the model's decoder takes it, one row."""
+    with torch.inference_mode():
+        return adapter.embed_prompt(sample.inputs(processor, adapter.model))
 
 
 def long_inputs(

@@ -27,6 +27,7 @@ from .layer import layer
 from .model import model
 from .needles import needles
 from .page import PAGE
+from .prompts import embed
 from .rivals import Comparison
 from .settings import PARTS, PrefillSettings
 from .text import TextTask
@@ -99,11 +100,9 @@ class Patterns:
     def _of_text(self, settings: SearchSettings) -> PatternTable:
         """Search A-shapes and vertical-slashes on another text with another needle."""
         length, seed = max(self.settings.lengths), self.settings.seed + self.settings.needles
-        sample = TextTask(self.pair.target.tokenizer).sample(length, 0.5, seed)
-        with torch.inference_mode():
-            prompt = self.adapter.embed_prompt(sample.inputs(model=self.adapter.model))
-        layout = PromptLayout.text(prompt.width)
-        search = Search(self.adapter, [SearchSample(lambda: prompt, layout)], settings)
+        prompt = embed(self.adapter, TextTask(self.pair.target.tokenizer).sample(length, 0.5, seed))
+        sample = SearchSample(lambda: prompt, PromptLayout.text(prompt.width))
+        search = Search(self.adapter, [sample], settings)
         search.candidates = tuple(each for each in search.candidates if not isinstance(each, Grid))
         search.prices = torch.ones(len(search.candidates), dtype=torch.double)
         return search.run()
