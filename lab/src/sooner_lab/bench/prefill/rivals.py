@@ -34,7 +34,7 @@ from .model import trained_layers
 from .prompts import long_inputs
 from .settings import PrefillSettings
 
-LAYERS, QUERIES, ENOUGH = 4, 256, 0.95
+LAYERS, QUERIES, ENOUGH = 3, 256, 0.95
 """Most layers that are measured, evenly spread over the trained ones; queries on which they are;
 and the attention that figure 2 counts pairs for."""
 STATIC = ("a-shape", "tri-shape", "sf-fixed", "sf-strided")
@@ -44,7 +44,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     **{f"without {n}": (n,) for n in ("grid", "vertical-slash", "a-shape", *BOUNDARIES)},
 }  # fmt: skip
 """What the search of an arm leaves out."""
-STEPS = 7
+STEPS = 6
 """Sizes that are tried for a time."""
 
 
