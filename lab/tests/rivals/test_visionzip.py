@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -41,3 +43,14 @@ def test_a_prompt_keeps_its_words_and_so_many_tokens_of_its_frames(tokens: int) 
     assert prompt.positions.tolist() == [list(range(prompt.width))]
     # So few of a frame's tokens are all dominant: none is merged.
     assert torch.equal(prompt.embeds[0], whole.embeds[0, slots])
+    body = copy.deepcopy(adapter.model.model)
+    body.vision_tower.set_attn_implementation("eager")
+    with torch.inference_mode():
+        pixels = inputs["pixel_values_videos"].flatten(0, 1)
+        weights = body.vision_tower(pixels, output_attentions=True).attentions[-1]
+        scores = body.apply_pooling(weights.mean((1, 2))[..., None])[..., 0]  # [frames, tokens]
+    frames, size = scores.shape
+    for frame, row in enumerate(scores):
+        count = tokens * (frame + 1) // frames - tokens * frame // frames
+        best = visual[frame * size : (frame + 1) * size][row.topk(count).indices]
+        assert set(best.tolist()) <= set(slots.tolist())
