@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 
 import pytest
 import torch
@@ -48,12 +49,8 @@ def last_weights(head: int, last: int = 64) -> Tensor:
 
 
 def by_distance(weights: Tensor) -> list[float]:
-    rows = range(TOKENS - len(weights), TOKENS)
-    sums = [0.0] * TOKENS
-    for row, query in enumerate(rows):
-        for key in range(query + 1):
-            sums[query - key] += float(weights[row, key])
-    return sums
+    first = TOKENS - len(weights)
+    return [float(weights.diagonal(first - apart).sum()) for apart in range(TOKENS)]
 
 
 def largest(sums: list[float], count: int) -> set[int]:
@@ -83,18 +80,17 @@ def test_the_last_queries_of_a_tri_shape_see_everything() -> None:
     assert int(rows[-10]) < 80
 
 
-def kernel_row(start: int, vertical: set[int], slash: set[int]) -> set[int]:
-    """Returns the keys that MInference's kernel computes for the 64 queries from `start` on."""
-    end, keys = start + 64, set(vertical)
+def kernel_row(end: int, vertical: set[int], slash: set[int]) -> set[int]:
+    """Returns the keys that MInference's kernel computes for the 64 queries before `end`."""
     ends = [max(end - apart, 64) for apart in sorted(slash, reverse=True) if apart < end]
-    first = last = ends[0]
+    first, last, keys = ends[0] - 64, ends[0], set(vertical)
     for line in ends[1:]:
         if line > last + 64:
-            keys |= set(range(first - 64, last))
-            first = last = line
+            keys |= set(range(first, last))
+            first, last = line - 64, line
         elif line > last:
             last += 64
-    return keys | set(range(first - 64, last))
+    return keys | set(range(first, last))
 
 
 def test_lines_of_minference_are_those_of_its_kernel() -> None:
@@ -103,9 +99,9 @@ def test_lines_of_minference_are_those_of_its_kernel() -> None:
     columns, distances = weights.sum(0).tolist(), by_distance(weights)
     vertical = largest([math.inf] * 30 + columns[30:], 120)
     slash = largest([math.inf] * 100 + distances[100:], 120)
-    for query in range(384, TOKENS):  # blocks before the farthest line start their windows anew
-        expected = {key for key in kernel_row(384, vertical, slash) if key <= query}
-        assert set(seen[1, query].nonzero()[:, 0].tolist()) == expected
+    row = kernel_row(448, vertical, slash)  # blocks before the farthest line start windows anew
+    for query in range(384, TOKENS):
+        assert set(seen[1, query].nonzero()[:, 0].tolist()) == row & set(range(query + 1))
     assert seen[0, 399].nonzero()[:, 0].tolist() == [*range(30), *range(265, 400)]
 
 
@@ -128,20 +124,16 @@ def test_flexprefill_is_its_definition(tau: float, monkeypatch: pytest.MonkeyPat
     weights = last_weights(0) / 64
     sides = []
     for sums in (weights.sum(0).tolist(), by_distance(weights)):
-        mass, tokens = 0.0, 1
-        for value in sorted(sums, reverse=True):
-            mass += value
-            tokens += mass <= gamma
+        masses = list(accumulate(sorted(sums, reverse=True)))
+        tokens = sum(mass <= gamma for mass in masses) + 1
         pooled = [sum(sums[64 * block : 64 * block + 64]) for block in range(blocks)]
         count = 1 if tau else tokens // 64 + 1
         sides.append(largest([math.inf, *pooled[1:]], count))
-    expected = {(q, k) for q in range(blocks) for k in range(q + 1) if k in sides[0] | {q}}
-    expected |= {(q, k) for q in range(blocks) for k in range(q + 1) if q - k in sides[1]}
+    causal = [(q, k) for q in range(blocks) for k in range(q + 1)]
+    expected = {(q, k) for q, k in causal if k in sides[0] | {q} or q - k in sides[1]}
     if tau:
-        queries, keys = (
-            torch.stack([part.mean(0) for part in states[0].split(64)])
-            for states in (ROW.queries, ROW.keys)
-        )
+        parts = (states[0].split(64) for states in (ROW.queries, ROW.keys))
+        queries, keys = (torch.stack([block.mean(0) for block in part]) for part in parts)
         scores = (queries @ keys.T * ROW.scale).masked_fill(torch.ones(7, 7).triu(1) > 0, -math.inf)
         ranked = scores.softmax(1).flatten().sort(descending=True)
         best = ranked.indices[ranked.values.cumsum(0) <= gamma * blocks].tolist()

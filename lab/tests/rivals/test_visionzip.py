@@ -20,11 +20,10 @@ def test_a_frame_keeps_what_is_looked_at_and_means_of_its_like() -> None:
     rest = sorted(order[11:])
     centres = [rest[0], rest[4]]
     assert chosen.tolist() == order[:11] + centres
-    groups: dict[int, list[int]] = {centre: [centre] for centre in centres}
-    for token in set(rest) - set(centres):
-        alike = {c: float(torch.cosine_similarity(keys[token], keys[c], 0)) for c in centres}
-        groups[max(alike, key=alike.__getitem__)].append(token)
-    for centre, members in groups.items():
+    owner = torch.cosine_similarity(keys[:, None], keys[centres], 2).argmax(1)
+    owner[centres] = torch.arange(2)
+    for number, centre in enumerate(centres):
+        members = [token for token in rest if owner[token] == number]
         torch.testing.assert_close(merged[centre], states[members].mean(0))
     untouched = [token for token in range(20) if token not in centres]
     assert torch.equal(merged[untouched], states[untouched])
