@@ -194,4 +194,4 @@ def test_the_motion_miniature(imagine: Run, tmp_path: Path) -> None:
 
 
 def test_doctor_knows_the_miniatures(run: Run) -> None:
-    assert "  installed  document, image, motion, robot, video\n" in run("doctor").out
+    assert "  installed  document, image, motion, needle, robot, video\n" in run("doctor").out

@@ -24,7 +24,7 @@ def test_lookup_by_name() -> None:
 def test_unknown_name_gets_a_hint() -> None:
     with pytest.raises(ValueError, match=r"'vidoe'.*did you mean 'video'"):
         miniatures.find("vidoe")
-    with pytest.raises(ValueError, match="known: document, image, motion, robot, video"):
+    with pytest.raises(ValueError, match="known: document, image, motion, needle, robot, video"):
         miniatures.find("zzz")
 
 

@@ -69,7 +69,7 @@ def check(dist: Path, scratch: Path) -> None:
 def _check_miniatures(home: Path, scratch: Path) -> None:
     """Run every command that takes a miniature, where the lab is not installed."""
     answer = _sooner(home, scratch, "doctor")
-    assert "installed  document, image, motion, robot, video" in answer, answer
+    assert "installed  document, image, motion, needle, robot, video" in answer, answer
     answer = _sooner(home, scratch, "caption", "--sample", "--compare", "--threads", "1")
     assert "scene" in answer or "tokens" in answer, answer
     _sooner(home, scratch, "parse", "--sample", "-o", "out", "--threads", "1")

@@ -71,7 +71,7 @@ def test_the_tracked_tree_is_small() -> None:
 def test_all_weights_together_are_small() -> None:
     files = list(folder("video").parents[2].rglob("*.safetensors"))
     size = sum(path.stat().st_size for path in files)
-    assert size <= 22 * MIB, f"weights are {size / MIB:.1f} MiB; 22 is the limit"
+    assert size <= 23 * MIB, f"weights are {size / MIB:.1f} MiB; 23 is the limit"
 
 
 def stored_weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The files of five tiny trained models: weights, cards and samples.
+"""The files of six tiny trained models: weights, cards and samples.
 
 `sooner.miniatures` finds them for the library by the entry point `MINIATURES`. The worlds that they
 were trained on are in `sooner_lab.worlds`.
@@ -37,6 +37,7 @@ MINIATURES = {
         _miniature("document", "sample.png", "read the page", draft="draft"),
         _miniature("image", None, "a red circle left of a blue square on green"),
         _miniature("motion", "sample.mp4", tokenizer="tokenizer"),
+        _miniature("needle", None),
         _miniature(
             "robot",
             "sample.png",

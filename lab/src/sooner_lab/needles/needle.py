@@ -15,9 +15,8 @@ from ..worlds.video import world
 ASKS: dict[str, str] = {
     "colour": "what colour is the {shape} ?",
     "background": "on what background is the {shape} ?",
-    "caption": world.PROMPT,
 }
-"""Questions about a needle; `caption` asks for all scenes, the needle's among them."""
+"""Questions about a needle."""
 
 TALE = 8
 """Sentences of a document at most."""
@@ -44,7 +43,7 @@ class Needle:
     @property
     def answer(self) -> str:
         """The exact answer."""
-        return tell(self.scene) if self.ask == "caption" else getattr(self.scene, self.ask)
+        return str(getattr(self.scene, self.ask))
 
 
 def shape_needle(
@@ -78,12 +77,6 @@ def show(scene: world.Scene, frames: np.ndarray) -> None:
 def tell(scene: world.Scene) -> str:
     """The world's sentence about a scene, without its number."""
     return world.describe(scene, 0).partition(" : ")[2]
-
-
-def tells(text: str, scene: world.Scene) -> bool:
-    """Whether a caption has the scene's shape, colour and background right, in some scene."""
-    expected = {name: getattr(scene, name) for name in ("shape", "colour", "background")}
-    return any(expected.items() <= claim.items() for claim in world.parse(text).values())
 
 
 def haystack(

@@ -16,7 +16,7 @@ from sooner.errors import SoonerError
 from sooner.tasks.prompting import on_device
 
 from .layout import cut, needle_place
-from .needle import Needle, documents, fill, haystack, shape_needle, tells
+from .needle import Needle, documents, fill, haystack, shape_needle
 from .rendering import Counter, Part, process, render
 
 ARTICLES = ("a", "an", "the")
@@ -27,13 +27,13 @@ class NeedleSample:
     """A prompt with exactly one right answer.
 
     Attributes:
-        needle: what is hidden.
+        needle: what is hidden, a `Needle` or another with `question` and `answer`.
         parts: frames and documents in order, without the question.
         fps: frames a second that the model is told.
         report: length, depth, seed, first frame of the needle, tokens, share of text.
     """
 
-    needle: Needle
+    needle: Any
     parts: tuple[Part, ...]
     fps: float
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -58,13 +58,7 @@ class NeedleSample:
         return inputs if model is None else on_device(inputs, model)
 
     def score(self, reply: str) -> bool:
-        """Whether a reply is right.
-
-        The answer's words, normalised. A caption is right if one of its scenes has the needle's
-        shape, colour and background.
-        """
-        if self.needle.ask == "caption":
-            return tells(reply, self.needle.scene)
+        """Whether a reply is the answer's words, normalised."""
         return normalise(reply) == normalise(self.needle.answer)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +23,7 @@ from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.search import search_patterns
 from sooner.tasks.settings import CaptionSettings
 
+from ...worlds.needle.task import KINDS, LetterTask
 from ..goals import goal
 from ..run import Data, Keep, Progress, Recorder
 from .layer import layer
@@ -70,7 +73,12 @@ def run(
     if "model" in settings.parts:
         recorder.add(model_rows=model(settings, pair, adapter, ours.table, progress))
     if "needles" in settings.parts:
-        recorder.add(needles=needles(settings, pair, ours.table, progress))
+        if pair.miniature:  # the video miniature sees no needles
+            small = load_pair(miniature="needle", device=settings.device, dtype=settings.dtype)
+            table = Patterns(settings, small, adapt(small.target.model)).table
+            recorder.add(needles=needles(settings, small, table, progress))
+        else:
+            recorder.add(needles=needles(settings, pair, ours.table, progress))
     if {"rivals", "ablations"} & {*settings.parts}:
         recorder.add(**Comparison(settings, pair, adapter, progress).run())
     return recorder.result
@@ -91,20 +99,28 @@ class Patterns:
         # differ by several times.
         search = SearchSettings(budget=self.settings.budget, max_error=1e9, break_even=False)
         if self.pair.target.is_text:
-            return self._of_text(replace(search, min_recall=MIN_RECALL))
+            tasks: list[Any] = [TextTask(self.pair.target.tokenizer)]
+            return self._searched(tasks, replace(search, min_recall=MIN_RECALL))
+        if self.pair.miniature == "needle":
+            tasks = [LetterTask(self.pair.target.processor, kind) for kind in KINDS]
+            return self._searched(tasks, search)
         search = replace(search, cost="measured")
         with tempfile.TemporaryDirectory() as folder:
             clips = [miniatures.find("video").function("clip")(Path(folder), SEARCHED, 7)]
             return search_patterns(self.pair, clips, search, CaptionSettings(frames=SEARCHED))
 
-    def _of_text(self, settings: SearchSettings) -> PatternTable:
-        """Search A-shapes and vertical-slashes on another text with another needle."""
+    def _searched(self, tasks: Sequence[Any], settings: SearchSettings) -> PatternTable:
+        """Search on other prompts with other needles; those of text have no grids."""
         length, seed = max(self.settings.lengths), self.settings.seed + self.settings.needles
-        prompt = embed(self.adapter, TextTask(self.pair.target.tokenizer).sample(length, 0.5, seed))
-        sample = SearchSample(lambda: prompt, PromptLayout.text(prompt.width))
-        search = Search(self.adapter, [sample], settings)
-        search.candidates = tuple(each for each in search.candidates if not isinstance(each, Grid))
-        search.prices = torch.ones(len(search.candidates), dtype=torch.double)
+        samples = []
+        for task in tasks:
+            prompt = embed(self.adapter, task.sample(length, 0.5, seed), self.pair.target.processor)
+            samples.append(SearchSample(lambda prompt=prompt: prompt, PromptLayout.of(prompt, 0)))
+        search = Search(self.adapter, samples, settings)
+        if self.pair.target.is_text:
+            known = (each for each in search.candidates if not isinstance(each, Grid))
+            search.candidates = tuple(known)
+            search.prices = torch.ones(len(search.candidates), dtype=torch.double)
         return search.run()
 
 
