@@ -55,7 +55,7 @@ def needles(
             answer = reader(target.model, target.processor, prefill=prefill, max_new_tokens=REPLY)
             progress(f"needles, {task.kind}: {name}")
             grid = run(task, answer, lengths, DEPTHS, seeds, name=name)
-            shares = [1.0] * len(lengths)
+            shares: list[float | None] = [1.0] * len(lengths)
             if prefill is not None:
                 first = [task.sample(length, 0.5, settings.seed) for length in lengths]
                 shares = [_share(prefill, sample, pair) for sample in first]
@@ -64,9 +64,9 @@ def needles(
     return grids
 
 
-def _share(prefill: MMInference, sample: Any, pair: ModelPair) -> float:
+def _share(prefill: MMInference, sample: Any, pair: ModelPair) -> float | None:
     """Return the share of dense attention's pairs that a prefill of a sample computes."""
     model, processor = pair.target.model, pair.target.processor
     with replace(prefill, measure_recall=True)(model) as report:
         reader(model, processor, max_new_tokens=1)(sample)
-    return report.last.flops_share
+    return report.last and report.last.flops_share

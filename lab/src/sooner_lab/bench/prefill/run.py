@@ -112,16 +112,17 @@ class Patterns:
     def _searched(self, tasks: Sequence[Any], settings: SearchSettings) -> PatternTable:
         """Search on other prompts with other needles; those of text have no grids."""
         length, seed = max(self.settings.lengths), self.settings.seed + self.settings.needles
-        samples = []
-        for task in tasks:
-            prompt = embed(self.adapter, task.sample(length, 0.5, seed), self.pair.target.processor)
-            samples.append(SearchSample(lambda prompt=prompt: prompt, PromptLayout.of(prompt, 0)))
+        samples = [self._embedded(task.sample(length, 0.5, seed)) for task in tasks]
         search = Search(self.adapter, samples, settings)
         if self.pair.target.is_text:
             known = (each for each in search.candidates if not isinstance(each, Grid))
             search.candidates = tuple(known)
             search.prices = torch.ones(len(search.candidates), dtype=torch.double)
         return search.run()
+
+    def _embedded(self, sample: Any) -> SearchSample:
+        prompt = embed(self.adapter, sample, self.pair.target.processor)
+        return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0))
 
 
 def goals(result: Data) -> list[Data]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...needles import NeedleSample
 from ...needles.layout import cut
+from ...needles.rendering import Part
 from . import world
 
 KINDS = ("v-niah", "mm-niah", "order")
@@ -34,7 +35,7 @@ class LetterTask:
         clip = world.sample_clip(rng, frames, KEYS, twins, at=round(depth * (frames - 1)))
         film = np.split(world.draw(rng, clip.colours, clip.letters)[0], pieces)
         gap = round(frames * world.TOKENS / 3 / world.CAPTION / pieces)
-        parts = [film[0]]
+        parts: list[Part] = [film[0]]
         for piece in film[1:]:
             parts += [world.captions(rng, gap), piece]
         return NeedleSample(clip.asks[0], tuple(parts), 1.0)
