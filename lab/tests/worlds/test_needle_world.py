@@ -64,7 +64,8 @@ def test_needles_are_found_and_the_first_layers_are_needed(target: Any) -> None:
     def accuracy(kind: str) -> float:
         return train.accuracy(target.model, target.processor, kind, (1024,), range(2))["1024"]
 
-    assert min(map(accuracy, KINDS[:2])) >= 0.9
+    assert accuracy(KINDS[0]) >= 0.9
+    assert accuracy(KINDS[1]) >= 0.7
     for layer in target.model.model.language_model.layers[:3]:  # the last one adds nothing
         with layer.register_forward_hook(lambda layer, args, output: args[0]):
             assert accuracy(KINDS[0]) <= 0.6
