@@ -1,6 +1,6 @@
 """Trains the needle miniature: `python -m sooner_lab.worlds.needle.train FOLDER`.
 
-The vision tower of a LLaVA-OneVision learns to name what a token shows. Then the four decoder
+The vision tower of a LLaVA-OneVision learns to name what a token shows. Then the three decoder
 layers learn on ever longer clips, made of frames whose features are computed once. Many questions
 about a clip, as turns of one conversation, make each clip count. Behind the second layer, a needle
 tells its colour, letter and number, and a question its colour; without this nothing is learnt but
@@ -37,7 +37,7 @@ from . import world
 from .task import KINDS, LetterTask
 
 SEED = 11
-LAYERS, WIDTH, PATCH = 4, 128, 8
+LAYERS, WIDTH, PATCH = 3, 128, 8
 VIDEO, ASSISTANT, IGNORED = 5, 53, -100
 """Tokens, and the label of those that predict nothing."""
 COLOUR = 6
@@ -52,7 +52,7 @@ VARIANTS, PLAIN = 6, 1200
 """Frames that are drawn of each colour and letter, and of noise alone."""
 EVERY, SAVED = 20, 100
 """Steps between lines of the log, and between checkpoints."""
-CHECKED = (1024, 2048)
+CHECKED = (1024, 4096)
 """Lengths at which the card says how often answers are right."""
 
 
@@ -77,11 +77,11 @@ class Stage:
 
 
 STAGES = (
-    Stage(400, (3, 6), 1e-3, twins=0, mixed=0.0),
-    Stage(600, (4, 24), 1e-3),
-    Stage(200, (12, 64), 8e-4),
-    Stage(100, (48, 160), 5e-4),
-    Stage(25, (128, 320), 3e-4, 6144),
+    Stage(300, (3, 6), 1e-3, twins=0, mixed=0.0),
+    Stage(700, (4, 24), 1e-3),
+    Stage(300, (12, 64), 8e-4),
+    Stage(120, (48, 160), 5e-4),
+    Stage(40, (128, 512), 3e-4, 8192),
 )
 
 
