@@ -13,8 +13,9 @@ from sooner.sparse.attention import Partial, States
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.kernels import dense
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.pairs import GridIndex, LineIndex
-from sooner.sparse.plane import Plane, plane_of, whole
+from sooner.sparse.pairs import BlockIndex, GridIndex, LineIndex
+from sooner.sparse.plane import Plane, PlaneStack, plane_of, whole
+from sooner.sparse.probe import BlockCells
 
 pytestmark = needs_compiler
 
@@ -37,7 +38,7 @@ def launched(kind: str, what: str, dim: int, arch: int = 90, more: int = 0) -> l
     """The kernels that one pattern launches over a plane.
 
     Args:
-        what: `dense`, `lines` or `grid`.
+        what: `dense`, `lines`, `grid` or `blocks`, with their estimate.
         more: tokens of the prompt's end.
     """
     layout = PromptLayout.spans(("text", 70), ("video", 240), ("text", 90 + more), frame=12)
@@ -56,6 +57,11 @@ def launched(kind: str, what: str, dim: int, arch: int = 90, more: int = 0) -> l
             some = [torch.arange(0, len(plane.keys), 9 + head) for head in range(HEADS)]
             index = LineIndex.build(plane, some, some, [0] * HEADS, 64)
             backend.attend(row, plane, index, heads, into)
+        elif what == "blocks":
+            groups = [BlockCells(64, 2, 1, [(head, 0) for head in range(HEADS)])]
+            table = torch.stack([heads, torch.zeros_like(heads)])
+            marks = backend.estimate(row, PlaneStack((plane,)), groups, table) > 0
+            backend.attend(row, plane, BlockIndex.of(marks, (64,) * HEADS), heads, into)
         else:
             columns: Any = (
                 torch.tensor(column).bool() if number in FLAGS else torch.tensor(column)
@@ -80,9 +86,9 @@ def check_two_fit(made: list[Compiled], arch: int) -> None:
 def test_two_programs_of_each_kernel_fit_a_multiprocessor(
     kind: str, dim: int, arch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds = ("dense", "lines", "grid")
+    kinds = ("dense", "lines", "grid", "blocks")
     made = [launch for what in kinds for launch in launched(kind, what, dim, arch)]
-    assert len({launch.name for launch in made}) == 4
+    assert len({launch.name for launch in made}) == 6
     monkeypatch.setattr(dense, "SPLIT_KEYS", 64)
     for what in ("dense", "grid"):
         made += launched(kind, what, dim, arch)
@@ -106,7 +112,7 @@ def test_prompts_of_any_length_share_compiled_kernels() -> None:
     made = [
         [
             launch.ptx
-            for what in ("dense", "lines")
+            for what in ("dense", "lines", "blocks")
             for launch in launched("pair", what, 64, more=more)
         ]
         for more in (0, 7, 54)

@@ -102,11 +102,12 @@ def mask_of(
         if inner.kind == "dense":
             inside = causal(plane, slice(None))[2]
         else:
-            seen = None
+            seen = row = None
             if inner.dynamic and queries is not None and keys is not None:
                 factor = queries.shape[-1] ** -0.5 if scale is None else scale
                 last = getattr(inner, "last_q", LAST)
                 seen = probe(queries[None], keys[None], plane, factor, last=last)
-            inside = build([inner], plane, seen).seen(0, plane)
+                row = States(queries[None], keys[None], keys[None], factor)
+            inside = build([inner], plane, seen, row).seen(0, plane)
         full[plane.queries[:, None], plane.keys] = inside
     return full

@@ -12,9 +12,10 @@ from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.run import jobs
 from sooner.sparse.index import fold
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.pairs import GridIndex, LineIndex, share
+from sooner.sparse.pairs import BlockIndex, GridIndex, LineIndex, share
 from sooner.sparse.patterns import (
     AShape,
+    BlockTopP,
     Dense,
     Grid,
     HeadPattern,
@@ -37,6 +38,7 @@ plain = st.one_of(
     st.builds(Dense),
     st.builds(AShape, st.integers(0, 9), numbers),
     st.builds(VerticalSlash, numbers, numbers),
+    st.builds(BlockTopP, st.floats(0, 1), st.sampled_from([16, 32]), numbers, st.integers(0, 40)),
     st.builds(
         Grid, numbers, numbers, st.just(True), st.booleans(), st.booleans(),
         sink=st.integers(0, 4), local=numbers,
@@ -239,6 +241,46 @@ def test_line_pairs_are_counted_singly(name: str) -> None:
         assert index.pairs(plane).tolist() == seen
         expected = torch.tensor(seen, dtype=torch.double) / max(plane.pairs, 1)
         torch.testing.assert_close(share(index, plane), expected)
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_block_pairs_are_counted_singly(name: str) -> None:
+    plane, generator = PLANES[name], torch.Generator().manual_seed(2)
+    count = -(-len(plane.keys) // 16)
+    marks = (torch.rand(3, count, count, generator=generator) < 0.4).tril(-1)
+    index = BlockIndex.of(marks | torch.eye(count, dtype=torch.bool), (16, 64, 128))
+    assert index.pairs(plane).tolist() == [int(index.seen(h, plane).sum()) for h in range(3)]
+    frontier = plane.frontier[plane.blind :]
+    own = torch.arange(plane.blind, len(plane.queries)), frontier
+    assert all(bool(index.seen(head, plane)[own].all()) for head in range(3))
+
+
+@pytest.mark.parametrize("sink", [0, 20])
+def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
+    """With every query in the estimate, it is the attention itself, block by block."""
+    layout, size = PromptLayout.text(150), 16
+    states, plane = row(layout, 2), whole(layout)
+    (job,) = jobs(states, layout, [BlockTopP(0.8, size, 1, sink)] * 2)
+    for head in range(2):
+        scores = states.queries[head] @ states.keys[head].T * states.scale
+        later = torch.ones(150, 150, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(later, -torch.inf).softmax(1)
+        seen = job.index.seen(head, plane)
+        for first in range(0, 150, size):
+            mass = [float(p.sum()) for p in weights[first : first + size].split(size, 1)]
+            marks = [bool(s[-1, 0]) for s in seen[first : first + size].split(size, 1)]
+            number, total = first // size, sum(mass)
+            forced = {number, *range(-(-sink // size))} & set(range(number + 1))
+            rest = sorted((mass[n] for n in range(number) if n not in forced), reverse=True)
+            kept = sum(mass[n] for n in forced)
+            count = 0
+            while kept < 0.8 * total:
+                kept, count = kept + rest[count], count + 1
+            assert {n for n, mark in enumerate(marks) if mark} >= forced
+            assert sum(marks) == len(forced) + count
+            assert sum(m for m, mark in zip(mass, marks, strict=True) if mark) == pytest.approx(
+                kept
+            )
 
 
 def grid(plane: Plane, *values: tuple) -> GridIndex:

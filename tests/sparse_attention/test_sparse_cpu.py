@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.fused import Fused
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.pairs import GridIndex, LineIndex
+from sooner.sparse.pairs import BlockIndex, GridIndex, LineIndex
 from sooner.sparse.patterns import (
     AShape,
+    BlockTopP,
     Dense,
     Grid,
     HeadPattern,
@@ -51,6 +52,8 @@ SHORT_PATTERNS: list[HeadPattern] = [
             "image:text": Grid(),
         }
     ),
+    BlockTopP(0.4, 16, 5),
+    TwoDBoundary({"video:video": BlockTopP(0.3, 32), "text:video": BlockTopP(0.6, 16, 3, 0)}),
 ]
 
 
@@ -139,14 +142,29 @@ def same(made: Partial, expected: Partial) -> None:
     torch.testing.assert_close(made.output, expected.output, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["grid", "lines"])
+@st.composite
+def block_sets(draw: st.DrawFn, plane: Plane, heads: int) -> BlockIndex:
+    """Any blocks before the own one, of one size or several."""
+    sizes = draw(st.lists(st.sampled_from([16, 32, 64]), min_size=heads, max_size=heads))
+    count = -(-len(plane.keys) // min(sizes))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    marks = torch.rand(heads, count, count, generator=generator) < draw(
+        st.sampled_from([0, 0.4, 1])
+    )
+    return BlockIndex.of(marks.tril(-1) | torch.eye(count, dtype=torch.bool), tuple(sizes))
+
+
+@pytest.mark.parametrize("kind", ["grid", "lines", "blocks"])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_backends_compute_exactly_the_pairs_of_an_index(kind: str, data: st.DataObject) -> None:
     layout, plane = data.draw(planes())
     heads, kv_heads = data.draw(HEADS)
     row, picked = states(len(layout), heads, kv_heads), torch.arange(heads)
-    index = data.draw(grids(heads) if kind == "grid" else line_sets(plane, heads))
+    if kind == "grid":
+        index = data.draw(grids(heads))
+    else:
+        index = data.draw((line_sets if kind == "lines" else block_sets)(plane, heads))
     made, expected = Partial.empty(row), Partial.empty(row)
     Fused().attend(row, plane, index, picked, made)
     Reference().attend(row, plane, index, picked, expected)
@@ -171,6 +189,8 @@ PATTERNS: list[HeadPattern] = [
             "video:text": Grid(2, 1),
         }
     ),
+    BlockTopP(0.6),
+    QBoundary({"video": BlockTopP(0.5, 32), "text": BlockTopP(0.7, 16, 4)}),
 ]
 
 

@@ -11,7 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sooner.sparse import probe
 from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TwoDBoundary, VerticalSlash
+from sooner.sparse.patterns import (
+    AShape,
+    BlockTopP,
+    Dense,
+    Grid,
+    QBoundary,
+    TwoDBoundary,
+    VerticalSlash,
+)
 from sparse_attention.contexts import states
 
 triton = pytest.importorskip("triton")
@@ -45,7 +53,13 @@ TABLES: dict[str, list[Any]] = {
     "q-boundary": [QUERIES],
     "2d-boundary of four": [FOUR],
     "2d-boundary of nine": [NINE],
-    "one of each": [Dense(), AShape(8, 90), VerticalSlash(60, 80, 9), Grid("frame"), QUERIES, FOUR],
+    "blocks": [BlockTopP()],
+    "blocks of two sizes in nine pairs": [
+        TwoDBoundary(dict.fromkeys(PAIRS, BlockTopP())), BlockTopP(0.5, 128),
+    ],
+    "blocks beside lines": [QBoundary({"video": BlockTopP(), "text": VerticalSlash(50, 90)}), NINE],
+    "one of each": [Dense(), AShape(8, 90), VerticalSlash(60, 80, 9), Grid("frame"), BlockTopP(),
+                    QUERIES, FOUR],
     "everything at once": [NINE, GRIDS, STATIC, FOUR, QUERIES, Grid(), Grid(7, 3), Dense()],
 }  # fmt: skip
 

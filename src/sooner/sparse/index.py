@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..errors import SoonerError
-from .pairs import GridIndex, Index, LineIndex
-from .patterns import Lines, Pattern, Spacing
+from .pairs import BlockIndex, GridIndex, Index, LineIndex
+from .patterns import Blocks, Lines, Pattern, Spacing
 from .plane import BLOCK, Plane, PlaneStack
-from .probe import Probe, ProbeRows, Role
+from .probe import BlockCells, Probe, ProbeRows, Role, States, estimate_blocks
 
 PEAKS = 16  # strides that are tried of each profile
 AT_ONCE = 1 << 22  # classes of keys that are summed at once
@@ -22,6 +23,9 @@ AT_ONCE = 1 << 22  # classes of keys that are summed at once
 
 Fold = Callable[[Tensor, "Tensor | None", Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """Sums profiles over classes; see `fold`."""
+
+Estimate = Callable[[States, PlaneStack, Sequence[BlockCells], Tensor], Tensor]
+"""Estimates blocks; see `estimate_blocks`."""
 
 
 def upload(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
@@ -200,6 +204,35 @@ def fold(
     return gains, choices
 
 
+def block_groups(
+    blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]]
+) -> tuple[list[BlockCells], dict[str, np.ndarray]]:
+    """Returns cells, heads in planes, with neighbours that are estimated alike in a group, and what
+    `draw_blocks` reads of them, limits as the bits of fp64."""
+    pairs = groupby(zip(blocks, cells, strict=True), key=lambda pair: pair[0][:3])
+    groups = [
+        BlockCells(size, rows, sink, [cell for _, cell in members])
+        for (size, rows, sink), members in pairs
+    ]
+    limits = np.array([each.slack * each.rows for each in blocks]).view(np.int64)
+    return groups, {"slack": limits[:, None, None], "blocks": np.array(cells, np.int64).T}
+
+
+def draw_blocks(
+    blocks: Sequence[Blocks], arrays: Mapping[str, Tensor], weights: Tensor
+) -> BlockIndex:
+    """Returns the fewest blocks of heads that hold their share of the estimate: the least ones go
+    as long as they hold no more than the slack together.
+
+    Args:
+        arrays: of `block_groups`, on the device.
+        weights: of `estimate_blocks`.
+    """
+    ascending, order = weights.sort(2)
+    counts = (ascending.cumsum(2) > arrays["slack"].view(torch.float64)).sum(2)
+    return BlockIndex(order, counts, tuple(each.size for each in blocks))
+
+
 def in_order(
     patterns: Sequence[Pattern], planes: Sequence[Plane]
 ) -> tuple[list[int], list[Any], int]:
@@ -221,23 +254,32 @@ def in_order(
     return order, [drawn[head] for head in order], sum(stage < 2 for stage in stages)
 
 
-def build(patterns: Sequence[Pattern], plane: Plane, seen: Probe | None) -> Index:
+def build(
+    patterns: Sequence[Pattern], plane: Plane, seen: Probe | None, states: States | None = None
+) -> Index:
     """Returns one index for heads in a plane, whose patterns differ in numbers only.
 
     Args:
         patterns: of each head, in the probe's order.
         seen: a probe of the plane; not read for patterns that are not dynamic.
+        states: of the row with these heads, for patterns of kind `blocks`.
 
     Raises:
-        SoonerError: a dynamic pattern without a probe.
+        SoonerError: a dynamic pattern without what it is taken from.
     """
     kind, device, stack = patterns[0].kind, plane.keys.device, PlaneStack((plane,))
+    if kind == "blocks" and states is not None:
+        blocks = [pattern.blocks() for pattern in patterns]
+        groups, plain = block_groups(blocks, [(head, 0) for head in range(len(blocks))])
+        arrays = upload(plain, device)
+        weights = estimate_blocks(states, stack, groups, arrays["blocks"])
+        return draw_blocks(blocks, arrays, weights)
+    if seen is None and any(pattern.dynamic for pattern in patterns):
+        raise SoonerError(
+            f"{patterns[0].name} is taken from an input; give the queries and keys of a head"
+        )
     _, drawn, probed = in_order(patterns, [plane] * len(patterns))
     profiles = None
-    if probed and seen is None:
-        raise SoonerError(
-            f"{patterns[0].name} takes its lines from an input; give the queries and keys of a head"
-        )
     if probed and seen is not None:
         role = Role(0, kind, seen.rows.queries.shape[1] - 1)
         seen = replace(seen, rows=ProbeRows.of(stack, (role,), seen.sums[:, 0, 0]))

@@ -142,6 +142,63 @@ class GridIndex(Index):
 
 
 @dataclass(frozen=True, eq=False)
+class BlockIndex(Index):
+    """Blocks of keys that blocks of queries see whole.
+
+    Queries whose frontiers lie in one block of ranks see the same blocks of keys, up to their
+    frontiers: the own one, and any before it.
+
+    Attributes:
+        order: of each block of queries, all blocks of keys, those that it sees behind all others,
+            `[heads, blocks, blocks]` int64.
+        counts: how many it sees, `[heads, blocks]` int64.
+        sizes: ranks of a block of each head.
+    """
+
+    order: Tensor
+    counts: Tensor
+    sizes: tuple[int, ...]
+
+    @property
+    def heads(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def size(self) -> Tensor:
+        """Returns the sizes on the device, `[heads, 1]` int64."""
+        return torch.tensor(self.sizes, device=self.order.device)[:, None]
+
+    @property
+    def marks(self) -> Tensor:
+        """Returns which blocks of keys (last) those of queries see, `[heads, blocks, blocks]`."""
+        count = self.order.shape[2]
+        place = torch.arange(count, device=self.order.device)
+        marks = torch.empty_like(self.order, dtype=torch.bool)
+        return marks.scatter_(2, self.order, place >= count - self.counts[..., None])
+
+    def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
+        frontier, rank, seen = causal(plane, queries)
+        row, column = frontier.mT.clamp(min=0) // self.size, rank // self.size
+        head = torch.arange(self.heads, device=rank.device)[:, None, None]
+        return self.marks[head, row[..., None], column[:, None]] & seen
+
+    def pairs(self, plane: Plane) -> Tensor:
+        """Returns query-key pairs that each head computes, exactly, `[heads]` int64."""
+        frontier = plane.frontier[plane.blind :]
+        before = (self.counts.gather(1, frontier // self.size) - 1) * self.size
+        return (before + frontier % self.size + 1).sum(1)
+
+    def take(self, heads: Tensor) -> BlockIndex:
+        sizes = tuple(self.sizes[head] for head in heads.tolist())
+        return BlockIndex(self.order[heads], self.counts[heads], sizes)
+
+    @classmethod
+    def of(cls, marks: Tensor, sizes: tuple[int, ...]) -> BlockIndex:
+        """Returns the index of marks, among which own blocks have to be and none behind them."""
+        return cls(marks.byte().argsort(2), marks.sum(2), sizes)
+
+
+@dataclass(frozen=True, eq=False)
 class LineIndex(Index):
     """Keys that everybody sees, and keys that move along with the query's block.
 

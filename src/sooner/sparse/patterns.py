@@ -1,7 +1,7 @@
 """The patterns of sparse attention by name, and boundaries, which hold one for each modality.
 
 A pattern of one plane is a frozen dataclass that says which lines an index takes from an estimate,
-static ones and those of MInference, or which grid, one that returns with frames.
+static ones and those of MInference, or which grid, one that returns with frames, or which blocks.
 """
 
 from __future__ import annotations
@@ -83,6 +83,22 @@ class Spacing(NamedTuple):
         return self.phase, self.by_key, self.by_distance, self.is_even, self.is_spread
 
 
+class Blocks(NamedTuple):
+    """What one head takes into a `BlockIndex`.
+
+    Attributes:
+        size: ranks of a block.
+        rows: queries of each block that are in the estimate.
+        sink: first blocks that are there in any case.
+        slack: share of the estimate that may be missing.
+    """
+
+    size: int
+    rows: int
+    sink: int
+    slack: float
+
+
 @dataclass(frozen=True)
 class Pattern:
     """Which keys a head sees inside a plane; the mode is *approximate*, save for `Dense`.
@@ -109,6 +125,10 @@ class Pattern:
 
     def spacing(self, plane: Plane) -> Spacing:
         """Returns what one head takes, for patterns of kind `grid`."""
+        raise NotImplementedError
+
+    def blocks(self) -> Blocks:
+        """Returns what one head takes, for patterns of kind `blocks`."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -276,6 +296,47 @@ class Grid(Pattern):
         )  # fmt: skip
 
 
+SIZES = (16, 32, 64, 128)
+"""Ranks of a block, of which kernels make a tile."""
+
+
+@dataclass(frozen=True)
+class BlockTopP(Pattern):
+    """The fewest blocks of keys that hold most of the attention of each block of queries.
+
+    The choice is that of XAttention (Xu et al. 2025, arXiv 2503.16428). It estimates blocks by sums
+    along antidiagonals; here the estimate is the attention of some queries of each block, summed by
+    blocks of keys. So it looks at the whole prompt, not at its last queries alone.
+
+    Args:
+        threshold: share of the estimated attention that the blocks of each block of queries hold.
+        block: queries and keys of a block, one of `SIZES`; a block of queries sees its own.
+        stride: one in so many queries is in the estimate, and at least one of each block.
+        sink: first keys, whose blocks everybody sees.
+    """
+
+    name: ClassVar[str] = "block-top-p"
+    kind: ClassVar[Kind] = "blocks"
+    threshold: float = option(0.9, 0, 1)
+    block: int = 64
+    stride: int = option(32, 1)
+    sink: int = option(1, 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block not in SIZES:
+            sizes = ", ".join(map(str, SIZES))
+            raise SoonerError(f"{self.name}: block is {self.block!r}; it must be one of {sizes}")
+
+    @property
+    def dynamic(self) -> bool:
+        return True
+
+    def blocks(self) -> Blocks:
+        rows, sink = max(self.block // self.stride, 1), -(-self.sink // self.block)
+        return Blocks(self.block, rows, sink, 1 - self.threshold)
+
+
 @dataclass(frozen=True)
 class Boundary:
     """Inner patterns behind a boundary; what is not named is dense.
@@ -361,7 +422,7 @@ HeadPattern = Pattern | Boundary
 """What one head of one layer runs."""
 
 PATTERNS: dict[str, type[Pattern]] = {
-    kind.name: kind for kind in (Dense, AShape, VerticalSlash, Grid)
+    kind.name: kind for kind in (Dense, AShape, VerticalSlash, Grid, BlockTopP)
 }
 BOUNDARIES: dict[str, type[Boundary]] = {kind.name: kind for kind in (QBoundary, TwoDBoundary)}
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .plane import BLOCK, Plane, PlaneStack
+from .plane import BLOCK, Plane, PlaneStack, pick
 
-Kind = Literal["dense", "lines", "grid"]
+Kind = Literal["dense", "lines", "grid", "blocks"]
 
 LAST = 64
 HIDDEN = -1e30  # finite, so that a row without a key divides by something
@@ -209,3 +209,89 @@ def probe(
     group = queries.shape[0] // keys.shape[0]
     rows = ProbeRows.of(PlaneStack((plane,)), (Role(0, "lines", last),), heads)
     return probe_rows(queries, keys, rows, [heads], [heads // group], scale, spread=True)
+
+
+class BlockCells(NamedTuple):
+    """Heads in planes whose blocks are estimated alike.
+
+    Attributes:
+        size: ranks of a block.
+        rows: queries of each block of queries.
+        sink: first blocks that are seen in any case.
+        cells: head and plane of each.
+    """
+
+    size: int
+    rows: int
+    sink: int
+    cells: Sequence[tuple[int, int]]
+
+
+def sampled_queries(plane: Plane, size: int, rows: int) -> Tensor:
+    """Returns places of evenly spread queries of each block of frontiers, the last one among them.
+
+    Blocks of fewer queries repeat some, and those of none have -1, `[blocks, rows]`.
+    """
+    device = plane.keys.device
+    first = torch.arange(0, len(plane.keys), size, device=device)
+    begin, end = (
+        torch.searchsorted(plane.frontier, edge)[:, None] for edge in (first, first + size)
+    )
+    step = torch.arange(rows, device=device)
+    return torch.where(end > begin, end - 1 - step * (end - begin) // rows, -1)
+
+
+def block_count(stack: PlaneStack, groups: Sequence[BlockCells]) -> int:
+    """Returns the most blocks that a plane has."""
+    return -(-stack.width // min(group.size for group in groups))
+
+
+@torch.no_grad()
+def estimate_blocks(
+    states: States, stack: PlaneStack, groups: Sequence[BlockCells], table: Tensor
+) -> Tensor:
+    """Returns attention that sampled queries of each block pay to each block of keys.
+
+    Each sampled query spreads a probability of one. Blocks that are seen in any case, the own one
+    and sinks before it, count as infinite.
+
+    Args:
+        table: heads and planes of all cells on the device, for kernels, `[2, cells]` int64.
+
+    Returns:
+        `[cells, blocks of queries, blocks of keys]` fp32, of all groups in their order.
+    """
+    count = block_count(stack, groups)
+    sums, place = torch.zeros(table.shape[1], count, count, device=table.device), 0
+    parts = states.queries, states.keys
+    queries, keys = (part[None] if part.dim() == 3 else part for part in parts)
+    for group in groups:
+        for cell, number in group.cells:
+            row, head = divmod(cell, queries.shape[1])
+            states_of_head = queries[row, head], keys[row, head // states.group]
+            _estimate(*states_of_head, states.scale, stack.planes[number], group, sums[place])
+            place += 1
+    return sums
+
+
+def _estimate(
+    queries: Tensor, keys: Tensor, scale: float, plane: Plane, group: BlockCells, sums: Tensor
+) -> None:
+    """Writes the estimate of one head in a plane; scores beyond the frontiers are not computed."""
+    size, rows = group.size, group.rows
+    sample = sampled_queries(plane, size, rows)
+    present = (sample[:, 0] >= 0).nonzero()[:, 0]
+    keys = pick(keys, plane.keys)
+    keys = pad(keys, (0, 0, 0, -len(keys) % size)).mT  # [head_dim, whole blocks]
+    rank = torch.arange(keys.shape[1], device=keys.device)
+    limit = CACHED // 4 if keys.device.type == "cpu" else SCORES
+    for some in present.split(max(limit // (rows * len(rank)), 1)) if len(present) else ():
+        place = sample[some].flatten()
+        frontier = plane.frontier[place][:, None]
+        begin, end = int(some[0]) * size, (int(some[-1]) + 1) * size
+        scores = (queries[plane.queries[place]] * scale @ keys[:, :end]).float()
+        scores[:, begin:].masked_fill_(rank[begin:end] > frontier, -torch.inf)
+        weights = scores.softmax(1).view(len(some), rows, -1, size)
+        block, own = rank[: end // size], some[:, None]
+        always = (block == own) | ((block < group.sink) & (block < own))
+        sums[some, : end // size] = weights.sum(3).sum(1).masked_fill(always, torch.inf)

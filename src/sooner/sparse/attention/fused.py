@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ..pairs import GridIndex, Index, LineIndex
+from ..pairs import BlockIndex, GridIndex, Index, LineIndex
 from ..plane import Plane, pick
 from .partial import Backend, Partial, Reference, States
 
@@ -39,6 +40,12 @@ class Fused(Backend):
         blind = int((plane.frontier < 0).sum())
         slots, frontier = plane.queries[blind:], plane.frontier[blind:]
         if not len(slots) or not len(plane.keys):
+            return
+        if isinstance(index, BlockIndex):
+            for size in sorted(set(index.sizes)):
+                some = [place for place, other in enumerate(index.sizes) if other == size]
+                marks = index.marks[some]
+                _blocks(states, plane, slots, frontier, marks, size, heads[some], into)
             return
         for place, head in enumerate(heads.tolist()):
             keys, values = (
@@ -244,3 +251,49 @@ def _classes(row: PlaneHead, which: Tensor, stride: int, phase: int | None) -> N
             rank = torch.cat([rank, (phase + steps).expand(len(some), -1)], 1)
             seen = torch.cat([seen, is_line], 2)
         row.tiles(query[some], (rank.clamp(max=len(row.keys) - 1), seen), real=real[some])
+
+
+def _blocks(
+    states: States, plane: Plane, slots: Tensor, frontier: Tensor, marks: Tensor, size: int,
+    heads: Tensor, into: Partial,
+) -> None:  # fmt: skip
+    """Each tile of queries against the marked blocks, tiles of all heads in turns of equally many
+    blocks, so that nothing but the own block needs a mask.
+
+    Args:
+        slots, frontier: of the queries that see a key.
+        marks: of a `BlockIndex`, `[heads, blocks, blocks]`.
+    """
+    query, _, number = tiles_of(frontier // size, size)  # [tiles, size], [tiles]
+    tiles, count, dim = len(number), -(-len(plane.keys) // size), states.queries.shape[-1]
+    keys, values = (
+        pad(pick(part, plane.keys), (0, 0, 0, count * size - len(plane.keys)))
+        .reshape(len(part) * count, size * dim)
+        for part in (states.keys, states.values)
+    )  # fmt: skip
+    rank = number[:, None] * size + torch.arange(size)
+    inside = rank[:, None] <= frontier[query][..., None]  # [tiles, queries, keys]
+    mask = torch.zeros(inside.shape, dtype=keys.dtype).masked_fill_(~inside, -torch.inf)
+    ramp = torch.ones(size, size, dtype=torch.bool).tril()
+    is_ramp = (inside == ramp).all(2).all(1).tolist()
+    chosen = marks[:, number].flatten(0, 1)  # [heads * tiles, blocks]
+    sums = chosen.sum(1)
+    order = sums.argsort(stable=True)
+    for some in order.split(sums[order].unique_consecutive(return_counts=True)[1].tolist()):
+        seen = int(sums[some[0]])
+        for part in some.split(max(COPIED // (seen * size), 1)):
+            head, tile = part // tiles, part % tiles
+            blocks = chosen[part].nonzero()[:, 1].view(len(part), seen)  # the own one is the last
+            blocks += (heads[head] // states.group * count)[:, None]
+            tile_keys, tile_values = (
+                whole.index_select(0, blocks.flatten()).view(1, len(part), -1, dim)
+                for whole in (keys, values)
+            )
+            queries = states.queries[heads[head, None], slots[query[tile]]][None]
+            same = all(is_ramp[each] for each in tile.tolist())
+            own = pad(mask[tile[:1] if same else tile], ((seen - 1) * size, 0))
+            own = own.expand(len(part), -1, -1)[None]
+            made, total = KERNEL(
+                queries, tile_keys, tile_values, 0.0, False, attn_mask=own, scale=states.scale
+            )
+            into.add(heads[head], slots[query[tile]], made[0], total[0])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..index import Fold, fold
+from ..index import Estimate, Fold, fold
 from ..pairs import Index, causal
 from ..plane import Plane
-from ..probe import States
+from ..probe import States, estimate_blocks
 from .work import LayerWork, Layouts, Patterns, layer_work
 
 Made = tuple[Tensor, Tensor, "Sequence[LayerWork | None]"]
@@ -48,16 +48,16 @@ class Partial:
 
         Args:
             heads: head numbers, `[picked]`.
-            slots: query slots, `[queries]`.
+            slots: query slots, `[queries]`, or those of each head, `[picked, queries]`.
             output: `[picked, queries, head_dim]`.
             lse: `[picked, queries]`; where it is minus infinity, `output` does not count.
         """
-        heads, slots = heads[:, None], slots[None]
+        heads, slots = heads[:, None], slots.view(-1, slots.shape[-1])
         before = self.lse[heads, slots]
         if bool((before == -torch.inf).all()):
-            self.output[heads, slots] = torch.where(
-                (lse > -torch.inf)[..., None], output.float(), 0
-            )
+            if not bool((lse > -torch.inf).all()):
+                output = torch.where((lse > -torch.inf)[..., None], output.float(), 0)
+            self.output[heads, slots] = output.float()
             self.lse[heads, slots] = lse.float()
             return
         after = torch.logaddexp(before, lse.float())
@@ -80,6 +80,7 @@ class Backend:
 
     name: str
     fold: Fold = staticmethod(fold)
+    estimate: Estimate = staticmethod(estimate_blocks)
 
     def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
@@ -108,7 +109,7 @@ class Backend:
                 continue
             one = States(*parts, states.scale)
             into = Partial(Partial.empty(one).output, lse[row])
-            works[row] = work = layer_work(one, [layout], [each], self.fold)
+            works[row] = work = layer_work(one, [layout], [each], self.fold, self.estimate)
             for group in work.groups:
                 self.attend(one, group.plane, group.index, group.heads, into)
             output[row] = into.output

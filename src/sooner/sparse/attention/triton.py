@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from ...engine.attention.kernel import on_device
+from ..kernels.blocks import estimate, marked_blocks
 from ..kernels.common import readable, tiles_for
 from ..kernels.dense import dense
 from ..kernels.fold import fold
 from ..kernels.grid import grid
 from ..kernels.indices import line_lists, spacings
 from ..kernels.vertical_slash import vertical_slash
-from ..pairs import GridIndex, Index, LineIndex
+from ..pairs import BlockIndex, GridIndex, Index, LineIndex
 from ..patterns import Spacing
 from ..plane import Plane, PlaneStack
 from ..probe import Kind
@@ -32,6 +33,7 @@ class TritonBackend(Backend):
 
     name = "triton"
     fold = staticmethod(fold)
+    estimate = staticmethod(estimate)
 
     def attend(
         self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
@@ -46,9 +48,13 @@ class TritonBackend(Backend):
         elif isinstance(index, GridIndex):
             entries = zip(*(column.tolist() for column in vars(index).values()), strict=True)
             drawn, kinds = [Spacing(*entry) for entry in entries], ("grid",)
+        elif isinstance(index, BlockIndex):
+            kinds = ("blocks",)
         numbers = torch.arange(len(heads), device=heads.device)
         cells = torch.stack([heads, torch.zeros_like(heads), first, numbers, heads])
-        launches = [Launch(kind, cells.T.tolist(), cells) for kind in kinds]
+        sizes = index.sizes if isinstance(index, BlockIndex) else (0,) * len(heads)
+        parts = [cells[:, [s == size for s in sizes]] for size in dict.fromkeys(sizes)]
+        launches = [Launch(kind, part.T.tolist(), part) for kind in kinds for part in parts]
         indices = {} if index is None else {kinds[0]: index}
         self._launch(states, PlaneStack((plane,)), indices, drawn, launches, into)
 
@@ -56,7 +62,7 @@ class TritonBackend(Backend):
         """Returns causal attention of some rows, all of them in the same launches."""
         dtype = states.queries.dtype
         output, lse = empty_layer(states, readable(dtype))
-        work = layer_work(states, layouts, patterns, self.fold)
+        work = layer_work(states, layouts, patterns, self.fold, self.estimate)
         plan, heads = work.plan, tuple(work.plan.arrays["buffered"])
         buffers = output.new_zeros(len(heads[0]), *output.shape[2:], dtype=torch.float32)
         into = Partial(buffers, lse, output)
@@ -70,6 +76,7 @@ class TritonBackend(Backend):
         drawn: Sequence[Spacing], launches: Sequence[Launch], into: Partial,
     ) -> None:  # fmt: skip
         tiles, lines, spaced = tiles_for(states), indices.get("lines"), indices.get("grid")
+        marked = indices.get("blocks")
         with on_device(states.queries):
             lists = line_lists(lines, stack.rank) if isinstance(lines, LineIndex) else None
             table = spacings(spaced) if isinstance(spaced, GridIndex) else None
@@ -77,6 +84,9 @@ class TritonBackend(Backend):
                 if kind == "dense":  # all queries, or those that see everything
                     counts = [len(stack.planes[row[1]].queries) - row[2] for row in rows]
                     dense(states, stack, cells, into, counts, tiles)
+                elif kind == "blocks" and isinstance(marked, BlockIndex):
+                    size = marked.sizes[rows[0][3]]
+                    marked_blocks(states, stack, marked, size, cells, into, tiles)
                 elif kind == "grid" and table is not None:
                     some = [drawn[row[3]] for row in rows]
                     grid(states, stack, table, some, cells, into, tiles)

@@ -11,12 +11,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..index import Fold, draw_grids, draw_lines, fold, grid_arrays, in_order, line_arrays, upload
+from ..index import (
+    Estimate,
+    Fold,
+    block_groups,
+    draw_blocks,
+    draw_grids,
+    draw_lines,
+    fold,
+    grid_arrays,
+    in_order,
+    line_arrays,
+    upload,
+)
 from ..modality import PromptLayout
 from ..pairs import Index
 from ..patterns import Boundary, HeadPattern, Pattern
 from ..plane import Plane, PlaneStack, stack_of
-from ..probe import LAST, Kind, ProbeRows, Role, States, probe_rows
+from ..probe import (
+    LAST,
+    BlockCells,
+    Kind,
+    ProbeRows,
+    Role,
+    States,
+    estimate_blocks,
+    probe_rows,
+)
 
 Layouts = Sequence[PromptLayout]
 Patterns = Sequence[Sequence[HeadPattern]]
@@ -58,11 +79,12 @@ class LayerPlan:
     Attributes:
         stack: the planes.
         cells: by kind, in the order of their index; those that are probed come first.
-        drawn: by kind, what each cell draws, `Lines` or `Spacing`.
+        drawn: by kind, what each cell draws, `Lines`, `Spacing` or `Blocks`.
         probed: by kind, how many cells are.
         arrays: what indices and probe read, on the device, and rows and heads of `buffered` cells.
         roles: distinct ones of the probed cells.
         launches: of kernels, in order.
+        blocks: cells whose blocks are estimated, in the order of their index.
     """
 
     stack: PlaneStack
@@ -72,6 +94,7 @@ class LayerPlan:
     arrays: dict[str, Tensor]
     roles: tuple[Role, ...]
     launches: list[Launch]
+    blocks: list[BlockCells]
 
     @classmethod
     def of(cls, layouts: Layouts, patterns: Patterns) -> LayerPlan:
@@ -93,13 +116,15 @@ class LayerPlan:
                 for region, inner in inside:
                     regions[row, region].append((head, inner))
         stack = stack_of(layouts, tuple(sorted(regions)))
-        cells: dict[Kind, list[Cell]] = {"grid": [], "lines": [], "dense": []}
+        cells: dict[Kind, list[Cell]] = {"grid": [], "lines": [], "dense": [], "blocks": []}
         for number, key in enumerate(sorted(regions)):
             if len(stack.planes[number].queries) and len(stack.planes[number].keys):
                 for head, inner in regions[key]:
                     cells[inner.kind].append(Cell(head, number, key[1].partition(":")[0], inner))
         drawn: dict[Kind, list[Any]] = {"dense": []}
-        probed: dict[Kind, int] = {"dense": 0}
+        cells["blocks"].sort(key=lambda cell: cell.pattern.blocks()[:3])
+        drawn["blocks"] = [cell.pattern.blocks() for cell in cells["blocks"]]
+        probed: dict[Kind, int] = {"dense": 0, "blocks": 0}
         seen: list[tuple[int, Role]] = []
         for kind in ("grid", "lines"):
             some = cells[kind]
@@ -117,21 +142,24 @@ class LayerPlan:
             arrays |= grid_arrays(drawn["grid"], period)
         if cells["lines"]:
             arrays |= line_arrays(drawn["lines"])
+        places = [(cell.head, cell.plane) for cell in cells["blocks"]]
+        blocks, more = block_groups(drawn["blocks"], places)
+        arrays |= more if blocks else {}
         tables, buffered = _launches(cells, drawn, stack)
         arrays["buffered"] = np.array(divmod(np.array(buffered, np.int64), width))
         arrays |= {str(turn): np.array(rows, np.int64).T for turn, rows in tables.items()}
         tensors = upload(arrays, layouts[0].modality.device)
         launches = [Launch(turn[1], rows, tensors[str(turn)]) for turn, rows in tables.items()]
-        return cls(stack, cells, drawn, probed, tensors, roles, launches)
+        return cls(stack, cells, drawn, probed, tensors, roles, launches, blocks)
 
 
-Turns = dict[tuple[int, Kind], list[tuple[int, int, int, int, int]]]
+Turns = dict[tuple[int, Kind, int], list[tuple[int, int, int, int, int]]]
 
 
 def _launches(
     cells: dict[Kind, list[Cell]], drawn: dict[Kind, list[Any]], stack: PlaneStack
 ) -> tuple[Turns, list[int]]:
-    """Returns `Launch.rows` by turn and kind, and the heads that have a buffer.
+    """Returns `Launch.rows` by turn, kind and size of blocks, and the heads that have a buffer.
 
     Pairs of modalities that share the queries of a head take turns, for each adds to what the ones
     before have written. Queries to which one kernel adds need no buffer: it knows their result.
@@ -145,15 +173,15 @@ def _launches(
             kernels[cell.head, cell.query] += grid.has_classes + grid.has_band if grid else 1
     buffers = {h: n for n, h in enumerate({h: 0 for (h, _), count in kernels.items() if count > 1})}
 
-    def add(kind: Kind, cell: Cell, first: int, number: int) -> None:
+    def add(kind: Kind, cell: Cell, first: int, number: int, size: int = 0) -> None:
         sharing, buffer = (kind, cell.head, cell.query), buffers.get(cell.head, -1)
-        rows[turns[sharing], kind].append((cell.head, cell.plane, first, number, buffer))
+        rows[turns[sharing], kind, size].append((cell.head, cell.plane, first, number, buffer))
         turns[sharing] += 1
 
     for kind, some in cells.items():
         for number, cell in enumerate(some):
             if kind != "lines":
-                add(kind, cell, 0, number)
+                add(kind, cell, 0, number, drawn[kind][number].size if kind == "blocks" else 0)
                 continue
             last = drawn[kind][number].bottom
             first = max(len(stack.planes[cell.plane].queries) - last, 0)
@@ -206,6 +234,9 @@ class LayerWork:
                 plane, last = self.plan.stack.planes[cell.plane], 0
                 if number < self.plan.probed[kind]:
                     last = getattr(cell.pattern, "last_q", LAST)
+                if kind == "blocks":  # sampled queries see half of the keys on average
+                    size, rows, *_ = self.plan.drawn[kind][number]
+                    last = -(-len(plane.keys) // size) * rows // 2
                 last = min(last, len(plane.queries) - plane.blind)
                 members[kind, cell.plane, last].append(number)
         groups = []
@@ -219,13 +250,15 @@ class LayerWork:
 
 
 def layer_work(
-    states: States, layouts: Layouts, patterns: Patterns, fold: Fold = fold
-) -> LayerWork:
+    states: States, layouts: Layouts, patterns: Patterns, fold: Fold = fold,
+    estimate: Estimate = estimate_blocks,
+) -> LayerWork:  # fmt: skip
     """Returns what a layer has to do; see `Backend.layer`.
 
     Args:
         states: of one row or of all.
         fold: what sums over classes of keys.
+        estimate: what estimates blocks.
     """
     plan = LayerPlan.of(layouts, patterns)
     arrays, stack, drawn, seen = plan.arrays, plan.stack, plan.drawn, None
@@ -244,4 +277,7 @@ def layer_work(
         indices["grid"] = draw_grids(drawn["grid"], arrays, spaced, seen, stack.rank, fold)
     if drawn["lines"]:
         indices["lines"] = draw_lines(drawn["lines"], arrays, lined, stack.rank, stack.width)
+    if drawn["blocks"]:
+        weights = estimate(states, stack, plan.blocks, arrays["blocks"])
+        indices["blocks"] = draw_blocks(drawn["blocks"], arrays, weights)
     return LayerWork(plan, indices)

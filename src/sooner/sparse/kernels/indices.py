@@ -84,16 +84,16 @@ def kernel_planes(stack: PlaneStack) -> KernelPlanes:
     """Returns the arrays of all planes, made once."""
     if "kernel" not in stack.cache:
         planes = stack.planes
-        frontier = _rows([plane.frontier for plane in planes], -1).to(torch.int32)
+        frontier = rows_of([plane.frontier for plane in planes], -1).to(torch.int32)
         sizes = torch.tensor([len(plane.queries) for plane in planes], device=frontier.device)
         stack.cache["kernel"] = KernelPlanes(
-            _rows([plane.queries for plane in planes]), _rows([plane.keys for plane in planes]),
+            rows_of([plane.queries for plane in planes]), rows_of([plane.keys for plane in planes]),
             frontier, sizes.to(torch.int32), stack.length, stack.width,
         )  # fmt: skip
     return stack.cache["kernel"]
 
 
-def _rows(values: list[Tensor], fill: int = 0) -> Tensor:
+def rows_of(values: list[Tensor], fill: int = 0) -> Tensor:
     """Returns rows below each other, padded to the longest."""
     most = max(map(len, values))
     padding = (0,) * (2 * values[0].dim() - 1)
@@ -121,7 +121,7 @@ def class_order(stack: PlaneStack, rows: int) -> ClassOrder:
         each = [_order(plane, rows) for plane in stack.planes]
         sizes = [(len(row), p.is_distinct) for row, p in zip(each, stack.planes, strict=True)]
         table = torch.tensor(sizes, dtype=torch.int32, device=each[0].device)
-        places = _rows(each, -1).to(torch.int32)
+        places = rows_of(each, -1).to(torch.int32)
         stack.cache["order", rows] = ClassOrder(places, table, places.shape[1])
     return stack.cache["order", rows]
 
@@ -146,7 +146,7 @@ def block_table(stack: PlaneStack, block: int) -> Tensor:
     """
     if ("blocks", block) not in stack.cache:
         tables = [_blocks(plane, block) for plane in stack.planes]
-        stack.cache["blocks", block] = _rows(tables).to(torch.int32)
+        stack.cache["blocks", block] = rows_of(tables).to(torch.int32)
     return stack.cache["blocks", block]
 
 

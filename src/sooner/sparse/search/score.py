@@ -325,7 +325,7 @@ def _indices(states: States, plane: Plane, candidates: Sequence[Pattern]) -> lis
         return [replace(pattern, stride=stride) for stride in strides[sort]]
 
     return [
-        None if pattern.kind == "dense" else build(drawn(pattern), plane, seen)
+        None if pattern.kind == "dense" else build(drawn(pattern), plane, seen, states)
         for pattern in candidates
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..index import build
 from ..modality import PromptLayout
 from ..pairs import share
-from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
+from ..patterns import AShape, BlockTopP, Dense, Grid, Pattern, VerticalSlash
 from ..plane import whole
 from ..probe import FIRST, LAST, NEAR
 
@@ -40,6 +40,9 @@ SMALLER = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 SLIM = ((1000, 1024), (2000, 1024), (3500, 200))
 """Vertical-slashes that come in smaller sizes too."""
 
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
+"""Of blocks, which no table of the paper has."""
+
 WINDOWED = (128, 1024)
 """Sink and local tokens of the grids that have them: those of the smallest A-shape."""
 
@@ -52,8 +55,9 @@ class Space:
     own length, so that candidates are as sparse there as the paper's are on its sample; strides are
     those of the input and are not scaled. Beyond table 3 there are, because each costs little and
     real heads ask for it: grids with a sink and a local window (those of the smallest A-shape),
-    smaller A-shapes and vertical-slashes, for samples on which the table's sizes exceed the budget,
-    and A-shapes whose last queries see everything, for heads that are local until a question comes.
+    blocks by thresholds, smaller A-shapes and vertical-slashes, for samples on which the table's
+    sizes exceed the budget, and A-shapes whose last queries see everything, for heads that are
+    local until a question comes.
 
     Attributes:
         tokens: length of the shortest sample.
@@ -75,7 +79,8 @@ class Space:
     @property
     def patterns(self) -> tuple[Pattern, ...]:
         """Returns all candidates, each once, `Dense` first."""
-        result = [Dense(), *self._grids(), *self._shapes(), *self._lines()]
+        blocks = [BlockTopP(threshold) for threshold in THRESHOLDS]
+        result = [Dense(), *self._grids(), *self._shapes(), *self._lines(), *blocks]
         return tuple(dict.fromkeys(result))
 
     def target(self, layout: PromptLayout) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sooner.sparse.patterns import (
+    BlockTopP,
     Dense,
     Grid,
     HeadPattern,
@@ -28,6 +29,7 @@ def pattern(name: str, tokens: int, budget: float) -> HeadPattern:
         "a-shape": a_shape(tokens, budget),
         "tri-shape": a_shape(tokens, budget, BOTTOM),
         "vertical-slash": VerticalSlash.sized(tokens),
+        "block-top-p": BlockTopP(),
         "grid": Grid("frame"),
         "planted": TwoDBoundary({"video:video": Grid("frame")}),
     }

@@ -21,7 +21,7 @@ from .text import KINDS, TextTask
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 TEXT_SHARES = (0.0, 0.25)
 """Share of the haystack that is text: V-NIAH and MM-NIAH."""
-ARMS = ("dense", "a-shape", "tri-shape", "vertical-slash", "grid", "ours")
+ARMS = ("dense", "a-shape", "tri-shape", "vertical-slash", "block-top-p", "grid", "ours")
 REPLY = 8
 """New tokens of a number, a colour or a letter."""
 

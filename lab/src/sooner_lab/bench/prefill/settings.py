@@ -12,7 +12,9 @@ from sooner.checks import option
 from ..fields import names, numbers
 from ..settings import BenchSettings
 
-ARMS = ("dense", "a-shape", "tri-shape", "vertical-slash", "grid", "planted", "ours")
+ARMS = (
+    "dense", "a-shape", "tri-shape", "vertical-slash", "block-top-p", "grid", "planted", "ours",
+)  # fmt: skip
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
 PARTS = {"layer": "layer", "model": "model_rows", "needles": "needles"}
