@@ -69,4 +69,4 @@ def _share(prefill: MMInference, sample: Any, pair: ModelPair) -> float | None:
     model, processor = pair.target.model, pair.target.processor
     with replace(prefill, measure_recall=True)(model) as report:
         reader(model, processor, max_new_tokens=1)(sample)
-    return report.last and report.last.flops_share
+    return None if report.last is None else report.last.flops_share
