@@ -72,7 +72,7 @@ def test_split_last_queries_go_on_from_what_was_there(
 
 def test_a_head_with_one_kernel_is_written_in_the_dtype_of_its_queries() -> None:
     rows, patterns = batch(torch.float16), (PATTERNS,) * 3
-    plan = LayerPlan.of(LAYOUTS, patterns)
+    plan = LayerPlan.of(LAYOUTS, patterns, 1)
     assert sorted(plan.arrays["buffered"].T.tolist()) == [[0, 1], [0, 2], [1, 1], [1, 2]]
     made, *_ = TritonBackend().layer(rows, LAYOUTS, patterns)
     wide, *_ = TritonBackend().layer(

@@ -101,10 +101,12 @@ class Backend:
             memory; log-sum-exps of pairs, `[rows, heads, tokens]` fp32; and the work of each row,
             nothing without tokens, or of all rows in one.
         """
-        output, lse = empty_layer(states)
-        works: list[LayerWork | None] = [None] * len(output)
-        rows = zip(states.queries, states.keys, states.values, strict=True)
-        for row, (parts, layout, each) in enumerate(zip(rows, layouts, patterns, strict=True)):
+        rows, heads, tokens, dim = states.queries.shape
+        output = states.queries.new_zeros(rows, tokens, heads, dim).transpose(1, 2)
+        lse = output.new_full((rows, heads, tokens), -torch.inf, dtype=torch.float32)
+        works: list[LayerWork | None] = [None] * rows
+        every = zip(states.queries, states.keys, states.values, strict=True)
+        for row, (parts, layout, each) in enumerate(zip(every, layouts, patterns, strict=True)):
             if not len(layout.where()):
                 continue
             one = States(*parts, states.scale)
@@ -114,13 +116,6 @@ class Backend:
                 self.attend(one, group.plane, group.index, group.heads, into)
             output[row] = into.output
         return output, lse, works
-
-
-def empty_layer(states: States, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-    """Returns output and log-sum-exps of `Backend.layer` before anything was seen."""
-    rows, heads, tokens, dim = states.queries.shape
-    output = states.queries.new_zeros(rows, tokens, heads, dim, dtype=dtype).transpose(1, 2)
-    return output, output.new_full((rows, heads, tokens), -torch.inf, dtype=torch.float32)
 
 
 ROWS = 1024  # queries at a time, so that memory grows with the keys only

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...engine.attention.kernel import on_device
 from ..kernels.blocks import estimate, marked_blocks
-from ..kernels.common import readable, tiles_for
+from ..kernels.common import cleared, tiles_for
 from ..kernels.dense import dense
 from ..kernels.fold import fold
 from ..kernels.grid import grid
@@ -19,7 +19,7 @@ from ..pairs import BlockIndex, GridIndex, Index, LineIndex
 from ..patterns import Spacing
 from ..plane import Plane, PlaneStack
 from ..probe import Kind
-from .partial import Backend, Made, Partial, States, empty_layer
+from .partial import Backend, Made, Partial, States
 from .work import Launch, Layouts, Patterns, layer_work
 
 
@@ -60,16 +60,13 @@ class TritonBackend(Backend):
 
     def layer(self, states: States, layouts: Layouts, patterns: Patterns) -> Made:
         """Returns causal attention of some rows, all of them in the same launches."""
-        dtype = states.queries.dtype
-        output, lse = empty_layer(states, readable(dtype))
         work = layer_work(states, layouts, patterns, self.fold, self.estimate)
         plan, heads = work.plan, tuple(work.plan.arrays["buffered"])
-        buffers = output.new_zeros(len(heads[0]), *output.shape[2:], dtype=torch.float32)
-        into = Partial(buffers, lse, output)
+        into, output = cleared(states, len(heads[0]))
         self._launch(states, plan.stack, work.indices, plan.drawn["grid"], plan.launches, into)
-        if len(buffers):
-            output[heads] = buffers.to(output.dtype)
-        return output.to(dtype), lse, [work]
+        if len(into.output):
+            output[heads] = into.output.to(output.dtype)
+        return output.to(states.queries.dtype), into.lse, [work]
 
     def _launch(
         self, states: States, stack: PlaneStack, indices: dict[Kind, Index],

@@ -97,17 +97,21 @@ class LayerPlan:
     blocks: list[BlockCells]
 
     @classmethod
-    def of(cls, layouts: Layouts, patterns: Patterns) -> LayerPlan:
-        """Returns the plan of a layer, made once for some prompts."""
+    def of(cls, layouts: Layouts, patterns: Patterns, group: int) -> LayerPlan:
+        """Returns the plan of a layer, made once for some prompts.
+
+        Args:
+            group: query heads that share a key head.
+        """
         # Tensors of an inference mode may not be written to outside it.
         heads, cache = tuple(map(tuple, patterns)), layouts[0].cache
-        key = ("plan", heads, torch.is_inference_mode_enabled(), *layouts[1:])
+        key = ("plan", heads, group, torch.is_inference_mode_enabled(), *layouts[1:])
         if key not in cache:
-            cache[key] = cls._make(layouts, patterns)
+            cache[key] = cls._make(layouts, patterns, group)
         return cache[key]
 
     @classmethod
-    def _make(cls, layouts: Layouts, patterns: Patterns) -> LayerPlan:
+    def _make(cls, layouts: Layouts, patterns: Patterns, group: int) -> LayerPlan:
         regions: dict[tuple[int, str], list[tuple[int, Pattern]]] = defaultdict(list)
         width = len(patterns[0])
         for row, (layout, heads) in enumerate(zip(layouts, patterns, strict=True)):
@@ -135,8 +139,11 @@ class LayerPlan:
                 role = Role(cell.plane, kind, getattr(cell.pattern, "last_q", LAST))
                 seen.append((cell.head, role))
         roles = tuple(dict.fromkeys(role for _, role in seen))
-        numbers = [(*divmod(head, width), roles.index(role)) for head, role in seen]
-        arrays = {"probed": np.array(numbers, np.int64).reshape(-1, 3).T}
+        numbers = [
+            (head // width, head % width, head % width // group, roles.index(role))
+            for head, role in seen
+        ]
+        arrays = {"probed": np.array(numbers, np.int64).reshape(-1, 4).T}
         if cells["grid"]:
             period = [stack.planes[cell.plane].period for cell in cells["grid"]]
             arrays |= grid_arrays(drawn["grid"], period)
@@ -260,16 +267,16 @@ def layer_work(
         fold: what sums over classes of keys.
         estimate: what estimates blocks.
     """
-    plan = LayerPlan.of(layouts, patterns)
+    plan = LayerPlan.of(layouts, patterns, states.group)
     arrays, stack, drawn, seen = plan.arrays, plan.stack, plan.drawn, None
     spaced = lined = None
     if plan.roles:
-        row, heads, roles = arrays["probed"]
+        row, heads, kv_heads, roles = arrays["probed"]
         rows = ProbeRows.of(stack, plan.roles, roles)
         spread = any(spacing.is_spread for spacing in drawn["grid"])
         parts = states.queries, states.keys
         queries, keys = (part[None] if part.dim() == 3 else part for part in parts)
-        picked = (row, heads), (row, heads // states.group)
+        picked = (row, heads), (row, kv_heads)
         seen = probe_rows(queries, keys, rows, *picked, states.scale, spread)
         spaced, lined = rows.weigh(seen.sums).tensor_split([plan.probed["grid"]])
     indices: dict[Kind, Index] = {}

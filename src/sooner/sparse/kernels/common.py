@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...engine.attention.kernel import INTERPRETED, LOG2E
+from ...engine.attention.kernel import INTERPRETED, LOG2E, on_device
 from ...errors import SoonerError
 from ..attention.partial import Partial, States
 
@@ -274,6 +274,36 @@ def every(
             a, head, q, ranks, there, seen, keys, top, total, acc, DIM, PADDED, PERMUTED, True
         )
     return top, total, acc
+
+
+CLEARED = 4096
+"""Numbers that a program of `clear_kernel` fills."""
+
+
+@triton.jit(do_not_specialize=["finals", "sums", "buffered"])
+def clear_kernel(final, lse, buffers, finals, sums, buffered, BLOCK: tl.constexpr):
+    """Fills three flat arrays of these lengths: log-sum-exps with minus infinity, others with 0."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    zeros = tl.zeros((BLOCK,), tl.float32)
+    tl.store(final + at, zeros.to(final.dtype.element_ty), mask=at < finals)
+    tl.store(lse + at, zeros - float("inf"), mask=at < sums)
+    tl.store(buffers + at, zeros, mask=at < buffered)
+
+
+def cleared(states: States, buffered: int) -> tuple[Partial, Tensor]:
+    """Returns what a layer writes to, before anything was seen, with so many buffers, and its
+    output, `[rows, heads, tokens, head_dim]`."""
+    rows, heads, tokens, dim = states.queries.shape
+    dtype, new = readable(states.queries.dtype), states.queries.new_empty
+    final = new(rows, tokens, heads, dim, dtype=dtype)  # tokens before heads in memory
+    lse = new(rows, heads, tokens, dtype=torch.float32)
+    buffers = new(buffered, tokens, dim, dtype=torch.float32)
+    parts = final, lse, buffers
+    counts = [part.numel() for part in parts]
+    with on_device(final):
+        clear_kernel[(triton.cdiv(max(counts), CLEARED), 1)](*parts, *counts, BLOCK=CLEARED)
+    output = final.transpose(1, 2)
+    return Partial(buffers, lse, output), output
 
 
 @triton.jit
