@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,9 +10,8 @@ from torch.nn.functional import pad
 from torch.special import xlogy
 
 from sooner.sparse.attention import Backend, Partial, States
-from sooner.sparse.attention.fused import PlaneHead
 from sooner.sparse.attention.work import HeadGroup
-from sooner.sparse.pairs import Index, LineIndex, Places, causal
+from sooner.sparse.pairs import BlockIndex, Index, LineIndex
 from sooner.sparse.plane import BLOCK, Plane
 from sooner.sparse.probe import probe
 
@@ -37,50 +35,11 @@ STEPS = 14
 """Sizes that are tried for a number of pairs."""
 
 
-@dataclass(frozen=True, eq=False)
-class BlockMask(Index):
-    """Blocks of keys that blocks of queries see in a whole prompt, `[heads, blocks, blocks]` bool;
-    each block sees itself."""
-
-    blocks: Tensor
-
-    @property
-    def heads(self) -> int:
-        return len(self.blocks)
-
-    def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
-        frontier, rank, seen = causal(plane, queries)
-        return self.blocks[:, frontier // BLOCK, rank // BLOCK] & seen
-
-    def pairs(self, plane: Plane) -> Tensor:
-        sizes = block_sums(torch.ones_like(plane.keys)[None])[0]
-        counts = (sizes[:, None] * sizes).tril(-1) + torch.diag(sizes * (sizes + 1) // 2)
-        return (self.blocks * counts).sum((1, 2))
-
-    def take(self, heads: Tensor) -> BlockMask:
-        return BlockMask(self.blocks[heads])
-
-    def attend(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """Attend by torch's fused kernel for CPUs, a block of queries at a time."""
-        for row, head in zip(self.blocks, heads[:, None], strict=True):
-            keys, values = (
-                part[int(head) // states.group] for part in (states.keys, states.values)
-            )
-            rank, queries = plane.frontier, states.queries[int(head)]
-            line = PlaneHead(queries, keys, values, rank, plane.queries, head, states.scale, into)
-            for block, own in zip(row, rank.split(BLOCK), strict=True):
-                before = block.repeat_interleave(BLOCK)[: int(own[0])].nonzero().T
-                line.tiles(own[None], (own[None], (own <= own[:, None])[None]), (before, None))
-
-
 def attend(states: States, groups: Groups, backend: Backend) -> Partial:
     """Return the attention of a layer whose heads have these indices."""
     into = Partial.empty(states)
     for group in groups:
-        if isinstance(group.index, BlockMask):
-            group.index.attend(states, group.plane, group.heads, into)
-        else:
-            backend.attend(states, group.plane, group.index, group.heads, into)
+        backend.attend(states, group.plane, group.index, group.heads, into)
     return into
 
 
@@ -216,9 +175,10 @@ def block_attention(states: States) -> Tensor:
     return scores.masked_fill(later, -torch.inf).softmax(2)
 
 
-def block_mask(blocks: Tensor) -> BlockMask:
+def block_mask(blocks: Tensor) -> BlockIndex:
     """Return the index of some blocks and of each block's own."""
-    return BlockMask((blocks | torch.eye(blocks.shape[1], device=blocks.device).bool()).tril())
+    own = torch.eye(blocks.shape[1], device=blocks.device).bool()
+    return BlockIndex.of((blocks | own).tril(), (BLOCK,) * len(blocks))
 
 
 def count_pairs(groups: Groups) -> int:

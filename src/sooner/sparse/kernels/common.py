@@ -284,7 +284,7 @@ CLEARED = 4096
 def clear_kernel(final, lse, buffers, finals, sums, buffered, BLOCK: tl.constexpr):
     """Fills three flat arrays of these lengths: log-sum-exps with minus infinity, others with 0."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    zeros = tl.zeros((BLOCK,), tl.float32)
+    zeros = tl.full((BLOCK,), 0.0, tl.float32)
     tl.store(final + at, zeros.to(final.dtype.element_ty), mask=at < finals)
     tl.store(lse + at, zeros - float("inf"), mask=at < sums)
     tl.store(buffers + at, zeros, mask=at < buffered)
