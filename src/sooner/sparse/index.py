@@ -205,17 +205,31 @@ def fold(
 
 
 def block_groups(
-    blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]]
+    blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]], group: int
 ) -> tuple[list[BlockCells], dict[str, np.ndarray]]:
     """Returns cells, heads in planes, with neighbours that are estimated alike in a group, and what
-    `draw_blocks` reads of them, limits as the bits of fp64."""
+    `draw_blocks` reads of them, limits as the bits of fp64.
+
+    Heads that share keys and have one pattern choose together. So one gather of keys serves them.
+
+    Args:
+        group: query heads that share a key head.
+    """
     pairs = groupby(zip(blocks, cells, strict=True), key=lambda pair: pair[0][:3])
     groups = [
         BlockCells(size, rows, sink, [cell for _, cell in members])
         for (size, rows, sink), members in pairs
     ]
-    limits = np.array([each.slack * each.rows for each in blocks]).view(np.int64)
-    return groups, {"slack": limits[:, None, None], "blocks": np.array(cells, np.int64).T}
+    sharing = [(each, row, head // group) for each, (head, row) in zip(blocks, cells, strict=True)]
+    members = [[n for n, key in enumerate(sharing) if key == other] for other in sharing]
+    most = max(map(len, members), default=0)
+    limits = [each.slack * each.rows * len(m) for each, m in zip(blocks, members, strict=True)]
+    padded = [m + [len(cells)] * (most - len(m)) for m in members]
+    return groups, {
+        "slack": np.array(limits).view(np.int64)[:, None, None],
+        "members": np.array(padded, np.int64),
+        "blocks": np.array(cells, np.int64).T,
+    }
 
 
 def draw_blocks(
@@ -228,7 +242,7 @@ def draw_blocks(
         arrays: of `block_groups`, on the device.
         weights: of `estimate_blocks`.
     """
-    ascending, order = weights.sort(2)
+    ascending, order = weights[arrays["members"]].sum(1).sort(2)
     counts = (ascending.cumsum(2) > arrays["slack"].view(torch.float64)).sum(2)
     return BlockIndex(order, counts, tuple(each.size for each in blocks))
 
@@ -270,7 +284,8 @@ def build(
     kind, device, stack = patterns[0].kind, plane.keys.device, PlaneStack((plane,))
     if kind == "blocks" and states is not None:
         blocks = [pattern.blocks() for pattern in patterns]
-        groups, plain = block_groups(blocks, [(head, 0) for head in range(len(blocks))])
+        cells = [(head, 0) for head in range(len(blocks))]
+        groups, plain = block_groups(blocks, cells, states.group)
         arrays = upload(plain, device)
         weights = estimate_blocks(states, stack, groups, arrays["blocks"])
         return draw_blocks(blocks, arrays, weights)

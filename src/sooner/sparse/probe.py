@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 import torch
@@ -259,39 +260,52 @@ def estimate_blocks(
         table: heads and planes of all cells on the device, for kernels, `[2, cells]` int64.
 
     Returns:
-        `[cells, blocks of queries, blocks of keys]` fp32, of all groups in their order.
+        `[cells + 1, blocks of queries, blocks of keys]` fp32, of all groups in their order, and
+        zeros behind them.
     """
     count = block_count(stack, groups)
-    sums, place = torch.zeros(table.shape[1], count, count, device=table.device), 0
+    sums, place = torch.zeros(table.shape[1] + 1, count, count, device=table.device), 0
     parts = states.queries, states.keys
     queries, keys = (part[None] if part.dim() == 3 else part for part in parts)
     for group in groups:
-        for cell, number in group.cells:
-            row, head = divmod(cell, queries.shape[1])
-            states_of_head = queries[row, head], keys[row, head // states.group]
-            _estimate(*states_of_head, states.scale, stack.planes[number], group, sums[place])
-            place += 1
+        shared = groupby(group.cells, key=lambda cell: (cell[1], cell[0] // states.group))
+        for (number, key), cells in shared:
+            row, kv_head = divmod(key, keys.shape[1])
+            heads = table.new_tensor([head % queries.shape[1] for head, _ in cells])
+            into = sums[place : place + len(heads)]
+            scaled = queries[row] * states.scale
+            _estimate(scaled, keys[row, kv_head], stack.planes[number], heads, group, into)
+            place += len(heads)
     return sums
 
 
 def _estimate(
-    queries: Tensor, keys: Tensor, scale: float, plane: Plane, group: BlockCells, sums: Tensor
+    queries: Tensor, keys: Tensor, plane: Plane, heads: Tensor, group: BlockCells, sums: Tensor
 ) -> None:
-    """Writes the estimate of one head in a plane; scores beyond the frontiers are not computed."""
+    """Writes the estimate of heads that share keys; scores beyond the frontiers are not computed.
+
+    Args:
+        queries: of all heads, scaled, `[heads, tokens, head_dim]`.
+        keys: `[tokens, head_dim]`.
+    """
     size, rows = group.size, group.rows
     sample = sampled_queries(plane, size, rows)
     present = (sample[:, 0] >= 0).nonzero()[:, 0]
     keys = pick(keys, plane.keys)
     keys = pad(keys, (0, 0, 0, -len(keys) % size)).mT  # [head_dim, whole blocks]
     rank = torch.arange(keys.shape[1], device=keys.device)
-    limit = CACHED // 4 if keys.device.type == "cpu" else SCORES
-    for some in present.split(max(limit // (rows * len(rank)), 1)) if len(present) else ():
+    ones = torch.ones(size, device=keys.device)
+    limit = CACHED // 2 if keys.device.type == "cpu" else SCORES
+    at_once = max(limit // (len(heads) * rows * len(rank)), 1)
+    for some in present.split(at_once) if len(present) else ():
         place = sample[some].flatten()
         frontier = plane.frontier[place][:, None]
         begin, end = int(some[0]) * size, (int(some[-1]) + 1) * size
-        scores = (queries[plane.queries[place]] * scale @ keys[:, :end]).float()
-        scores[:, begin:].masked_fill_(rank[begin:end] > frontier, -torch.inf)
-        weights = scores.softmax(1).view(len(some), rows, -1, size)
+        scores = (queries[heads[:, None], plane.queries[place]] @ keys[:, :end]).float()
+        scores[..., begin:].masked_fill_(rank[begin:end] > frontier, -torch.inf)
+        scores.sub_(scores.amax(2, keepdim=True)).exp_()
+        weights = (scores.view(-1, size) @ ones).view(len(heads), len(some), rows, -1)
+        weights /= weights.sum(3, keepdim=True)
         block, own = rank[: end // size], some[:, None]
         always = (block == own) | ((block < group.sink) & (block < own))
-        sums[some, : end // size] = weights.sum(3).sum(1).masked_fill(always, torch.inf)
+        sums[:, some, : end // size] = weights.sum(2).masked_fill(always, torch.inf)

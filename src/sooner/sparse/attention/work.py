@@ -150,7 +150,7 @@ class LayerPlan:
         if cells["lines"]:
             arrays |= line_arrays(drawn["lines"])
         places = [(cell.head, cell.plane) for cell in cells["blocks"]]
-        blocks, more = block_groups(drawn["blocks"], places)
+        blocks, more = block_groups(drawn["blocks"], places, group)
         arrays |= more if blocks else {}
         tables, buffered = _launches(cells, drawn, stack)
         arrays["buffered"] = np.array(divmod(np.array(buffered, np.int64), width))

@@ -111,7 +111,7 @@ def estimate(
 ) -> Tensor:
     """Returns what `sooner.sparse.probe.estimate_blocks` does, by one launch a group."""
     width, first = block_count(stack, groups), 0
-    sums = torch.zeros(table.shape[1], width, width, device=table.device)
+    sums = torch.zeros(table.shape[1] + 1, width, width, device=table.device)
     unused = Partial(states.queries, states.queries[..., 0])
     with on_device(states.queries):
         for size, rows, sink, cells in groups:
