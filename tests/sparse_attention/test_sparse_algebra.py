@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -260,7 +262,7 @@ def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
     """With every query in the estimate, it is the attention itself, block by block."""
     layout, size = PromptLayout.text(150), 16
     states, plane = row(layout, 2), whole(layout)
-    (job,) = jobs(states, layout, [BlockTopP(0.8, size, 1, sink)] * 2)
+    (job,) = jobs(states, layout, [BlockTopP(0.8, size, 1, sink, 0.0)] * 2)
     for head in range(2):
         scores = states.queries[head] @ states.keys[head].T * states.scale
         later = torch.ones(150, 150, dtype=torch.bool).triu(1)
@@ -281,6 +283,24 @@ def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
             assert sum(m for m, mark in zip(mass, marks, strict=True) if mark) == pytest.approx(
                 kept
             )
+
+
+def test_heads_that_share_keys_choose_blocks_together_by_their_mean() -> None:
+    """With a threshold of one the floor alone decides; the fifth head has a pattern of its own."""
+    layout, alike = PromptLayout.text(96), BlockTopP(1.0, 16, 1, 0, 0.1)
+    states, plane = row(layout, 6), whole(layout)
+    states = replace(states, keys=states.keys[:2], values=states.values[:2])
+    made = [alike] * 4 + [replace(alike, floor=0.3), alike]
+    (job,) = jobs(states, layout, made)
+    scores = states.queries @ states.keys.repeat_interleave(3, 0).mT * states.scale
+    weights = scores.masked_fill(~torch.ones(96, 96).tril().bool(), -torch.inf).softmax(2)
+    mass = weights.view(6, 6, 16, 6, 16).mean(2).sum(3)
+    own = torch.eye(6, dtype=torch.bool)
+    for heads, floor in (((0, 1, 2), 0.1), ((3, 5), 0.1), ((4,), 0.3)):
+        expected = (mass[list(heads)].mean(0) > floor) | own
+        for head in heads:
+            seen = job.index.seen(head, plane)[15::16, ::16]
+            assert torch.equal(seen, expected)
 
 
 def grid(plane: Plane, *values: tuple) -> GridIndex:

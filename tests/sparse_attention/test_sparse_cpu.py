@@ -215,8 +215,9 @@ def test_half_precision_errs_no_more_than_twice_as_much_as_torch(
     pattern: HeadPattern, dtype: torch.dtype
 ) -> None:
     layout = PromptLayout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)
-    row = states(len(layout), 2, 1, width=64, dtype=dtype, scale=64**-0.5)
-    mask = torch.stack([mask_of(pattern, layout, q, row.keys[0], row.scale) for q in row.queries])
+    row = states(len(layout), 2, 2, width=64, dtype=dtype, scale=64**-0.5)
+    both = zip(row.queries, row.keys, strict=True)
+    mask = torch.stack([mask_of(pattern, layout, *pair, row.scale) for pair in both])
     queries, keys, values = (x.double() for x in (row.queries, row.keys, row.values))
     scores = (queries @ keys.mT * row.scale).masked_fill(~mask, -torch.inf)
     expected = scores.softmax(-1) @ values

@@ -208,7 +208,7 @@ def block_groups(
     blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]], group: int
 ) -> tuple[list[BlockCells], dict[str, np.ndarray]]:
     """Returns cells, heads in planes, with neighbours that are estimated alike in a group, and what
-    `draw_blocks` reads of them, limits as the bits of fp64.
+    `draw_blocks` reads of them, bounds as the bits of fp64.
 
     Heads that share keys and have one pattern choose together. So one gather of keys serves them.
 
@@ -223,10 +223,11 @@ def block_groups(
     sharing = [(each, row, head // group) for each, (head, row) in zip(blocks, cells, strict=True)]
     members = [[n for n, key in enumerate(sharing) if key == other] for other in sharing]
     most = max(map(len, members), default=0)
-    limits = [each.slack * each.rows * len(m) for each, m in zip(blocks, members, strict=True)]
+    bounds = np.array([(each.slack, each.floor) for each in blocks]).reshape(-1, 2).T
+    bounds = bounds * [each.rows * len(m) for each, m in zip(blocks, members, strict=True)]
     padded = [m + [len(cells)] * (most - len(m)) for m in members]
     return groups, {
-        "slack": np.array(limits).view(np.int64)[:, None, None],
+        "bounds": bounds.copy().view(np.int64)[..., None, None],
         "members": np.array(padded, np.int64),
         "blocks": np.array(cells, np.int64).T,
     }
@@ -236,14 +237,15 @@ def draw_blocks(
     blocks: Sequence[Blocks], arrays: Mapping[str, Tensor], weights: Tensor
 ) -> BlockIndex:
     """Returns the fewest blocks of heads that hold their share of the estimate: the least ones go
-    as long as they hold no more than the slack together.
+    as long as they hold no more than the slack together, or than the floor each.
 
     Args:
         arrays: of `block_groups`, on the device.
         weights: of `estimate_blocks`.
     """
     ascending, order = weights[arrays["members"]].sum(1).sort(2)
-    counts = (ascending.cumsum(2) > arrays["slack"].view(torch.float64)).sum(2)
+    slack, floor = arrays["bounds"].view(torch.float64)
+    counts = ((ascending.cumsum(2) > slack) & (ascending > floor)).sum(2)
     return BlockIndex(order, counts, tuple(each.size for each in blocks))
 
 

@@ -91,12 +91,14 @@ class Blocks(NamedTuple):
         rows: queries of each block that are in the estimate.
         sink: first blocks that are there in any case.
         slack: share of the estimate that may be missing.
+        floor: share of the estimate that a block holds at least.
     """
 
     size: int
     rows: int
     sink: int
     slack: float
+    floor: float
 
 
 @dataclass(frozen=True)
@@ -313,14 +315,17 @@ class BlockTopP(Pattern):
         block: queries and keys of a block, one of `SIZES`; a block of queries sees its own.
         stride: one in so many queries is in the estimate, and at least one of each block.
         sink: first keys, whose blocks everybody sees.
+        floor: blocks that hold no more than this share are left out, whatever the threshold. Where
+            attention is spread thin, they cost most and hold least.
     """
 
     name: ClassVar[str] = "block-top-p"
     kind: ClassVar[Kind] = "blocks"
-    threshold: float = option(0.9, 0, 1)
+    threshold: float = option(0.95, 0, 1)
     block: int = 64
     stride: int = option(32, 1)
     sink: int = option(1, 0)
+    floor: float = option(0.01, 0, 1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -334,7 +339,7 @@ class BlockTopP(Pattern):
 
     def blocks(self) -> Blocks:
         rows, sink = max(self.block // self.stride, 1), -(-self.sink // self.block)
-        return Blocks(self.block, rows, sink, 1 - self.threshold)
+        return Blocks(self.block, rows, sink, 1 - self.threshold, self.floor)
 
 
 @dataclass(frozen=True)

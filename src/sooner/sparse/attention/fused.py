@@ -283,13 +283,14 @@ def _blocks(
     rank = number[:, None] * size + torch.arange(size)
     inside = rank[:, None] <= frontier[query][..., None]  # [tiles, queries, keys]
     mask = torch.zeros(inside.shape, dtype=keys.dtype).masked_fill_(~inside, -torch.inf)
-    ramp = torch.ones(size, size, dtype=torch.bool).tril()
-    is_ramp = (inside == ramp).all(2).all(1).tolist()
+    ramp = keys.new_full((1, size, size), -torch.inf).triu(1)
+    is_ramp = (mask == ramp).all(2).all(1).tolist()
     chosen = marks[:, number].flatten(0, 1)  # [groups * tiles, blocks]
     sums = chosen.sum(1)
     order = sums.argsort(stable=True)
     for some in order.split(sums[order].unique_consecutive(return_counts=True)[1].tolist()):
-        seen = int(sums[some[0]])
+        seen, turns = int(sums[some[0]]), heads.shape[1]
+        ramps = pad(ramp.repeat(1, turns, 1), ((seen - 1) * size, 0))  # [1, queries, keys]
         for part in some.split(max(COPIED // (seen * size), 1)):
             members, tile = heads[part // tiles], part % tiles  # [tiles, members], [tiles]
             blocks = chosen[part].nonzero()[:, 1].view(len(part), seen)  # the own one is the last
@@ -300,11 +301,12 @@ def _blocks(
             )
             places = slots[query[tile]][:, None]  # [tiles, 1, size]
             queries = states.queries[members[..., None], places].view(len(part), 1, -1, dim)
-            same = all(is_ramp[each] for each in tile.tolist())
-            own = mask[tile[:1] if same else tile].repeat(1, heads.shape[1], 1)
-            own = pad(own, ((seen - 1) * size, 0)).expand(len(part), -1, -1)[:, None]
+            own = ramps
+            if not all(is_ramp[each] for each in tile.tolist()):
+                own = pad(mask[tile].repeat(1, turns, 1), ((seen - 1) * size, 0))
+            own = own.expand(len(part), -1, -1)[:, None]
             made, total = KERNEL(
                 queries, tile_keys, tile_values, 0.0, False, attn_mask=own, scale=states.scale
             )
-            places = places.expand(-1, heads.shape[1], -1).flatten(0, 1)
+            places = places.expand(-1, turns, -1).flatten(0, 1)
             into.add(members.flatten(), places, made.view(-1, size, dim), total.view(-1, size))
