@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +44,9 @@ class Fused(Backend):
         if not len(slots) or not len(plane.keys):
             return
         if isinstance(index, BlockIndex):
-            marks, alike, calls = index.marks, defaultdict(list), defaultdict(list)
+            marks = index.marks
+            alike: dict[Any, list[int]] = defaultdict(list)
+            calls: dict[Any, list[list[int]]] = defaultdict(list)
             for place, head in enumerate(heads.tolist()):
                 same = head // states.group, marks[place].numpy().tobytes()
                 alike[index.sizes[place], same].append(place)
