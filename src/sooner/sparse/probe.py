@@ -273,19 +273,20 @@ def estimate_blocks(
             row, kv_head = divmod(key, keys.shape[1])
             heads = table.new_tensor([head % queries.shape[1] for head, _ in cells])
             into = sums[place : place + len(heads)]
-            scaled = queries[row] * states.scale
-            _estimate(scaled, keys[row, kv_head], stack.planes[number], heads, group, into)
+            parts = queries[row], keys[row, kv_head], states.scale
+            _estimate(*parts, stack.planes[number], heads, group, into)
             place += len(heads)
     return sums
 
 
 def _estimate(
-    queries: Tensor, keys: Tensor, plane: Plane, heads: Tensor, group: BlockCells, sums: Tensor
-) -> None:
+    queries: Tensor, keys: Tensor, scale: float, plane: Plane, heads: Tensor, group: BlockCells,
+    sums: Tensor,
+) -> None:  # fmt: skip
     """Writes the estimate of heads that share keys; scores beyond the frontiers are not computed.
 
     Args:
-        queries: of all heads, scaled, `[heads, tokens, head_dim]`.
+        queries: of all heads, `[heads, tokens, head_dim]`.
         keys: `[tokens, head_dim]`.
     """
     size, rows = group.size, group.rows
@@ -301,7 +302,8 @@ def _estimate(
         place = sample[some].flatten()
         frontier = plane.frontier[place][:, None]
         begin, end = int(some[0]) * size, (int(some[-1]) + 1) * size
-        scores = (queries[heads[:, None], plane.queries[place]] @ keys[:, :end]).float()
+        some_queries = queries[heads[:, None], plane.queries[place]] * scale
+        scores = (some_queries @ keys[:, :end]).float()
         scores[..., begin:].masked_fill_(rank[begin:end] > frontier, -torch.inf)
         scores.sub_(scores.amax(2, keepdim=True)).exp_()
         weights = (scores.view(-1, size) @ ones).view(len(heads), len(some), rows, -1)
