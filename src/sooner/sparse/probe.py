@@ -273,8 +273,8 @@ def estimate_blocks(
             row, kv_head = divmod(key, keys.shape[1])
             heads = table.new_tensor([head % queries.shape[1] for head, _ in cells])
             into = sums[place : place + len(heads)]
-            parts = queries[row], keys[row, kv_head], states.scale
-            _estimate(*parts, stack.planes[number], heads, group, into)
+            plane, some = stack.planes[number], keys[row, kv_head]
+            _estimate(queries[row], some, states.scale, plane, heads, group, into)
             place += len(heads)
     return sums
 
