@@ -296,7 +296,7 @@ def _estimate(
     keys = pad(keys, (0, 0, 0, -len(keys) % size)).mT  # [head_dim, whole blocks]
     rank = torch.arange(keys.shape[1], device=keys.device)
     ones = torch.ones(size, device=keys.device)
-    limit = CACHED // 2 if keys.device.type == "cpu" else SCORES
+    limit = CACHED if keys.device.type == "cpu" else SCORES
     at_once = max(limit // (len(heads) * rows * len(rank)), 1)
     for some in present.split(at_once) if len(present) else ():
         place = sample[some].flatten()
