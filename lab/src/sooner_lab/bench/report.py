@@ -12,11 +12,13 @@ from .render import Page, ReportTable, figures_folder
 
 PAGES = (
     *("act", "caption", "drafters", "gpu", "heads", "imagine", "mmspec", "pages", "papers"),
-    *("parallel", "parse", "prefill", "real", "replay", "serve", "soak", "step"),
+    *("parallel", "parse", "prefill", "real", "serve", "soak", "step"),
 )
 """Benches: a module with its page, `PAGE`, or a package with such a module `page`."""
 
-STUDIES = dict.fromkeys(("arm", "canvas", "documents", "marks"), "9362df8")
+STUDIES = {
+    **dict.fromkeys(("arm", "canvas", "documents", "marks"), "9362df8"), "replay": "ac3015ad",
+}  # fmt: skip
 """Benches that left the tree, and the last commit that has their code; results and pages stay."""
 
 

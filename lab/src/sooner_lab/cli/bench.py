@@ -25,9 +25,6 @@ BENCHES = (
     Bench("prefill", "prefill.settings:PrefillSettings", "prefill.run:run", adds=True),
     Bench("serve", "serve.settings:ServeBenchSettings", "serve.run:run"),
     Bench("imagine", "imagine.settings:ImagineBenchSettings", "imagine.run:run", 1),
-    Bench(
-        "replay", "replay.settings:ReplaySettings", "replay.run:run", 1, faults="replay.page:faults"
-    ),
     Bench("soak", "soak.settings:SoakSettings", "soak.run:run"),
     Bench("step", "step.settings:StepSettings", "step.run:run"),
 )

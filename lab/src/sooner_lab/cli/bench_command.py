@@ -39,8 +39,6 @@ class Bench:
         run: `module:function`, `(settings, progress, keep) -> result`.
         words: leading columns of its tables that hold words.
         adds: whether `run` takes `before`, a result to which it adds parts.
-        faults: `module:function` that returns a line for each fault of a result, in place of its
-            own `broken` and `faults`.
     """
 
     name: str
@@ -48,7 +46,6 @@ class Bench:
     run: str
     words: int = 2
     adds: bool = False
-    faults: str = ""
 
     def command(self) -> Callable[..., None]:
         """Return the function that typer makes a command of."""
@@ -73,7 +70,8 @@ class Bench:
             result = run_bench(run, settings, file, inputs["debug"], self.words, **more)
             for place in result.get("left_out", ()):
                 typer.echo(f"left out for the budget: {place}", err=True)
-            for fault in (faults := self._faults(result)):
+            faults = [*result.get("broken", ()), *result.get("faults", ())]
+            for fault in faults:
                 typer.echo(fault, err=True)
             if faults or any(_is_bug(row) for row in rows_of(result)):
                 raise typer.Exit(1)
@@ -81,12 +79,6 @@ class Bench:
         command.__name__ = self.name
         command.__doc__ = (kind.__doc__ or "").split("Attributes:")[0].strip()
         return with_parameters(command, list(self._parameters(kind)))
-
-    def _faults(self, result: Mapping[str, Any]) -> list[str]:
-        if self.faults:
-            lines: list[str] = _load(self.faults)(result)
-            return lines
-        return [*result.get("broken", ()), *result.get("faults", ())]
 
     def _parameters(self, kind: Any) -> Iterator[inspect.Parameter]:
         base = _load("settings:BenchSettings").__dataclass_fields__  # which come last
