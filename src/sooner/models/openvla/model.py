@@ -152,12 +152,6 @@ class OpenVLAModel(OpenVLAPreTrainedModel):
         self.language_model = LlamaModel(config.text_config)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.language_model.embed_tokens
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.language_model.embed_tokens = value
-
     def see(self, pixel_values: Tensor) -> Tensor:
         """Maps pixels `[pictures, 6, side, side]` to tokens `[pictures, patches, hidden]`."""
         dtype = self.projector.fc1.weight.dtype
