@@ -220,12 +220,6 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
     def get_decoder(self) -> nn.Module:
         return self.model.language_model
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.get_input_embeddings()
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
     forward: Any = LlamaForCausalLM.forward  # pixels are among its further arguments
 
     def prepare_inputs_for_generation(
