@@ -39,9 +39,10 @@ LAYERS, QUERIES, ENOUGH = 3, 256, 0.95
 and the attention that figure 2 counts pairs for."""
 STATIC = ("a-shape", "tri-shape", "sf-fixed", "sf-strided")
 BOUNDARIES = ("q-boundary", "2d-boundary")
+LEFT_OUT = ("grid", "vertical-slash", "block-top-p", "a-shape", *BOUNDARIES)
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "ours": (), "without boundaries": BOUNDARIES,
-    **{f"without {n}": (n,) for n in ("grid", "vertical-slash", "a-shape", *BOUNDARIES)},
+    **{f"without {name}": (name,) for name in LEFT_OUT},
 }  # fmt: skip
 """What the search of an arm leaves out."""
 STEPS = 6
