@@ -12,7 +12,7 @@ from sooner.sparse.attention.work import LayerPlan
 from sooner.sparse.kernels import dense
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import LineIndex
-from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TwoDBoundary
+from sooner.sparse.patterns import AShape, BlockTopP, Dense, Grid, QBoundary, TwoDBoundary
 from sooner.sparse.plane import plane_of
 
 LAYOUTS = [
@@ -29,6 +29,10 @@ PATTERNS = (
     QBoundary({"video": Grid(5, 1, sink=2, local=4), "text": Dense()}),
     AShape(3, 9),
 )
+BLOCKS = (
+    BlockTopP(0.6, 16, 3), BlockTopP(0.6, 16, 3), Dense(),
+    QBoundary({"video": BlockTopP(0.5, 32), "text": AShape(3, 9)}),
+)  # fmt: skip
 
 
 def batch(dtype: torch.dtype = torch.float32) -> States:
@@ -44,7 +48,7 @@ def test_ragged_rows_are_what_the_reference_makes_of_each(
     """Padding holds NaN. Keys are split into parts of 32 and more, or not at all."""
     monkeypatch.setattr(dense, "SPLIT_KEYS", least)
     monkeypatch.setattr(dense, "SPLIT_PROGRAMS", 48)
-    patterns, rows = [PATTERNS, (Dense(),) * 4, PATTERNS], batch()
+    patterns, rows = [PATTERNS, BLOCKS, PATTERNS], batch()
     made, lse, _ = TritonBackend().layer(rows, LAYOUTS, patterns)
     expected, expected_lse, _ = Reference().layer(rows, LAYOUTS, patterns)
     torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
