@@ -41,12 +41,12 @@ def batch(dtype: torch.dtype = torch.float32) -> States:
     return States(*(torch.stack([getattr(row, name) for row in rows]) for name in names), 0.125)
 
 
-@pytest.mark.parametrize("least", [32, pytest.param(1 << 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shortest", [32, pytest.param(1 << 20, marks=pytest.mark.slow)])
 def test_ragged_rows_are_what_the_reference_makes_of_each(
-    least: int, monkeypatch: pytest.MonkeyPatch
+    shortest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Padding holds NaN. Keys are split into parts of 32 and more, or not at all."""
-    monkeypatch.setattr(dense, "SPLIT_KEYS", least)
+    monkeypatch.setattr(dense, "SPLIT_KEYS", shortest)
     monkeypatch.setattr(dense, "SPLIT_PROGRAMS", 48)
     patterns, rows = [PATTERNS, BLOCKS, PATTERNS], batch()
     made, lse, _ = TritonBackend().layer(rows, LAYOUTS, patterns)
@@ -74,7 +74,7 @@ def test_split_last_queries_go_on_from_what_was_there(
     agree(made, expected)
 
 
-def test_a_head_with_one_kernel_is_written_in_the_dtype_of_its_queries() -> None:
+def test_a_head_with_a_single_kernel_is_written_in_the_dtype_of_its_queries() -> None:
     rows, patterns = batch(torch.float16), (PATTERNS,) * 3
     plan = LayerPlan.of(LAYOUTS, patterns, 1)
     assert sorted(plan.arrays["buffered"].T.tolist()) == [[0, 1], [0, 2], [1, 1], [1, 2]]

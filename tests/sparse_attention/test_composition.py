@@ -191,18 +191,18 @@ def test_pruners_in_chunks_keep_the_tokens_of_the_whole_prompt(family: str, atte
 def test_ranking_in_chunks_keeps_the_tokens_of_the_whole_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept: list[Any] = []
+    chosen: list[Any] = []
     prefill = ParallelDrafter._prefill
 
     def record(self: ParallelDrafter, indices: Any) -> None:
-        kept.append(indices)
+        chosen.append(indices)
         prefill(self, indices)
 
     monkeypatch.setattr(ParallelDrafter, "_prefill", record)
     inputs = prompt_of(FAMILY, 3, "uneven")
     for chunk in (None, 7):
         decode(FAMILY, None, methods()["parallel"], inputs=inputs, prefill_chunk_size=chunk)
-    assert kept[0] == kept[1] != []
+    assert chosen[0] == chosen[1] != []
 
 
 def test_requests_whose_chunks_take_turns_are_sparse_as_alone() -> None:

@@ -253,8 +253,8 @@ def test_block_pairs_are_counted_singly(name: str) -> None:
     index = BlockIndex.of(marks | torch.eye(count, dtype=torch.bool), (16, 64, 128))
     assert index.pairs(plane).tolist() == [int(index.seen(h, plane).sum()) for h in range(3)]
     frontier = plane.frontier[plane.blind :]
-    own = torch.arange(plane.blind, len(plane.queries)), frontier
-    assert all(bool(index.seen(head, plane)[own].all()) for head in range(3))
+    nearest = torch.arange(plane.blind, len(plane.queries)), frontier
+    assert all(bool(index.seen(head, plane)[nearest].all()) for head in range(3))
 
 
 @pytest.mark.parametrize("sink", [0, 20])
@@ -274,14 +274,14 @@ def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
             number, total = first // size, sum(mass)
             forced = {number, *range(-(-sink // size))} & set(range(number + 1))
             rest = sorted((mass[n] for n in range(number) if n not in forced), reverse=True)
-            kept = sum(mass[n] for n in forced)
+            weight = sum(mass[n] for n in forced)
             count = 0
-            while kept < 0.8 * total:
-                kept, count = kept + rest[count], count + 1
+            while weight < 0.8 * total:
+                weight, count = weight + rest[count], count + 1
             assert {n for n, mark in enumerate(marks) if mark} >= forced
             assert sum(marks) == len(forced) + count
             assert sum(m for m, mark in zip(mass, marks, strict=True) if mark) == pytest.approx(
-                kept
+                weight
             )
 
 
@@ -295,9 +295,9 @@ def test_heads_that_share_keys_choose_blocks_together_by_their_mean() -> None:
     scores = states.queries @ states.keys.repeat_interleave(3, 0).mT * states.scale
     weights = scores.masked_fill(~torch.ones(96, 96).tril().bool(), -torch.inf).softmax(2)
     mass = weights.view(6, 6, 16, 6, 16).mean(2).sum(3)
-    own = torch.eye(6, dtype=torch.bool)
+    diagonal = torch.eye(6, dtype=torch.bool)
     for heads, floor in (((0, 1, 2), 0.1), ((3, 5), 0.1), ((4,), 0.3)):
-        expected = (mass[list(heads)].mean(0) > floor) | own
+        expected = (mass[list(heads)].mean(0) > floor) | diagonal
         for head in heads:
             seen = job.index.seen(head, plane)[15::16, ::16]
             assert torch.equal(seen, expected)

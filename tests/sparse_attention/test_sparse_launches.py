@@ -80,9 +80,9 @@ class Counted(TorchDispatchMode):
 
 
 def batch(rows: int, tokens: int, heads: int, dim: int) -> States:
-    one = states(tokens, heads, 4, dim)
-    parts = (part.expand(rows, *part.shape) for part in (one.queries, one.keys, one.values))
-    return States(*parts, one.scale)
+    row = states(tokens, heads, 4, dim)
+    parts = (part.expand(rows, *part.shape) for part in (row.queries, row.keys, row.values))
+    return States(*parts, row.scale)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -114,8 +114,8 @@ def test_a_layer_takes_few_launches_and_never_waits(
         monkeypatch.setattr(torch.Tensor, name, reader(name, getattr(torch.Tensor, name)))
     with counted:
         TritonBackend().layer(prompts, layouts, patterns)
-    most = 52 if table == "one of each" else 50  # blocks beside all other kinds take two more
-    assert len(counted.launches) <= most, counted.launches
+    limit = 52 if table == "one of each" else 50  # blocks beside all other kinds take two more
+    assert len(counted.launches) <= limit, counted.launches
     assert not counted.waits
 
 

@@ -198,13 +198,13 @@ def test_a_clip_is_read_as_the_published_layout_has_it(
     ids = clip.inputs["input_ids"][0]
     seen = (ids == model.config.video_token_id).nonzero()[:, 0]
     assert seen.tolist() == list(range(seen[0], seen[0] + 4 * frame))
-    before, behind = ids[: seen[0]], ids[seen[-1] + 1 :]
+    before, after = ids[: seen[0]], ids[seen[-1] + 1 :]
     text = start + "What happens?" + (f"{ROLE}assistant{COLON}" if "Llama" in name else END)
     expected = tokenizer(text, add_special_tokens=False).input_ids
-    assert torch.cat([before, behind]).tolist() == expected
+    assert torch.cat([before, after]).tolist() == expected
     embed = published.text.get_input_embeddings()
     visual = features(published, clip.inputs["pixel_values_videos"][0])
-    embeds = torch.cat([embed(before), visual, embed(behind)])[None]
+    embeds = torch.cat([embed(before), visual, embed(after)])[None]
     prompt = adapt(model).embed_prompt(clip.inputs)
     assert torch.allclose(prompt.embeds, embeds, atol=1e-5)
     layout = PromptLayout.of(prompt, 0)

@@ -67,9 +67,9 @@ def test_batches_give_the_prompt_of_all_frames(
     parts = clip.prepare(film, pair, ASK, on_estimate=lambda estimate: None)
     assert parts.frames.info == whole.frames.info
     assert (bool(whole.frames.info.damage), bool(parts.estimate)) == (is_cut, True)
-    ours, theirs = (adapt(pair.target.model).embed_prompt(r.inputs) for r in (parts, whole))
+    ours, reference = (adapt(pair.target.model).embed_prompt(r.inputs) for r in (parts, whole))
     for name in ("embeds", "positions", "frames", "extras"):
-        mine, other = getattr(ours, name), getattr(theirs, name)
+        mine, other = getattr(ours, name), getattr(reference, name)
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)
 
 
@@ -107,13 +107,13 @@ def test_a_long_video_is_never_whole_in_memory(
 def test_what_can_not_fit_is_refused_with_frames_that_do(
     film: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[dict[str, Any]] = []
-    clip.prepare(film, pair, ASK, on_estimate=taken.append)
-    gib = taken[0]["gib"]
+    estimates: list[dict[str, Any]] = []
+    clip.prepare(film, pair, ASK, on_estimate=estimates.append)
+    gib = estimates[0]["gib"]
     free = gib["needed"] - 0.6 * (gib["cache"] + gib["embeddings"])
     monkeypatch.setattr(long_video, "free_memory", lambda model: round(free * 2**30))
     with pytest.raises(MemoryRanOutError, match=r"needed .*--frames \d+ fits or --dtype") as error:
-        clip.prepare(film, pair, ASK, on_estimate=taken.append)
+        clip.prepare(film, pair, ASK, on_estimate=estimates.append)
     fits = int(str(error.value).split("--frames ")[1].split()[0])
     assert fits in (6, 8)
-    assert len(taken) == 1
+    assert len(estimates) == 1

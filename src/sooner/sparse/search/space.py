@@ -41,7 +41,7 @@ SLIM = ((1000, 1024), (2000, 1024), (3500, 200))
 """Vertical-slashes that come in smaller sizes too."""
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
-"""Of blocks, which no table of the paper has."""
+"""Thresholds of blocks, which no table of the paper has."""
 
 WINDOWED = (128, 1024)
 """Sink and local tokens of the grids that have them: those of the smallest A-shape."""
