@@ -33,6 +33,7 @@ WHOLE = ParsedPage(
     drafter="ocr",
     notes=["note"],
     mode="relaxed",
+    prefill={"recall": 0.5},
     stages={"page": StageStats(1, 8, 4, "relaxed", 2.0, 1.5, 0.25, 32.0)},
     seconds={"e2e": 0.1 + 0.2},
     compared={"parity": "identical", "decode_speedup": None},

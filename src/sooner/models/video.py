@@ -90,7 +90,8 @@ class LlavaOnevision(Adapter):
 
     @property
     def body(self) -> Any:
-        return self.model  # LLaVA-Video embeds a video before its decoder's parent is called
+        # LLaVA-Video embeds a video before its decoder's parent is called.
+        return self.model if hasattr(self.config, "mm_newline_position") else super().body
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         return pixel_frames(inputs, self.config)
