@@ -325,7 +325,7 @@ FORWARDS = (
     (10.2, 11.97, 13.76, 16.84, 23.58, 36.45),
 )
 DRAFTS = (0.81, 1.3, 2.25)
-"""Milliseconds of replay's decoders, of the target's forwards by rows and block, and of a draft's
+"""Milliseconds of the study `replay`: of the target's forwards by rows and block, and of a draft's
 by rows. Plain rounds are of rows of one length; `RAGGED` is what others take more."""
 RAGGED = 0.08
 

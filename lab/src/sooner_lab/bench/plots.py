@@ -42,7 +42,6 @@ class Panel:
         level: a horizontal line.
         scale: of `y`, such as 100 for a percentage.
         names: labels of series, where they are not their values or keys.
-        title: above the axis.
     """
 
     rows: Rows
@@ -57,7 +56,6 @@ class Panel:
     level: float | None = None
     scale: float = 1.0
     names: Mapping[str, str] | None = None
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,8 @@ class Figure:
 
     Attributes:
         name: behind the result's own in the file's name.
-        caption: below it.
+        caption: above it, and below it on a page.
         panels: side by side; without any the picture is of an earlier revision and only linked.
-        title: above it; by default the caption.
         needs: keys of which the result has to have one, or a function that says whether it has
             the data.
         size: of a panel, inches.
@@ -80,7 +77,6 @@ class Figure:
     name: str
     caption: str
     panels: tuple[Panel, ...] = ()
-    title: str = ""
     needs: str | Callable[[Data], object] = ""
     size: tuple[float, float] = (4.6, 3.8)
     also: str = ""
@@ -111,7 +107,7 @@ class Figure:
         columns = min(self.columns or len(panels), len(panels))
         down = -(-len(panels) // columns)
         figure = Canvas(figsize=(width * columns, height * down), layout="constrained")
-        title = textwrap.fill(self.title or self.caption, int(TITLE_CHARS * width * columns))
+        title = textwrap.fill(self.caption, int(TITLE_CHARS * width * columns))
         figure.suptitle(title, fontsize=11)
         axes = figure.subplots(down, columns, squeeze=False).ravel()
         for axis in axes[len(panels) :]:
@@ -243,8 +239,6 @@ def _draw_axes(axis: Any, panel: Panel, ticks: list[Any], is_words: bool) -> Non
     if panel.level is not None:
         axis.axhline(panel.level, color="#777777", linewidth=0.8, linestyle=":")
     axis.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
-    if panel.title:
-        axis.set_title(panel.title, fontsize=10)
 
 
 def _plain_log_formatter() -> Any:

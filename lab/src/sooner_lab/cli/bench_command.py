@@ -68,10 +68,7 @@ class Bench:
             if inputs.get("add"):
                 more["before"] = read_result(json, self.name)
             result = run_bench(run, settings, file, inputs["debug"], self.words, **more)
-            for place in result.get("left_out", ()):
-                typer.echo(f"left out for the budget: {place}", err=True)
-            faults = [*result.get("broken", ()), *result.get("faults", ())]
-            for fault in faults:
+            for fault in (faults := [*result.get("broken", ()), *result.get("faults", ())]):
                 typer.echo(fault, err=True)
             if faults or any(_is_bug(row) for row in rows_of(result)):
                 raise typer.Exit(1)

@@ -110,11 +110,11 @@ def _pooled(distances: Sequence[Distance | None]) -> dict[str, Any] | None:
     return Distance.pooled(known).as_dict() if known else None
 
 
-def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Returns Wilson's score interval of a proportion (Wilson 1927)."""
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Returns Wilson's 95 % score interval of a proportion (Wilson 1927)."""
     if not trials:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = NormalDist().inv_cdf(0.975)
     share, spread = successes / trials, z * z / trials
     middle = (share + spread / 2) / (1 + spread)
     half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
