@@ -28,6 +28,7 @@ from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid
 from sooner.sparse.plane import whole
 from sooner.sparse.prefill.forward_context import of_call, recall
+from sooner.sparse.prefill.report import LayerReport, PrefillReport
 from sparse_attention.contexts import FAMILIES, STATIC, decode, mask_of, prompt_of, sparse
 
 
@@ -123,6 +124,12 @@ def test_a_result_tells_its_mode_and_its_recall_on_request() -> None:
     assert report.last.recall is None
     share = f"{report.last.flops_share:.0%}"
     assert f"MMInference: 3 of 3 layers sparse, {share} of the pairs" in silent.stats.notes
+
+
+def test_pairs_that_were_not_counted_are_in_no_report() -> None:
+    report = PrefillReport((90,), (LayerReport(0, "pattern"), LayerReport(1)))
+    assert report.flops_share is None
+    assert str(report) == "1 of 2 layers sparse; dense: layers 0 (pattern)"
 
 
 def test_recall_is_the_attention_under_the_mask() -> None:

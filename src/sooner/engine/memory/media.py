@@ -374,10 +374,8 @@ class VisualFeatures:
         features = [Features(parts[0], tuple(parts[1:])) for parts in zip(*pieces, strict=True)]
         if [len(piece.pooled) for piece in features] != counts:
             return []
-        like, made = _first_token(features[0]), type(output)
-        if not hasattr(made, "pooler_output"):  # older SmolVLM sets it on an output without
-            made = BaseModelOutputWithPooling
-        self._forms.setdefault(kind, Form(made, is_stacked, is_joined, like))
+        like = _first_token(features[0])
+        self._forms.setdefault(kind, Form(class_of(output), is_stacked, is_joined, like))
         return features
 
     def _find(self, key: bytes) -> Features | None:
@@ -397,6 +395,12 @@ class VisualFeatures:
         while self.nbytes > self.limit:
             _, gone = self._items.popitem(last=False)
             self.nbytes -= gone.nbytes
+
+
+def class_of(output: Any) -> type:
+    """Returns the class that makes outputs like one of a `get_..._features`."""
+    made = type(output)  # older SmolVLM sets `pooler_output` on a class without
+    return made if hasattr(made, "pooler_output") else BaseModelOutputWithPooling
 
 
 def _first_token(features: Features) -> Features:

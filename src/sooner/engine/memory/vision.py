@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...models import Adapter
+from .media import class_of
 
 ENCODED = "mm_encoder_outputs"
 """The argument by which models take features in the place of pixels, where their transformers has
@@ -53,7 +53,7 @@ class VisionBatches:
             row = 0
             if isinstance(parts[0], Tensor):  # [frames, tokens, hidden], or [1, tokens, hidden]
                 row = parts[0].shape[1] if self.adapter.frame_kind == "image" else self.tokens
-            self._form = type(output), row
+            self._form = class_of(output), row
             return [torch.cat(tuple(part)) for part in parts]
 
     def add(self, pixels: Mapping[str, Any]) -> None:
@@ -70,8 +70,6 @@ class VisionBatches:
         """Returns the value of `ENCODED`, once all frames are encoded."""
         (form, row), (pooled, *deep) = self._form, self._features
         more = {"deepstack_features": [(part,) for part in deep]} if deep else {}
-        if not hasattr(form, "pooler_output"):  # older SmolVLM sets it on an output without
-            form = BaseModelOutputWithPooling
         made = form(pooler_output=pooled.unflatten(0, (-1, row)) if row else (pooled,), **more)
         return {str(self.adapter.frame_kind): made}
 

@@ -86,8 +86,9 @@ BLOCK = 64
 """Shorter prompts are a block or less, of which nothing can be left out."""
 
 
-Measured = tuple[int, float | None, Tensor, int]
-"""A row in one layer: queries, recall, pairs (a mean over heads, on the device), causal pairs."""
+Measured = tuple[int, float | None, Tensor | None, int]
+"""A row in one layer: queries, recall, pairs (a mean over heads, on the device), causal pairs.
+Recall is `None` where it is not measured, pairs where they are not counted."""
 
 
 @dataclass(eq=False)
@@ -171,8 +172,9 @@ class SparsePrefill:
             tokens = sum(count for count, _ in known)
             mean = sum(share * count for count, share in known) / tokens if known else None
             self.reports[layer] = LayerReport(layer, recall=mean)
-            *_, pairs, dense = zip(*measured, strict=True)
-            self.shares[layer] = torch.stack(pairs).sum() / sum(dense)
+            pairs = [part for *_, part, _ in measured if part is not None]
+            if pairs:
+                self.shares[layer] = torch.stack(pairs).sum() / sum(dense for *_, dense in measured)
         return output, None
 
     def sparse(self, layer: int, call: AttentionCall, measured: list[Measured]) -> Tensor:
@@ -183,17 +185,19 @@ class SparsePrefill:
         patterns = [self.patterns(layer, len(whole.where())) for whole in wholes]
         states = States(call.queries, call.keys, call.values, call.scale)
         output, lse, works = self.backend.layer(states, layouts, patterns)
-        heads = lse.shape[1]
-        pairs = lse.new_zeros(len(lse), dtype=torch.float64)  # [rows]
-        for first, work in enumerate(works):
-            for group in work.groups if work else ():
-                pairs.index_add_(0, first + group.heads // heads, group.pairs.double() / heads)
+        heads, pairs = lse.shape[1], None
+        if self.is_measured or lse.device.type == "cpu":  # a GPU would wait for it at each layer
+            pairs = lse.new_zeros(len(lse), dtype=torch.float64)  # [rows]
+            for first, work in enumerate(works):
+                for group in work.groups if work else ():
+                    pairs.index_add_(0, first + group.heads // heads, group.pairs.double() / heads)
         for row, layout in enumerate(layouts):
             if count := len((plane := plane_of(layout, "")).queries):
                 share = None
                 if self.is_measured:
                     share = float(recall(states_of(call, row), plane, lse[row]).mean())
-                measured.append((count, share, pairs[row], plane.pairs))
+                row_pairs = None if pairs is None else pairs[row]
+                measured.append((count, share, row_pairs, plane.pairs))
         return output.transpose(1, 2)
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:

@@ -16,7 +16,8 @@ class LayerReport:
         reason: why it ran the model's own attention; empty if it was sparse.
         recall: mean share of the dense attention that was kept, over rows, heads and sampled
             queries; `None` where nothing was measured.
-        share: query-key pairs that were computed, of those of dense attention; `None` if dense.
+        share: query-key pairs that were computed, of those of dense attention; `None` if dense, or
+            not counted.
     """
 
     layer: int
@@ -65,16 +66,20 @@ class PrefillReport:
         return min(known) if known else None
 
     @property
-    def flops_share(self) -> float:
-        """Attention's pairs over all layers, of those that a dense prefill computes."""
-        return fmean(1.0 if layer.share is None else layer.share for layer in self.layers)
+    def flops_share(self) -> float | None:
+        """Attention's pairs over all layers, of those that a dense prefill computes; `None` where
+        they were not counted, as on a GPU unless recall is measured."""
+        shares = [1.0 if layer.reason else layer.share for layer in self.layers]
+        known = [share for share in shares if share is not None]
+        return fmean(known) if known and len(known) == len(shares) else None
 
     def __str__(self) -> str:
         """Returns a line such as `5 of 6 layers sparse, recall 0.94; dense: layers 0 (pattern)`."""
         text = f"{len(self.sparse)} of {len(self.layers)} layers sparse"
         if self.recall is not None:
             text += f", recall {self.recall:.3f} (lowest {self.lowest_recall:.3f})"
-        text += f", {self.flops_share:.0%} of the pairs"
+        if self.flops_share is not None:
+            text += f", {self.flops_share:.0%} of the pairs"
         if self.source:
             text += f", patterns: {self.source}"
         reasons: dict[str, list[int]] = defaultdict(list)
