@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import signal
@@ -99,13 +100,14 @@ def _seeded() -> None:
 
 @pytest.fixture(autouse=True)
 def _isolated() -> Iterator[None]:
-    """A test leaves no files in `memory://` and no thread that still reads pages.
+    """A test leaves no files in `memory://`, no log level and no thread that still reads pages.
 
     fsspec keeps one store of `memory://` a process. Threads that read pages ahead end on their own
     after a job has closed, and would go on into the next test with its `tempfile.tempdir`.
     """
-    threads = set(threading.enumerate())
+    threads, level = set(threading.enumerate()), logging.getLogger("sooner").level
     yield
+    logging.getLogger("sooner").setLevel(level)
     for thread in threading.enumerate():
         if thread not in threads and thread.name.startswith("pages-"):
             thread.join(10)
