@@ -45,8 +45,8 @@ class TileSizes:
 
     @property
     def narrow(self) -> TileSizes:
-        """Returns the tile with fewer keys, for a mask that takes registers, too."""
-        return replace(self, keys=min(self.keys, 32))
+        """Returns the tile with half the keys, for a mask that takes registers, too."""
+        return replace(self, keys=max(self.keys // 2, 16))
 
 
 def tiles_for(states: States) -> TileSizes:
