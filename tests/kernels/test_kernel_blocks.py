@@ -67,4 +67,6 @@ def test_the_estimate_is_torch_s(name: str) -> None:
     cells = [cell for group in groups for cell in group.cells]
     table = torch.tensor(cells, device=DEVICE).T.contiguous()
     made = TritonBackend.estimate(row, stack, groups, table)
-    torch.testing.assert_close(made, estimate_blocks(row, stack, groups, table))
+    expected = estimate_blocks(row, stack, groups, table)
+    real = expected.isinf().any(2)  # blocks with queries see themselves
+    torch.testing.assert_close(made[real], expected[real])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from ..errors import SoonerError
 from .pairs import BlockIndex, GridIndex, Index, LineIndex
@@ -206,11 +207,13 @@ def fold(
 
 def block_groups(
     blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]], group: int
-) -> tuple[list[BlockCells], dict[str, np.ndarray]]:
-    """Returns cells, heads in planes, with neighbours that are estimated alike in a group, and what
-    `draw_blocks` reads of them, bounds as the bits of fp64.
+) -> tuple[list[BlockCells], list[int], dict[str, np.ndarray]]:
+    """Returns cells, heads in planes, with neighbours that are estimated alike in a group, the
+    entry of each cell in the index of `draw_blocks`, and what that reads, bounds as the bits of
+    fp64.
 
-    Heads that share keys and have one pattern choose together. So one gather of keys serves them.
+    Heads that share keys and have one pattern have one entry: they choose together, so that one
+    gather of keys serves them.
 
     Args:
         group: query heads that share a key head.
@@ -220,30 +223,40 @@ def block_groups(
         BlockCells(size, rows, sink, [cell for _, cell in members])
         for (size, rows, sink), members in pairs
     ]
-    sharing = [(each, row, head // group) for each, (head, row) in zip(blocks, cells, strict=True)]
-    members = [[n for n, key in enumerate(sharing) if key == other] for other in sharing]
-    most = max(map(len, members), default=0)
-    bounds = np.array([(each.slack, each.floor) for each in blocks]).reshape(-1, 2).T
-    bounds = bounds * [each.rows * len(m) for each, m in zip(blocks, members, strict=True)]
-    padded = [m + [len(cells)] * (most - len(m)) for m in members]
-    return groups, {
-        "bounds": bounds.copy().view(np.int64)[..., None, None],
-        "members": np.array(padded, np.int64),
+    members: dict[tuple[Blocks, int, int], list[int]] = {}
+    for number, (each, (head, row)) in enumerate(zip(blocks, cells, strict=True)):
+        members.setdefault((each, row, head // group), []).append(number)
+    entries = {number: entry for entry, some in enumerate(members.values()) for number in some}
+    queries = [each.rows * len(some) for (each, *_), some in members.items()]
+    bounds = np.array([(each.slack, each.floor) for each, *_ in members]).reshape(-1, 2).T * queries
+    ends = np.cumsum([0, *map(len, members.values())])
+    return groups, [entries[number] for number in range(len(cells))], {
+        "bounds": np.ascontiguousarray(bounds).view(np.int64)[..., None, None],
+        "members": np.array(list(entries), np.int64),
+        "starts": ends[:-1].astype(np.int64),
         "blocks": np.array(cells, np.int64).T,
-    }
+    }  # fmt: skip
+
+
+def distinct(blocks: Sequence[Blocks], entries: Sequence[int]) -> list[Blocks]:
+    """Returns the blocks of each entry."""
+    return list(dict(zip(entries, blocks, strict=True)).values())
 
 
 def draw_blocks(
     blocks: Sequence[Blocks], arrays: Mapping[str, Tensor], weights: Tensor
 ) -> BlockIndex:
-    """Returns the fewest blocks of heads that hold their share of the estimate: the least ones go
-    as long as they hold no more than the slack together, or than the floor each.
+    """Returns the fewest blocks that hold their share of the estimate: the least ones go as long
+    as they hold no more than the slack together, or than the floor each.
 
     Args:
+        blocks: of each entry of the index.
         arrays: of `block_groups`, on the device.
         weights: of `estimate_blocks`.
     """
-    ascending, order = weights[arrays["members"]].sum(1).sort(2)
+    count, flat = weights.shape[1], weights.flatten(1)
+    shared = embedding_bag(arrays["members"], flat, arrays["starts"], mode="sum")
+    ascending, order = shared.view(-1, count, count).sort(2)
     slack, floor = arrays["bounds"].view(torch.float64)
     counts = ((ascending.cumsum(2) > slack) & (ascending > floor)).sum(2)
     return BlockIndex(order, counts, tuple(each.size for each in blocks))
@@ -287,10 +300,11 @@ def build(
     if kind == "blocks" and states is not None:
         blocks = [pattern.blocks() for pattern in patterns]
         cells = [(head, 0) for head in range(len(blocks))]
-        groups, plain = block_groups(blocks, cells, states.group)
+        groups, entries, plain = block_groups(blocks, cells, states.group)
         arrays = upload(plain, device)
         weights = estimate_blocks(states, stack, groups, arrays["blocks"])
-        return draw_blocks(blocks, arrays, weights)
+        index = draw_blocks(distinct(blocks, entries), arrays, weights)
+        return index.take(torch.tensor(entries, device=device))
     if seen is None and any(pattern.dynamic for pattern in patterns):
         raise SoonerError(
             f"{patterns[0].name} is taken from an input; give the queries and keys of a head"

@@ -260,11 +260,10 @@ def estimate_blocks(
         table: heads and planes of all cells on the device, for kernels, `[2, cells]` int64.
 
     Returns:
-        `[cells + 1, blocks of queries, blocks of keys]` fp32, of all groups in their order, and
-        zeros behind them.
+        `[cells, blocks of queries, blocks of keys]` fp32, of all groups in their order.
     """
     count = block_count(stack, groups)
-    sums, place = torch.zeros(table.shape[1] + 1, count, count, device=table.device), 0
+    sums, place = torch.zeros(table.shape[1], count, count, device=table.device), 0
     parts = states.queries, states.keys
     queries, keys = (part[None] if part.dim() == 3 else part for part in parts)
     for group in groups:

@@ -15,6 +15,7 @@ from ..index import (
     Estimate,
     Fold,
     block_groups,
+    distinct,
     draw_blocks,
     draw_grids,
     draw_lines,
@@ -84,7 +85,8 @@ class LayerPlan:
         arrays: what indices and probe read, on the device, and rows and heads of `buffered` cells.
         roles: distinct ones of the probed cells.
         launches: of kernels, in order.
-        blocks: cells whose blocks are estimated, in the order of their index.
+        blocks: cells whose blocks are estimated, in their order.
+        entries: of these cells, in their index.
     """
 
     stack: PlaneStack
@@ -95,6 +97,7 @@ class LayerPlan:
     roles: tuple[Role, ...]
     launches: list[Launch]
     blocks: list[BlockCells]
+    entries: list[int]
 
     @classmethod
     def of(cls, layouts: Layouts, patterns: Patterns, group: int) -> LayerPlan:
@@ -150,23 +153,28 @@ class LayerPlan:
         if cells["lines"]:
             arrays |= line_arrays(drawn["lines"])
         places = [(cell.head, cell.plane) for cell in cells["blocks"]]
-        blocks, more = block_groups(drawn["blocks"], places, group)
+        blocks, entries, more = block_groups(drawn["blocks"], places, group)
         arrays |= more if blocks else {}
-        tables, buffered = _launches(cells, drawn, stack)
+        tables, buffered = _launches(cells, drawn, stack, entries)
         arrays["buffered"] = np.array(divmod(np.array(buffered, np.int64), width))
         arrays |= {str(turn): np.array(rows, np.int64).T for turn, rows in tables.items()}
         tensors = upload(arrays, layouts[0].modality.device)
         launches = [Launch(turn[1], rows, tensors[str(turn)]) for turn, rows in tables.items()]
-        return cls(stack, cells, drawn, probed, tensors, roles, launches, blocks)
+        return cls(stack, cells, drawn, probed, tensors, roles, launches, blocks, entries)
 
 
 Turns = dict[tuple[int, Kind, int], list[tuple[int, int, int, int, int]]]
 
 
 def _launches(
-    cells: dict[Kind, list[Cell]], drawn: dict[Kind, list[Any]], stack: PlaneStack
+    cells: dict[Kind, list[Cell]],
+    drawn: dict[Kind, list[Any]],
+    stack: PlaneStack,
+    entries: Sequence[int],
 ) -> tuple[Turns, list[int]]:
     """Returns `Launch.rows` by turn, kind and size of blocks, and the heads that have a buffer.
+
+    Cells with blocks have `entries` in their index, others their number among those of their kind.
 
     Pairs of modalities that share the queries of a head take turns, for each adds to what the ones
     before have written. Queries to which one kernel adds need no buffer: it knows their result.
@@ -187,8 +195,11 @@ def _launches(
 
     for kind, some in cells.items():
         for number, cell in enumerate(some):
+            if kind == "blocks":
+                add(kind, cell, 0, entries[number], drawn[kind][number].size)
+                continue
             if kind != "lines":
-                add(kind, cell, 0, number, drawn[kind][number].size if kind == "blocks" else 0)
+                add(kind, cell, 0, number)
                 continue
             last = drawn[kind][number].bottom
             first = max(len(stack.planes[cell.plane].queries) - last, 0)
@@ -249,7 +260,8 @@ class LayerWork:
         groups = []
         for (kind, row, last), numbers in members.items():
             plane = self.plan.stack.planes[row]
-            places = torch.tensor(numbers, device=plane.keys.device)
+            some = [self.plan.entries[n] for n in numbers] if kind == "blocks" else numbers
+            places = torch.tensor(some, device=plane.keys.device)
             heads = [self.plan.cells[kind][number].head for number in numbers]
             index = None if kind == "dense" else self.indices[kind].take(places)
             groups.append(HeadGroup(plane, places.new_tensor(heads), index, last))
@@ -286,5 +298,6 @@ def layer_work(
         indices["lines"] = draw_lines(drawn["lines"], arrays, lined, stack.rank, stack.width)
     if drawn["blocks"]:
         weights = estimate(states, stack, plan.blocks, arrays["blocks"])
-        indices["blocks"] = draw_blocks(drawn["blocks"], arrays, weights)
+        blocks = distinct(drawn["blocks"], plan.entries)
+        indices["blocks"] = draw_blocks(blocks, arrays, weights)
     return LayerWork(plan, indices)

@@ -58,9 +58,11 @@ def estimate_kernel(
 ):  # fmt: skip
     """Writes what sampled queries of `ROWS // EACH` blocks pay to each block of `SIZE` keys.
 
+    Blocks without queries are left as they are.
+
     Args:
         sample: places, -1 for none, `[planes, blocks, EACH]` int32.
-        sums: zeros, `[cells, width, width]` fp32.
+        sums: `[cells, width, width]` fp32.
     """
     cell = tl.program_id(1)
     head = tl.load(a.cells + cell).to(tl.int32)
@@ -104,6 +106,10 @@ def estimate_kernel(
         always = (block == number) | ((block < SINK) & (block < number))
         mass = tl.where(always, float("inf"), mass)
         tl.store(out + block, mass, mask=present)
+    for start in range(high // SIZE + 1, width, KEYS):
+        columns = start + member
+        there = present[:, None] & (columns < width)[None, :]
+        tl.store(out[:, None] + columns[None, :], 0.0, mask=there)
 
 
 def estimate(
@@ -111,7 +117,7 @@ def estimate(
 ) -> Tensor:
     """Returns what `sooner.sparse.probe.estimate_blocks` does, by one launch a group."""
     width, first = block_count(stack, groups), 0
-    sums = torch.zeros(table.shape[1] + 1, width, width, device=table.device)
+    sums = torch.empty(table.shape[1], width, width, device=table.device)
     unused = Partial(states.queries, states.queries[..., 0])
     with on_device(states.queries):
         for size, rows, sink, cells in groups:
