@@ -94,13 +94,20 @@ class Patterns:
     def table(self) -> PatternTable:
         if self.settings.patterns is not None:
             return PatternTable.load(self.settings.patterns, self.adapter)
+        table = self._search()
+        if self.settings.save_patterns is not None:
+            table.save(self.settings.save_patterns)
+        return table
+
+    def _search(self) -> PatternTable:
         # On a model of text, heads of low recall are left dense. Of videos none is, as none of the
         # other arms' is, and patterns are priced by the clock: on a CPU, those of equal FLOPs
         # differ by several times.
         search = SearchSettings(budget=self.settings.budget, max_error=1e9, break_even=False)
         if self.pair.target.is_text:
             tasks: list[Any] = [TextTask(self.pair.target.tokenizer)]
-            return self._searched(tasks, replace(search, min_recall=MIN_RECALL))
+            search = replace(search, min_recall=MIN_RECALL, break_even=True)
+            return self._searched(tasks, search)
         if self.pair.miniature == "needle":
             tasks = [LetterTask(self.pair.target.processor, kind) for kind in KINDS]
             return self._searched(tasks, search)

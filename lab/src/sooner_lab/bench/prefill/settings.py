@@ -32,6 +32,7 @@ class PrefillSettings(BenchSettings):
     Attributes:
         model: target model, of videos or of text; without it, the video miniature.
         patterns: file of `sooner search patterns` for the `ours` arm; by default searched first.
+        save_patterns: where patterns that were searched go, as such a file.
         lengths: prompt lengths in tokens.
         arms: only these arms (dense is always in).
         parts: only these of layer, model, needles, rivals and ablations; the last two, which
@@ -50,6 +51,7 @@ class PrefillSettings(BenchSettings):
 
     model: str | None = option(None, metavar="ID_OR_PATH")
     patterns: Path | None = None
+    save_patterns: Path | None = None
     lengths: tuple[int, ...] = numbers("--lengths", (2048, 4096))
     arms: tuple[str, ...] = names("arm", ARMS, "dense")
     parts: tuple[str, ...] = names("part", tuple(PARTS), default=("layer", "model"))
