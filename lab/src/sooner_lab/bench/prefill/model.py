@@ -32,7 +32,7 @@ def model(
     settings: PrefillSettings,
     pair: ModelPair,
     adapter: Adapter,
-    ours: PatternTable,
+    ours: PatternTable | None,
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Return a row for each arm and length: `seconds`, `speedup`, `recall` (a mean over trained
@@ -73,7 +73,7 @@ def model(
 
 
 def _prefill(
-    name: str, settings: PrefillSettings, adapter: Adapter, ours: PatternTable, width: int
+    name: str, settings: PrefillSettings, adapter: Adapter, ours: PatternTable | None, width: int
 ) -> Prefill:
     if name == "dense":
         return None

@@ -27,7 +27,7 @@ REPLY = 8
 
 
 def needles(
-    settings: PrefillSettings, pair: ModelPair, ours: PatternTable, progress: Progress
+    settings: PrefillSettings, pair: ModelPair, ours: PatternTable | None, progress: Progress
 ) -> list[dict[str, Any]]:
     """Return right answers of each task and arm, as `ResultGrid` writes itself, and `at_longest`,
     their share at the greatest length, for which uniform patterns are sized."""

@@ -85,13 +85,16 @@ def run(
 
 
 class Patterns:
-    """The patterns of the `ours` arm: those of the file, or searched when first asked for."""
+    """The patterns of the `ours` arm: those of the file, or searched when first read; `None` where
+    the arm does not run."""
 
     def __init__(self, settings: PrefillSettings, pair: ModelPair, adapter: Adapter) -> None:
         self.settings, self.pair, self.adapter = settings, pair, adapter
 
     @cached_property
-    def table(self) -> PatternTable:
+    def table(self) -> PatternTable | None:
+        if "ours" not in self.settings.arms:
+            return None
         if self.settings.patterns is not None:
             return PatternTable.load(self.settings.patterns, self.adapter)
         table = self._search()
