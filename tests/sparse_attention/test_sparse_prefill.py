@@ -29,6 +29,7 @@ from sooner.sparse.patterns import AShape, Dense, Grid
 from sooner.sparse.plane import whole
 from sooner.sparse.prefill.forward_context import of_call, recall
 from sooner.sparse.prefill.report import LayerReport, PrefillReport
+from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sparse_attention.contexts import FAMILIES, STATIC, decode, mask_of, prompt_of, sparse
 
 
@@ -279,3 +280,52 @@ def test_frames_are_counted_within_videos_and_apart_between_them(family: str) ->
             last = runs[-1][0]
     inside = prompt.frames >= 0
     assert bool((prompt.visual | ~inside).all())
+
+
+def windowed_model(*kinds: str) -> Any:
+    """A model whose layers see everything, or a window of six tokens."""
+    model = tiny.model("qwen2")
+    config = copy.deepcopy(model.config)
+    config.layer_types = [f"{kind}_attention" for kind in kinds]
+    config.sliding_window, config.use_sliding_window = 6, True
+    made = type(model)(config).double().eval()
+    made.load_state_dict({name: value.double() for name, value in model.state_dict().items()})
+    return made
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("by", ["sooner", "transformers"])
+def test_layers_of_windows_run_the_model_s_attention(by: str) -> None:
+    """Patterns of six near tokens in the layer between them make all layers of windows."""
+    model, expected = windowed_model("sliding", "full", "sliding"), windowed_model(*["sliding"] * 3)
+    inputs = prompt_of("qwen2", 2)
+    near = MMInference(Grid(1000, 0, hline=False, vline=False, local=6), backend="reference")
+    options = {"max_new_tokens": 1, "do_sample": False, "return_dict_in_generate": True}
+    custom = {"custom_generate": sooner.Autoregressive()} if by == "sooner" else {}
+    with near(model) as report:
+        made = model.generate(**inputs, **options, **custom).sequences
+        logits = model(**inputs).logits
+    real = inputs["attention_mask"].bool()
+    torch.testing.assert_close(logits[real], expected(**inputs).logits[real], atol=1e-5, rtol=1e-5)
+    assert made.tolist() == expected.generate(**inputs, **options).sequences.tolist()
+    for prefill in report.prefills:
+        assert [layer.is_sparse for layer in prefill.layers] == [False, True, False]
+        assert prefill.layers[0].reason == "it sees a window"
+        assert prefill.flops_share is not None
+        assert prefill.flops_share < 0.2
+
+
+def test_patterns_are_searched_where_no_window_is_and_models_of_windows_refused() -> None:
+    model = windowed_model("sliding", "full", "full").float()
+    adapter = adapt(model)
+    prompt = adapter.embed_prompt(prompt_of("qwen2"))
+    steps: list[tuple[str, int, int]] = []
+    samples = [SearchSample(lambda: prompt, PromptLayout.of(prompt, 0))]
+    settings = SearchSettings(max_error=1e9, break_even=False)
+    table = Search(adapter, samples, settings, on_step=lambda *step: steps.append(step)).run()
+    is_dense = [all(h.pattern == Dense() for h in heads) for heads in table.layers]
+    assert is_dense == [True, False, False]
+    assert steps == [(stage, done, 2) for stage in ("survey", "trial") for done in (1, 2)]
+    context = MMInference(AShape(4, 10))(windowed_model(*["sliding"] * 3))
+    with pytest.raises(UnsupportedError, match="none can be sparse"), context:
+        pass

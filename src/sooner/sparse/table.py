@@ -221,6 +221,15 @@ def head_shapes(adapter: Adapter) -> list[tuple[int, int, int]]:
     return shapes
 
 
+def windowed_layers(adapter: Adapter) -> frozenset[int]:
+    """Returns the layers in which a token sees a window or a chunk of those before it: patterns
+    leave them to the model's own attention."""
+    windows = adapter.windows
+    kinds = getattr(adapter.text_config, "layer_types", None) or [""] * adapter.layers
+    numbers = range(adapter.layers)
+    return frozenset(number for number in numbers if any(windows.get(kinds[number], ())))
+
+
 def model_name(adapter: Adapter) -> str:
     """Hub id or folder of a model, or its class name where it was never saved."""
     return getattr(adapter.model, "name_or_path", "") or type(adapter.model).__name__

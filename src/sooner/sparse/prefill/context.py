@@ -14,7 +14,7 @@ from ...models import adapt
 from ..attention.run import backend_for
 from ..modality import PromptLayout
 from ..patterns import HeadPattern
-from ..table import PatternTable
+from ..table import PatternTable, windowed_layers
 from ..tables import CACHED, load_table, search_table
 from .forward_context import MIN_TOKENS, SparsePrefill, TimedPrefill, auto_pattern
 from .hooks import PrefillHooks
@@ -36,8 +36,9 @@ class MMInference:
     after exceptions, no trace is left. A draft may have a context of its own; a pruner, such as
     `FastV`, may be at work too, and patterns then hold for the tokens it has left.
 
-    Layers run the model's own attention where all their heads are `Dense`, and where the prompt is
-    shorter than `dense_below` tokens; if all do, the result is *exact*. What happened is in
+    Layers run the model's own attention where all their heads are `Dense`, where they see a window
+    or a chunk only, as Gemma's do, and where the prompt is shorter than `dense_below` tokens; if
+    all do, the result is *exact*. What happened is in
     `stats.notes`, and in the report that the context hands out, with what was kept, if measured.
 
     Args:
@@ -113,6 +114,7 @@ class MMInference:
             return (TimedPrefill if is_timed else SparsePrefill)(
                 table, layouts, table.dense_below if below is None else below,
                 backend_for(adapter.device, self.backend), self.measure_recall, source,
+                windowed_layers(adapter),
             )  # fmt: skip
 
         hooks = PrefillHooks(adapter, start, report)

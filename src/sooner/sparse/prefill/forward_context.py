@@ -102,6 +102,7 @@ class SparsePrefill:
         backend: runs sparse attention.
         is_measured: whether recall is measured.
         source: where the patterns come from.
+        windowed: layers that see a window or a chunk.
         left: slots of tokens that a pruner has left of one row so far, `[left]`; `None` for all.
         is_cut: attention gets the prompt in chunks.
         reports: of the layers so far.
@@ -116,6 +117,7 @@ class SparsePrefill:
     backend: Backend
     is_measured: bool = False
     source: str = ""
+    windowed: frozenset[int] = frozenset()
     left: Callable[[], Tensor | None] = lambda: None
     is_cut: bool = False
     measured: dict[int, list[Measured]] = field(default_factory=lambda: defaultdict(list))
@@ -133,6 +135,8 @@ class SparsePrefill:
 
     def reason(self, layer: int) -> str:
         """Returns why a layer runs the model's own attention, or nothing."""
+        if layer in self.windowed:
+            return "it sees a window"
         if all(isinstance(head.pattern, Dense) for head in self.table.layers[layer]):
             return "pattern"
         longest, minimum = max(self.lengths), max(self.dense_below, BLOCK + 1)
@@ -145,7 +149,7 @@ class SparsePrefill:
 
     def leave(self, layer: int, reason: str) -> None:
         """Note that a layer ran the model's own attention."""
-        self.reports[layer] = LayerReport(layer, reason)
+        self.reports[layer] = LayerReport(layer, reason, is_windowed=layer in self.windowed)
 
     @property
     def needs_whole(self) -> bool:

@@ -22,11 +22,12 @@ from ...engine.composition import refusal
 from ...engine.interface import Prompt, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
-from ...models.base import refuse_ahead
+from ...models.base import PROMPT_MASK, refuse_ahead
 from ...models.hooks import AttentionCall, ForwardHooks
 from ...models.prompt_masks import has_masks
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
+from ..table import windowed_layers
 from .forward_context import SparsePrefill, of_call
 from .report import Report
 
@@ -108,7 +109,11 @@ class PrefillHooks(ForwardHooks):
                 f"{model} does not take its attention from transformers' AttentionInterface, so "
                 f"{NAME} can't replace it; leave the context out"
             )
-        self.adapter.require_plain_causal(NAME)
+        if len(windowed_layers(self.adapter)) == self.adapter.layers:
+            raise UnsupportedError(
+                f"all layers of {model} see windows or chunks, so none can be sparse; leave {NAME} "
+                "out"
+            )
 
     def _left(self, cache: SlotCache) -> Tensor | None:
         """Returns slots of the tokens that a pruner has left of the prompt, if one is at work."""
@@ -159,7 +164,8 @@ class PrefillHooks(ForwardHooks):
         if isinstance(cache, SlotCache):
             if not cache.is_empty or cache.prompt is None:
                 return None
-            self.adapter.require_plain_causal(NAME, cache.prompt)
+            if PROMPT_MASK in cache.prompt.extras:
+                raise refuse_ahead(NAME, self.model)
             prompt = cache.prompt
             return [PromptLayout.of(prompt, row) for row in range(prompt.rows)]
         call: Mapping[str, Any] | None = getattr(self.local, "call", None)

@@ -18,12 +18,14 @@ class LayerReport:
             queries; `None` where nothing was measured.
         share: query-key pairs that were computed, of those of dense attention; `None` if dense, or
             not counted.
+        is_windowed: whether its tokens see a window or a chunk of those before them.
     """
 
     layer: int
     reason: str = ""
     recall: float | None = None
     share: float | None = None
+    is_windowed: bool = False
 
     @property
     def is_sparse(self) -> bool:
@@ -67,9 +69,10 @@ class PrefillReport:
 
     @property
     def flops_share(self) -> float | None:
-        """Attention's pairs over all layers, of those that a dense prefill computes; `None` where
-        they were not counted, as on a GPU unless recall is measured."""
-        shares = [1.0 if layer.reason else layer.share for layer in self.layers]
+        """Attention's pairs over all layers but those of windows, of those that a dense prefill
+        computes; `None` where they were not counted, as on a GPU unless recall is measured."""
+        counted = [layer for layer in self.layers if not layer.is_windowed]
+        shares = [1.0 if layer.reason else layer.share for layer in counted]
         known = [share for share in shares if share is not None]
         return fmean(known) if known and len(known) == len(shares) else None
 

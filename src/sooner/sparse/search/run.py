@@ -28,7 +28,14 @@ from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
 from ..settings import SearchSettings
-from ..table import HeadEntry, PatternTable, fingerprint, head_shapes, model_name
+from ..table import (
+    HeadEntry,
+    PatternTable,
+    fingerprint,
+    head_shapes,
+    model_name,
+    windowed_layers,
+)
 from .heads import decide, shortlist
 from .score import Survey, survey, trial
 from .space import Space
@@ -228,7 +235,7 @@ class Search:
         self.budget = self.space.target(shortest.layout) if budget is None else budget
         self.prices = torch.ones(len(self.candidates), dtype=torch.double)
         self.notes = Sidecar(self.sidecar, self._key())
-        self.done = 0
+        self.done, self.windowed = 0, windowed_layers(self.adapter)
 
     def run(self) -> PatternTable:
         """Returns the table; takes two prefills of each sample, the candidates' scores, and for
@@ -243,8 +250,8 @@ class Search:
             shortlist(
                 reduce(add, (survey for (survey,) in entry)), self.candidates, self.prices,
                 self._target(), self.settings,
-            )
-            for entry in surveys
+            ) if entry else [[Dense()] * heads]
+            for entry, (heads, *_) in zip(surveys, head_shapes(self.adapter), strict=True)
         ]  # fmt: skip
 
         def try_all(layer: int, states: States, layout: PromptLayout) -> list[Survey]:
@@ -254,6 +261,8 @@ class Search:
         trials = self._measure("trial", try_all, list(map(len, options)))
         layers = [
             self._layer(types, [reduce(add, each) for each in zip(*entry, strict=True)])
+            if entry
+            else tuple(map(HeadEntry, types[0]))
             for types, entry in zip(options, trials, strict=True)
         ]
         return self._table(layers)
@@ -267,14 +276,17 @@ class Search:
             counts: how many surveys each layer has.
 
         Returns:
-            What was measured, or kept of an earlier search, of each layer and sample.
+            What was measured, or kept of an earlier search, of each layer and sample; nothing of
+            layers that see a window.
         """
         results: list[list[list[Survey]]] = [[] for _ in range(self.adapter.layers)]
         for number, sample in enumerate(self.samples):
 
             def look(layer: int, states: States, number: int = number) -> None:
+                if layer in self.windowed:
+                    return
                 layout = self.samples[number].layout.to(states.queries.device)
-                if self.is_measured and (stage, number, layer) == ("survey", 0, 0):
+                if self.is_measured and (stage, number, self.done) == ("survey", 0, 0):
                     self.prices = prices(self.candidates, states, layout)
                 name = f"{stage}-{number}-{layer}"
                 result = self.notes.entries.get(name)
@@ -301,7 +313,7 @@ class Search:
         return self.budget * float(self.prices[self.candidates.index(self.space.target_shape)])
 
     def _step(self, stage: str) -> None:
-        total = self.adapter.layers * len(self.samples)
+        total = (self.adapter.layers - len(self.windowed)) * len(self.samples)
         self.done = self.done % total + 1
         if self.on_step is not None:
             self.on_step(stage, self.done, total)
