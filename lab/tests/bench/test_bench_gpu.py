@@ -102,7 +102,7 @@ def test_every_section_has_its_figures() -> None:
     assert [part["tree"] for part in cells[1]["checks"]] == [False, True]
     assert "missing" in cells[0]["arms"]["sdpa-efficient-grouped"], "no such backend on CPUs"
     assert set(sections["prefill"]["lengths"][0]["arms"]) == {
-        "sdpa-flash", "dense", "vertical-slash", "grid",
+        "sdpa-flash", "dense", "vertical-slash", "grid", "searched",
     }  # fmt: skip
     assert sections["graphs"]["graphs"] == 2 * len(sections["graphs"]["buckets"]) > 20
     assert {part["met"] for part in result["goals"]} == {None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,17 +15,19 @@ from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.partial import Partial
 from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.attention.work import layer_work
-from sooner.sparse.index import build
+from sooner.sparse.cost import flops
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.pairs import share
-from sooner.sparse.patterns import Dense, Grid, Pattern, VerticalSlash
-from sooner.sparse.plane import whole
-from sooner.sparse.probe import probe
+from sooner.sparse.patterns import Dense, Grid, HeadPattern, Pattern, VerticalSlash
 
+from ..prefill.layer import decide_without, survey_layer
+from ..prefill.states import grid_states, video_layout
 from .bench import GpuBench
 from .kernels import judged, relative_error
 
 MILLION = 1 << 20
+SEARCHED, BUDGET = 8192, 0.15
+"""Tokens that are searched on, and the share of dense attention that a head may cost."""
+
 MILLION_HEADS = 7
 """Query heads at a million tokens, of one key head: a layer's 28 would take four times as long."""
 
@@ -33,9 +36,10 @@ def prefill(bench: GpuBench, out: dict[str, Any]) -> None:
     """One causal attention layer by length, the index's estimate inside the time.
 
     Writes `checks`, the error of each pattern over the reference's largest output; `ok`; and, if
-    none is red, `lengths`: of each arm seconds, `over_sdpa` (the speed-up), `flops_share`,
-    `share_reached`, the speed-up over that which the FLOPs allow, and `index_share`, seconds of the
-    estimate and its indices over all.
+    none is red, `lengths`: of each arm seconds, `over_sdpa` (the speed-up), `flops_share` (with
+    the estimate), `share_reached`, the speed-up over that which the FLOPs allow, and `index_share`,
+    seconds of the estimate and its indices over all. The arm `searched` has what a search finds for
+    each head on `SEARCHED` tokens of other states, those of a video with frames of `stride`.
     """
     settings = bench.settings
     _measure(bench, out, settings.prefill_lengths, settings.heads, settings.kv_heads)
@@ -61,12 +65,13 @@ def _measure(
     out["ok"] = all(result["ok"] for result in out["checks"].values())
     if not out["ok"]:
         return
+    heads_of = tables(bench, min(SEARCHED, *lengths), heads, kv_heads)
     for tokens in lengths:
         if bench.is_late(out, f"{tokens} tokens"):
             continue
         bench.progress(f"prefill: {tokens} tokens")
         row = _states(bench, tokens, heads, kv_heads)
-        out["lengths"].append({"tokens": tokens, "arms": times(bench, row, repeats)})
+        out["lengths"].append({"tokens": tokens, "arms": times(bench, row, heads_of, repeats)})
         del row
         bench.clock.free()
         bench.keep()
@@ -108,22 +113,23 @@ def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
     return results
 
 
-def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any]]:
-    """Seconds of each arm at one length."""
-    layout = PromptLayout.text(row.queries.shape[1], bench.device)
-    backend, patterns = backend_for(bench.device), patterns_of(bench.settings.stride)
+def times(
+    bench: GpuBench, row: States, heads_of: Mapping[str, Sequence[HeadPattern]], repeats: int
+) -> dict[str, dict[str, Any]]:
+    """Seconds of each arm at one length, each with its patterns of heads."""
+    layout = video_layout(row.queries.shape[1], bench.settings.stride, bench.device)
+    backend = backend_for(bench.device)
     arms: dict[str, Any] = {"sdpa-flash": lambda: flash(row)}
-    for name, pattern in patterns.items():
-        picked = [pattern] * row.queries.shape[0]
+    for name, picked in heads_of.items():
         arms[name] = partial(sparse_attention, row, layout, picked, backend)
         arms[f"{name}, index"] = partial(layer_work, row, [layout], [picked], backend.fold)
     with torch.inference_mode():
         timed = bench.clock.interleaved(arms, repeats)
-        indices = {name: timed.pop(f"{name}, index") for name in patterns}
+        indices = {name: timed.pop(f"{name}, index") for name in heads_of}
         for name, figures in timed.items():
             if "missing" in figures:
                 continue
-            part = flops_share(row, layout, patterns[name]) if name in patterns else 1.0
+            part = flops(heads_of[name], row, layout) if name in heads_of else 1.0
             figures["flops_share"] = part
             if "seconds" in indices.get(name, {}):
                 figures["index_share"] = indices[name]["seconds"] / figures["seconds"]
@@ -131,6 +137,21 @@ def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any
                 faster = timed["sdpa-flash"]["seconds"] / figures["seconds"]
                 figures |= {"over_sdpa": faster, "share_reached": faster * part}
     return timed
+
+
+def tables(bench: GpuBench, tokens: int, heads: int, kv_heads: int) -> dict[str, list[HeadPattern]]:
+    """The patterns of all heads, by arm.
+
+    Args:
+        tokens: of the states that are searched on.
+    """
+    settings = bench.settings
+    layout = video_layout(tokens, settings.stride, bench.device)
+    shape = (heads, kv_heads, settings.head_dim)
+    states = grid_states(layout, settings.stride, *shape, settings.seed, bench.dtype, bench.device)
+    searched = decide_without(survey_layer(states, layout), states, layout, BUDGET)
+    same = {name: [each] * heads for name, each in patterns_of(settings.stride).items()}
+    return {**same, "searched": searched}
 
 
 def patterns_of(stride: int) -> dict[str, Pattern]:
@@ -145,12 +166,3 @@ def flash(row: States) -> Tensor:
         return scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=row.scale, enable_gqa=True
         )
-
-
-def flops_share(row: States, layout: PromptLayout, pattern: Pattern) -> float:
-    """Share of causal pairs that the first head computes."""
-    if pattern.kind == "dense":
-        return 1.0
-    plane, first = whole(layout), torch.zeros(1, dtype=torch.long, device=row.queries.device)
-    seen = probe(row.queries, row.keys, plane, row.scale, first)
-    return float(share(build([pattern], plane, seen), plane)[0])
