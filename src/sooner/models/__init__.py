@@ -15,19 +15,22 @@ from .base import Adapter, TextModel, keeps_states
 from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
 from .cosmos_ar.canvas import CosmosAR, CosmosCanvas
-from .emu3 import Emu3, Emu3Canvas
-from .janus import Janus, JanusCanvas
+from .emu3 import Emu3Canvas
+from .janus import JanusCanvas
 from .openvla.adapter import OpenVLA
-from .parsers import AxesParser, DeepSeekOCR, DotsOCR, HunYuanVL, Parser
+from .parsers import AxesParser, DeepSeekOCR, DotsOCR, HunYuanVL
 from .video import LlavaOnevision, Qwen3VL, Qwen25VL, SmolVLM
 
 _ADAPTERS = (
-    AxesParser, Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, HunYuanVL, Janus, LlavaOnevision,
-    OpenVLA, Parser, Qwen25VL, Qwen3VL, SmolVLM, TextModel,
+    AxesParser, Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, HunYuanVL, LlavaOnevision, OpenVLA,
+    Qwen25VL, Qwen3VL, SmolVLM, TextModel,
 )  # fmt: skip
+_PLAIN = ("deepseek_ocr2", "emu3", "got_ocr2", "janus", "lighton_ocr", "qianfan_ocr")
+"""Types with features for placeholder tokens, one running position, and a decoder that sees
+backwards only, which is all that `Adapter` takes for granted."""
 _CANVASES = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
 
-FAMILIES: dict[str, type[Adapter]] = {
+FAMILIES: dict[str, type[Adapter]] = dict.fromkeys(_PLAIN, Adapter) | {
     model_type: family for family in _ADAPTERS for model_type in family.model_types
 }
 CANVASES: dict[str, type[Canvas]] = {

@@ -10,19 +10,12 @@ from torch import Tensor
 
 from ..engine.grid import TokenGrid
 from ..errors import SoonerError
-from .base import Adapter
 from .canvas import Canvas, Sampling, as_frames, id_range, rows_of, side_of, token_id
 
 BOS, EOS, PICTURE = "<|extra_203|>", "<|extra_204|>", "<|image token|>"
 BEGIN, END = "<|image start|>", "<|image end|>"
 ROW_END, FRAME_END = "<|extra_200|>", "<|extra_201|>"
 CODES = "<|visual token"
-
-
-class Emu3(Adapter):
-    """Runs Emu3 as a reader of pictures: words out."""
-
-    model_types = ("emu3",)
 
 
 class Emu3Canvas(Canvas):

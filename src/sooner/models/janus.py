@@ -10,14 +10,8 @@ from torch import Tensor
 
 from ..engine.grid import TokenGrid
 from ..errors import SoonerError
-from .base import Adapter, padding_mask
+from .base import padding_mask
 from .canvas import Canvas, Sampling
-
-
-class Janus(Adapter):
-    """Runs Janus as a reader of pictures: words out."""
-
-    model_types = ("janus",)
 
 
 class JanusCanvas(Canvas):

@@ -18,15 +18,6 @@ from ..errors import UnsupportedError
 from .base import Adapter, Packing, decoder_arguments
 
 
-class Parser(Adapter):
-    """The adapter that runs GOT-OCR 2.0, LightOnOCR, DeepSeek-OCR 2 and Qianfan-OCR.
-
-    Features for placeholder tokens, one running position, and a decoder that sees backwards only.
-    """
-
-    model_types = ("deepseek_ocr2", "got_ocr2", "lighton_ocr", "qianfan_ocr")
-
-
 class AxesParser(Adapter):
     """The adapter of GLM-OCR and PaddleOCR-VL, which have three position axes, as in Qwen2.5-VL."""
 
