@@ -44,37 +44,6 @@ def renamed_projections() -> dict[str, str]:
     }
 
 
-class DinoTower(nn.Module):
-    """DINOv2 with registers; pixels in ImageNet's normalisation."""
-
-    def __init__(self, config: OpenVLAConfig) -> None:
-        super().__init__()
-        self.prefix = 1 + config.dino_config.num_register_tokens
-        self.embeddings = Dinov2WithRegistersEmbeddings(config.dino_config)
-        self.encoder = Dinov2WithRegistersEncoder(config.dino_config)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Maps `[rows, 3, side, side]` to `[rows, patches, width]`."""
-        states = self.encoder(self.embeddings(pixels)).last_hidden_state
-        return states[:, self.prefix :]
-
-
-class SiglipTower(nn.Module):
-    """The tower that is SigLIP; it takes pixels in [-1, 1]."""
-
-    def __init__(self, config: OpenVLAConfig) -> None:
-        super().__init__()
-        if config.siglip_config._attn_implementation is None:
-            # Only a whole model would set it.
-            config.siglip_config._attn_implementation = "sdpa"
-        self.embeddings = SiglipVisionEmbeddings(config.siglip_config)
-        self.encoder = SiglipEncoder(config.siglip_config)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Maps `[rows, 3, side, side]` to `[rows, patches, width]`."""
-        return self.encoder(self.embeddings(pixels)).last_hidden_state
-
-
 class FusedProjector(nn.Module):
     """Maps both towers' features of a patch to one token of the decoder."""
 
@@ -93,17 +62,28 @@ class FusedProjector(nn.Module):
 
 
 class VisionBackbone(nn.Module):
-    """Maps the picture in both normalisations, six channels, to the features of its patches."""
+    """Maps the picture to the features of its patches: DINOv2's with registers, of pixels in
+    ImageNet's normalisation, and SigLIP's, of pixels in [-1, 1]."""
 
     def __init__(self, config: OpenVLAConfig) -> None:
         super().__init__()
-        self.featurizer = DinoTower(config)
-        self.fused_featurizer = SiglipTower(config)
+        dino, siglip = config.dino_config, config.siglip_config
+        if siglip._attn_implementation is None:  # only a whole model would set it
+            siglip._attn_implementation = "sdpa"
+        self.prefix = 1 + dino.num_register_tokens
+        embeddings, encoder = Dinov2WithRegistersEmbeddings(dino), Dinov2WithRegistersEncoder(dino)
+        self.featurizer = nn.ModuleDict({"embeddings": embeddings, "encoder": encoder})
+        parts = {"embeddings": SiglipVisionEmbeddings(siglip), "encoder": SiglipEncoder(siglip)}
+        self.fused_featurizer = nn.ModuleDict(parts)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps `[rows, 6, side, side]` to `[rows, patches, dino + siglip]`."""
-        features = [self.featurizer(pixels[:, :3]), self.fused_featurizer(pixels[:, 3:])]
-        return torch.cat(features, dim=-1)
+        towers = self.featurizer, self.fused_featurizer
+        dino, siglip = (
+            tower["encoder"](tower["embeddings"](part)).last_hidden_state
+            for tower, part in zip(towers, pixels.split(3, 1), strict=True)
+        )
+        return torch.cat([dino[:, self.prefix :], siglip], dim=-1)
 
 
 class OpenVLAPreTrainedModel(PreTrainedModel):
