@@ -268,7 +268,8 @@ class Adapter:
             prompt: from `embed_prompt`.
             indices: for each row, ascending indices among its visual tokens.
         """
-        keep = real_tokens(prompt)
+        sizes = torch.tensor(prompt.lengths, device=prompt.visual.device)
+        keep = torch.arange(prompt.width, device=sizes.device)[None] < sizes[:, None]
         for row, row_indices in enumerate(indices):
             places = prompt.visual[row].nonzero()[:, 0]
             keep[row, places] = False
@@ -465,13 +466,6 @@ class Packing:
         moved = self(states)
         inside = self.inside.to(moved.device).view(*self.inside.shape, *[1] * (moved.ndim - 2))
         return moved.masked_fill(~inside, 0)
-
-
-def real_tokens(prompt: Prompt) -> Tensor:
-    """Returns which tokens of a packed prompt are real, `[rows, width]` bool."""
-    device = prompt.visual.device
-    sizes = torch.tensor(prompt.lengths, device=device)
-    return torch.arange(prompt.width, device=device)[None] < sizes[:, None]
 
 
 def next_positions(positions: Tensor, lengths: list[int]) -> Tensor:

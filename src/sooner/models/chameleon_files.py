@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +79,12 @@ class VQGANDecoder:
         used = ("quantize.embedding.", "post_quant_conv.", "decoder.")  # the encoder is not
         named = {name: tensor for name, tensor in whole.items() if name.startswith(used)}
         state = {name: tensor.to(device, torch.float32) for name, tensor in named.items()}
-        self.codebook: Tensor = state["quantize.embedding.weight"]  # [codes, features]
+        self.codebook: Tensor = state.pop("quantize.embedding.weight")  # [codes, features]
         features, latent = self.codebook.shape[1], state["post_quant_conv.weight"].shape[0]
         self.entry = nn.Conv2d(features, latent, 1)
         self.decoder: Any = self._empty(state)
-        ours: tuple[tuple[str, nn.Module], ...] = (
-            ("post_quant_conv.", self.entry),
-            ("decoder.", self.decoder),
-        )
-        for prefix, module in ours:
-            part = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            module.to(device, torch.float32).load_state_dict(self._named(part))
-            module.eval()
+        parts = nn.ModuleDict({"post_quant_conv": self.entry, "decoder": self.decoder})
+        parts.to(device, torch.float32).eval().load_state_dict(self._named(state))
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
@@ -119,12 +115,8 @@ class VQGANDecoder:
         return decoder
 
     def _named(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the weights of a part under the names that it has here; Meta counts the levels
-        from the finest, transformers from the coarsest."""
-        turned = {}
-        for name, tensor in state.items():
-            parts = name.split(".")
-            if parts[0] == "up":
-                parts[1] = str(len(self.decoder.up) - 1 - int(parts[1]))
-            turned[".".join(parts)] = tensor
-        return turned
+        """Returns weights under the names that they have here; Meta counts the levels from the
+        finest, transformers from the coarsest."""
+        last = len(self.decoder.up) - 1
+        turn = partial(re.sub, r"(?<=^decoder\.up\.)\d+", lambda level: str(last - int(level[0])))
+        return {turn(name): tensor for name, tensor in state.items()}

@@ -36,20 +36,16 @@ def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
     if getattr(model, "_is_stateful", False) and not keeps_states(model):
         return f"keeps a state that can't be rolled back; it would take {REPLAY}"
     if others := set(getattr(text, "layer_types", None) or ()) - kinds:
-        return f"has {'/'.join(sorted(others))} layers; {_of_layers(others)}"
+        indexes = any("indexed" in kind or "sparse" in kind for kind in others)
+        needs = "their index of keys would have to be kept and cut as slots are"
+        needs = needs if indexes else f"their state can't be rolled back; it would take {REPLAY}"
+        return f"has {'/'.join(sorted(others))} layers; {needs}"
     if has_axes(model) and not has_pixels(model):
         return "has positions of several axes (M-RoPE), and no pixels to place on them"
     return _signatures(model)
 
 
 REPLAY = "chains whose accepted tokens are replayed into the state"
-
-
-def _of_layers(kinds: set[str]) -> str:
-    """Returns what layers of other kinds would take."""
-    if any("indexed" in kind or "sparse" in kind for kind in kinds):
-        return "their index of keys would have to be kept and cut as slots are"
-    return f"their state can't be rolled back; it would take {REPLAY}"
 
 
 def has_axes(model: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessorList
 
 from ..engine.attention.context import Listener, hearing_windows
 from ..engine.runner import ModelRunner
@@ -163,25 +163,19 @@ def _apart(ours: Tensor, expected: Tensor) -> float:
     return float(gaps.max()) if bool(gaps.isfinite().all()) else float("inf")
 
 
-class _ForcedTokens(LogitsProcessor):
-    """Makes `generate` say given tokens, whatever it would rather say."""
-
-    def __init__(self, tokens: list[int], width: int) -> None:
-        self.tokens, self.width = tokens, width
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        step = input_ids.shape[1] - self.width
-        token = self.tokens[step] if step < len(self.tokens) else 0
-        forced = torch.full_like(scores, -torch.inf)
-        forced[:, token] = 0
-        return forced
-
-
 def _hf_logits(adapter: Adapter, inputs: dict[str, Any], tokens: list[int]) -> Tensor:
-    """Returns logits behind the prompt and each token, `[rows, 1 + tokens, vocab]`."""
+    """Returns logits behind the prompt and each token, `[rows, 1 + tokens, vocab]`, where
+    `generate` is made to say them."""
+    width = inputs["input_ids"].shape[1]
+
+    def forced(input_ids: Tensor, scores: Tensor) -> Tensor:
+        token = [*tokens, 0][input_ids.shape[1] - width]
+        ids = torch.arange(scores.shape[1], device=scores.device)
+        return torch.where(ids == token, 0, -torch.inf).expand_as(scores)
+
     output = adapter.model.generate(
         **inputs,
-        logits_processor=LogitsProcessorList([_ForcedTokens(tokens, inputs["input_ids"].shape[1])]),
+        logits_processor=LogitsProcessorList([forced]),
         max_new_tokens=len(tokens) + 1,
         eos_token_id=None,
         pad_token_id=0,

@@ -53,9 +53,8 @@ class ForwardHooks:
 
     @classmethod
     def _all(cls) -> list[Self]:
-        hooks = [
-            entry() for entry in _INSTALLED.valuerefs()
-        ]  # a list at once, whatever threads add
+        # A list at once, whatever threads add.
+        hooks = [entry() for entry in _INSTALLED.valuerefs()]
         return [entry for entry in hooks if isinstance(entry, cls)]
 
     def install(self) -> None:

@@ -42,7 +42,8 @@ def sees_ahead(masks: Masks, packed: Packing) -> bool:
     real = packed.inside[:, None, :, None] & packed.inside[:, None, None]  # [rows, 1, width, width]
     ahead = real & torch.ones_like(real).triu(1)
     results = packed_masks(masks, packed).values()
-    return any(bool((_seen(mask) & ahead.to(mask.device)).any()) for mask in results)
+    seen = (mask if mask.dtype == torch.bool else mask == 0 for mask in results)
+    return any(bool((mask & ahead.to(mask.device)).any()) for mask in seen)
 
 
 def packed_masks(masks: Masks, packed: Packing) -> Masks:
@@ -71,7 +72,3 @@ def _packed(mask: Tensor, packed: Packing) -> Tensor:
     diagonal = torch.eye(moved.shape[1], dtype=torch.bool, device=mask.device)
     is_seen = True if mask.dtype == torch.bool else 0.0
     return moved.masked_fill(diagonal, is_seen)[:, None]
-
-
-def _seen(mask: Tensor) -> Tensor:
-    return mask if mask.dtype == torch.bool else mask == 0

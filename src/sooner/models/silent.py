@@ -105,17 +105,13 @@ def as_run(model: Model, folder: Path | str) -> Model:
     """
     depth = read_depth(folder)
     whole: Any = model
-    if depth is None or _is_split(whole):
+    if depth is None or is_sharded(whole) or len({part.device for part in whole.parameters()}) > 1:
         return model
     try:
         deepen(whole.get_decoder(), depth)
     except ValueError as error:
         raise SoonerError(f"'{Path(folder) / NAME}' is not of these weights: {error}") from error
     return model
-
-
-def _is_split(model: Any) -> bool:
-    return is_sharded(model) or len({weight.device for weight in model.parameters()}) > 1
 
 
 def read_depth(folder: Path | str) -> Depth | None:

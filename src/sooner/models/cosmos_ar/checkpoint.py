@@ -62,7 +62,13 @@ def load_published(
         SoonerError: no such file; tensors missing, left over or of another size; a bad override.
         UnsupportedError: the checkpoint needs something that is not built in; says what.
     """
-    file = _weights_file(Path(path))
+    path = Path(path)
+    files = [path / name for name in FILES] if path.is_dir() else [path]
+    if (file := next(filter(Path.is_file, files), None)) is None:
+        raise SoonerError(
+            f"no Cosmos checkpoint at {path}; give a folder with {' or '.join(FILES)}, or one of "
+            "them"
+        )
     state = _read(file)
     raw = read_config(file.parent)
     _refuse_what_is_not_built(file, state, raw)
@@ -93,16 +99,6 @@ def published_names(config: CosmosARConfig) -> dict[str, str]:
         for published, ours in kinds.items():
             names[f"layers.{layer}.{published}.weight"] = f"model.layers.{layer}.{ours}.weight"
     return names
-
-
-def _weights_file(path: Path) -> Path:
-    candidates = [path / name for name in FILES] if path.is_dir() else [path]
-    for file in candidates:
-        if file.is_file():
-            return file
-    raise SoonerError(
-        f"no Cosmos checkpoint at {path}; give a folder with {' or '.join(FILES)}, or one of them"
-    )
 
 
 def _read(file: Path) -> dict[str, Tensor]:

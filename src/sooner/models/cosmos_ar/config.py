@@ -66,20 +66,17 @@ class CosmosARConfig(PreTrainedConfig):
             self.num_key_value_heads = self.num_attention_heads
         self.latent_shape = _box("latent_shape", self.latent_shape)
         self.original_latent_shape = _box("original_latent_shape", self.original_latent_shape)
-        self._check_heads(self.head_dim, self.num_key_value_heads)
-        super().__post_init__(**kwargs)
-
-    def _check_heads(self, head_dim: int, kv_heads: int) -> None:
-        if head_dim % 2 or head_dim < 6:
+        if self.head_dim % 2 or self.head_dim < 6:
             raise SoonerError(
-                f"head_dim {head_dim} can't be split over frame, height and width; "
+                f"head_dim {self.head_dim} can't be split over frame, height and width; "
                 "give an even one of at least 6"
             )
-        if self.num_attention_heads % kv_heads:
+        if self.num_attention_heads % self.num_key_value_heads:
             raise SoonerError(
                 f"num_attention_heads {self.num_attention_heads} is no multiple of "
-                f"num_key_value_heads {kv_heads}; give one that is"
+                f"num_key_value_heads {self.num_key_value_heads}; give one that is"
             )
+        super().__post_init__(**kwargs)
 
     @property
     def max_position_embeddings(self) -> int:

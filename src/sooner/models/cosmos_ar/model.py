@@ -174,7 +174,8 @@ class CosmosARModel(CosmosARPreTrainedModel):
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
         if position_ids is None:
-            position_ids = _following(states, cache)
+            seen = 0 if cache is None else cache.get_seq_length()
+            position_ids = torch.arange(states.shape[1], device=states.device)[None] + seen
         # Positions stay out of this: it would take a jump among them for the start of another text.
         mask = create_causal_mask(self.config, states, attention_mask, cache)
         cosines, sines = (part.to(states.dtype) for part in rotation(self.config, position_ids))
@@ -202,9 +203,3 @@ class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
         self.post_init()
 
     forward: Any = Qwen3ForCausalLM.forward
-
-
-def _following(states: Tensor, cache: Cache | None) -> Tensor:
-    """Returns positions behind the cache, `[1, entries]`."""
-    seen = 0 if cache is None else cache.get_seq_length()
-    return torch.arange(states.shape[1], device=states.device)[None] + seen

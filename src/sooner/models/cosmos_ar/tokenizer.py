@@ -67,7 +67,11 @@ class PublishedTokenizer:
         Raises:
             SoonerError: pixels of another shape.
         """
-        frames, height, width = _clip(pixels)
+        if pixels.ndim != 5 or pixels.shape[1] != 3:
+            raise SoonerError(
+                f"pixels are {list(pixels.shape)}; give [rows, 3, frames, height, width] in -1..1"
+            )
+        frames, height, width = pixels.shape[2:]
         if frames % TEMPORAL != 1 or height % SPATIAL or width % SPATIAL:
             raise SoonerError(
                 f"a clip of {frames} frames, {height} x {width} can't be tokenized; give 1 + a "
@@ -104,12 +108,3 @@ class PublishedTokenizer:
         place = torch.tensor([1, *self.levels[:-1]], device=self.device).cumprod(0)
         digits = (quantized.float().movedim(1, -1) * half).round().long() + half
         return (digits * place).sum(-1)
-
-
-def _clip(pixels: Tensor) -> tuple[int, int, int]:
-    if pixels.ndim != 5 or pixels.shape[1] != 3:
-        raise SoonerError(
-            f"pixels are {list(pixels.shape)}; give [rows, 3, frames, height, width] in -1..1"
-        )
-    _, _, frames, height, width = pixels.shape
-    return frames, height, width

@@ -117,7 +117,12 @@ def _config(folder: Path, raw: Mapping[str, Any], state: State) -> OpenVLAConfig
     sides = list(raw.get("image_sizes") or [None, None])
     dino = _tower(state, DINO, heads[0], sides[0])
     siglip = _tower(state, SIGLIP, heads[1], sides[-1])
-    ratio = _ratio(folder, dino.pop("intermediate_size"), dino["hidden_size"])
+    ratio, rest = divmod(dino.pop("intermediate_size"), dino["hidden_size"])
+    if rest:  # transformers has the width of the MLP as a whole number of times; ViT-L has 4
+        raise UnsupportedError(
+            f"'{folder}' has a DINOv2 of width {dino['hidden_size']} whose MLP is no multiple of "
+            "it; transformers can't build it"
+        )
     registers = state[DINO + "reg_token"].shape[1]
     fields: dict[str, Any] = {name: raw[name] for name in CONFIG_NAMES if raw.get(name) is not None}
     fields["norm_stats"] = read_object(folder / FILE) or fields.get("norm_stats")
@@ -144,16 +149,6 @@ def _tower(state: State, tower: str, heads: int, side: int | None) -> dict[str, 
         "intermediate_size": state[tower + "blocks.0.mlp.fc1.weight"].shape[0],
         "image_size": isqrt(patches) * patch if side is None else int(side),
     }
-
-
-def _ratio(folder: Path, inner: int, width: int) -> int:
-    """Transformers tells the width of DINOv2's MLP by a whole number; ViT-L has 4."""
-    if inner % width:
-        raise UnsupportedError(
-            f"'{folder}' has a DINOv2 of width {width} whose MLP has {inner}, which is no "
-            "multiple; transformers can't build it"
-        )
-    return inner // width
 
 
 def _renamed(folder: Path, state: State, config: OpenVLAConfig, dtype: Any) -> dict[str, Tensor]:

@@ -196,7 +196,9 @@ class OpenVLAProcessor:
         """
         if isinstance(instructions, str):
             instructions = [instructions]
-        pictures = _listed(pictures)
+        # One, several, or the rows of `[rows, height, width, 3]`.
+        is_many = isinstance(pictures, (list, tuple)) or getattr(pictures, "ndim", 0) == 4
+        pictures = list(pictures) if is_many else [pictures]
         if len(pictures) != len(instructions) or not instructions:
             raise SoonerError(
                 f"{len(pictures)} pictures and {len(instructions)} instructions do not pair; give "
@@ -299,9 +301,3 @@ def _checked(raw: Mapping[str, Any]) -> dict[str, Any]:
     check_keys("key of a picture form", raw["pictures"], PictureForm)
     fields = {key: value for key, value in raw.items() if key != "pictures"}
     return {"form": PictureForm(**raw["pictures"]), **fields}
-
-
-def _listed(pictures: Any) -> list[Any]:
-    """Returns pictures as a list: one, several, or the rows of `[rows, height, width, 3]`."""
-    is_many = isinstance(pictures, (list, tuple)) or getattr(pictures, "ndim", 0) == 4
-    return list(pictures) if is_many else [pictures]

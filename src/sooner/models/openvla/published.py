@@ -82,7 +82,8 @@ def _renamed(name: str, rules: Iterable[tuple[str, str]]) -> str:
 def _maker(name: str) -> Callable[[Tensor], Tensor]:
     """Returns what makes our tensor of the published one."""
     if name.endswith("position_embeddings"):
-        return _with_class_place
+        # A place of zeros in front of [1, patches, width], which transformers adds to the class.
+        return lambda positions: torch.cat([torch.zeros_like(positions[:, :1]), positions], dim=1)
     if name.endswith("position_embedding.weight"):
         return lambda positions: positions[0]  # [1, patches, width] to [patches, width]
     if name.endswith("mask_token"):
@@ -106,8 +107,3 @@ def is_unused(name: str, depths: dict[str, int]) -> bool:
 def current(name: str) -> str:
     """Returns a published name with today's word for layer scale, which is timm's as well."""
     return re.sub(r"\.(ls[12])\.gamma$", r".\1.scale_factor", name)
-
-
-def _with_class_place(positions: Tensor) -> Tensor:
-    """`[1, patches, width]` and a place of zeros in front, which transformers adds to the class."""
-    return torch.cat([torch.zeros_like(positions[:, :1]), positions], dim=1)
