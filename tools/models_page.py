@@ -36,11 +36,11 @@ give the ids of the type's own `generate`, greedy and sampled, in ragged batches
 Unlimited-OCR's own `generate` lets rows of a batch see their padding once they are longer than its
 window; here they say what it says to each alone.
 
-Adapters beside these: `llama` and `qwen2` (text), `llava_video` (LLaVA-Video and LongVILA as
-published: SigLIP towers, videos only; other towers, S2, TSP and fast frames are refused by name),
-`openvla` (actions), `cosmos_ar` (clips), and
-`dots_ocr` and `DeepseekOCR`, which are code of their checkpoints (`--trust-remote-code`).
-[Add a model](add-a-model.md) says how to add one.
+Adapters beside these: `llama` and `qwen2` (text), `llava_video` (LLaVA-Video and LongVILA with
+SigLIP towers, VideoChat-Flash with UMT-L, as published: videos only; other towers, S2, TSP, fast
+frames and dropping tokens within the decoder are refused by name), `openvla` (actions),
+`cosmos_ar` (clips), and `dots_ocr` and `DeepseekOCR`, which are code of their checkpoints
+(`--trust-remote-code`). [Add a model](add-a-model.md) says how to add one.
 
 ## Decoded exactly
 

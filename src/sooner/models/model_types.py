@@ -175,7 +175,8 @@ def config_dict(name: str) -> dict[str, Any]:
             f"model '{name}' has no readable config.json with a model_type; "
             "give a transformers checkpoint or a GGUF file"
         )
-    if {"LlavaQwenForCausalLM", "LlavaLlamaModel"} & {*(config.get("architectures") or ())}:
+    ours = {"LlavaQwenForCausalLM", "LlavaLlamaModel", "VideoChatFlashQwenForCausalLM"}
+    if ours & {*(config.get("architectures") or ())}:
         return {**config, "model_type": "llava_video"}  # published as `llava`, `llava_qwen`, ...
     return dict(config)
 

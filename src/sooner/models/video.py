@@ -1,4 +1,4 @@
-"""Video-language models: LLaVA-OneVision and -Video, LongVILA, Qwen2.5-VL, Qwen3-VL, SmolVLM."""
+"""Video-language models: LLaVA-OneVision and its kin, Qwen2.5-VL, Qwen3-VL, SmolVLM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
 def pixel_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
     """Returns frames of videos `[videos, frames, 3, height, width]`, all alike (LLaVA).
 
-    A video's tokens are those of its frames, with newlines among them or one at the end.
+    A video's tokens are those of its frames, with newlines among them or one at the end; frames
+    that the tower merges into a clip count as one.
     """
     ids, pixels = inputs["input_ids"], inputs.get("pixel_values_videos")
     if pixels is None and (encoded := inputs.get("mm_encoder_outputs", {}).get("video")) is None:
@@ -56,6 +57,7 @@ def pixel_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
     side = -(-(vision.image_size // vision.patch_size) // 2)  # of a pooled frame
     ends = not hasattr(config, "mm_newline_position")  # LLaVA-OneVision
     frames = (tokens - ends) // side**2 if pixels is None else pixels.shape[1]
+    frames //= getattr(config, "clip_frames", 1)
     label = torch.arange(frames).repeat_interleave((tokens - ends) // frames)
     rest = label.new_full((tokens - len(label),), BETWEEN)
     return number(ids, config.video_token_id, [torch.cat([label, rest])] * videos)

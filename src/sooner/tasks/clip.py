@@ -139,7 +139,8 @@ def visible_patches(
     visible = torch.zeros_like(frames, dtype=torch.bool)
     visible[list(indices[0])] = True
     count = len(clip.frames.pixels)
-    size = -(-count // max(int(frames.max()) + 1, 1))  # frames of a group
+    group = getattr(adapter.config, "clip_frames", 1)
+    size = max(-(-count // max(int(frames.max()) + 1, 1)), group)  # frames of a group
     return [visible[frames == frame // size].tolist() for frame in range(count)]
 
 
