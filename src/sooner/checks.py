@@ -16,9 +16,10 @@ from .errors import FieldError, SoonerError, unknown
 
 
 def check_whole(
-    name: str, value: Any, minimum: int = 1, maximum: float = math.inf, hint: str = ""
-) -> None:
-    """Require a whole number of `minimum` to `maximum`.
+    name: str, value: Any, minimum: int = 1, maximum: float = math.inf, hint: str = "",
+    words: Collection[str] = (),
+) -> None:  # fmt: skip
+    """Require a whole number of `minimum` to `maximum`, or one of `words`.
 
     Args:
         name: as the caller knows it, such as `depth` or `HSD: depth`.
@@ -27,25 +28,11 @@ def check_whole(
     Raises:
         SoonerError: names the thing, its value and the bounds.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+    if value in words or (type(value) is int and minimum <= value <= maximum):
         return
     bound = f"{minimum} or more" if maximum == math.inf else f"{minimum} to {maximum}"
-    raise SoonerError(f"{name} is {value!r}; it must be a whole number of {bound}{hint}")
-
-
-def check_whole_or(
-    name: str, value: Any, words: Collection[str] = ("auto",), minimum: int = 1
-) -> None:
-    """Require one of `words`, or a whole number of `minimum` or more.
-
-    Raises:
-        SoonerError: names the thing and its value.
-    """
-    if value not in words and (type(value) is not int or value < minimum):
-        known = " or ".join(map(repr, words))
-        raise SoonerError(
-            f"{name} is {value!r}; it must be {known} or a whole number of {minimum} or more"
-        )
+    known = "".join(f"{word!r} or " for word in words)
+    raise SoonerError(f"{name} is {value!r}; it must be {known}a whole number of {bound}{hint}")
 
 
 def parse_bytes(text: str) -> int:
@@ -203,15 +190,13 @@ def check_fields(settings: Any, owner: str = "") -> None:
             continue
         if limits.known:
             check_choice(field.name, value, limits.known)
-        elif words:
-            least = 1 if limits.minimum is None else int(limits.minimum)
-            check_whole_or(name, value, words, least)
         elif limits.minimum is not None and float in parts:
             check_number(
                 name, value, limits.minimum, limits.maximum, above=limits.above, hint=limits.hint
             )
-        elif limits.minimum is not None:
-            check_whole(name, value, int(limits.minimum), limits.maximum, limits.hint)
+        elif words or limits.minimum is not None:
+            least = 1 if limits.minimum is None else int(limits.minimum)
+            check_whole(name, value, least, limits.maximum, limits.hint, words)
 
 
 def field_names(kind: Any) -> list[str]:

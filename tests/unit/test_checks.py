@@ -16,7 +16,6 @@ from sooner.checks import (
     check_keys,
     check_number,
     check_whole,
-    check_whole_or,
     option,
     parse_bytes,
 )
@@ -64,7 +63,10 @@ def test_a_field_out_of_its_range_is_refused(values: dict[str, Any], message: st
     ("check", "message"),
     [
         (lambda: check_whole("X: n", -1, 0, hint=", or None"), "X: n is -1; it must be a whole"),
-        (lambda: check_whole_or("n", 1.0), "n is 1.0; it must be 'auto' or a whole number of"),
+        (
+            lambda: check_whole("n", 1.0, words=("auto",)),
+            "n is 1.0; it must be 'auto' or a whole number of",
+        ),
         (lambda: check_number("x", 2.0, 0, 1, above=True), "x is 2; it must be above 0 and at mo"),
         (lambda: check_number("x", "2"), "x is '2'; it must be 0 or more"),
         (lambda: check_choice("kind", None, ["a", "b"]), "unknown kind 'None'; known: a, b"),
