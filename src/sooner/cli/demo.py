@@ -94,8 +94,7 @@ def _serve(request: DemoJob, display: Display) -> None:
             "the page needs gradio, which is not installed; pip install 'sooner[demo]'"
         )
     settings, first = request.settings, None
-    from ..demo.page import Recorder, build_page, mount_page
-    from ..demo.site import create_app
+    from ..demo.page import Recorder, build_page, create_app
     from ..demo.tabs import tasks_of
     from ..serve.app import DrainingServer
 
@@ -108,7 +107,5 @@ def _serve(request: DemoJob, display: Display) -> None:
     page = build_page(tasks, Recorder(), first)
     with bind(settings) as listening:
         line = f"  the page is at {url(listening)} (Ctrl-C ends)"
-        app = create_app(
-            settings, partial(mount_page, page=page), partial(display.line, line, "bold")
-        )
+        app = create_app(settings, page, partial(display.line, line, "bold"))
         DrainingServer(app, settings).run([listening])

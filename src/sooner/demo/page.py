@@ -1,11 +1,13 @@
-"""The page: a tab a task, with its controls, a recording and the command that does the same."""
+"""The page: a tab a task, with its controls, a recording and the command that does the same; and
+the application that serves it, with what it may load."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from html import escape
 from queue import SimpleQueue
 from typing import Any
@@ -14,6 +16,8 @@ import gradio as gr
 from fastapi import FastAPI
 
 from ..errors import SoonerError, error_line
+from ..serve.http import Guard
+from ..serve.settings import ServerSettings
 from .export import asset, fragment
 from .records import Live, Record
 from .round_records import StoppedError
@@ -23,6 +27,16 @@ logger = logging.getLogger("sooner.demo")
 
 THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
 """Without fonts of other hosts; its colours are in `page.css`."""
+HEADERS = {
+    # Gradio needs inline scripts; nothing may be asked of another host.
+    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline' blob: "
+    "'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' "
+    "data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
+    "frame-ancestors 'self'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+"""What browsers may do with the page."""
 WELCOME = (
     "# sooner\n**Faster decoding, to watch.** A quick helper guesses what a big model is about to "
     "say, and the big model checks many guesses at once: what it would have said comes out sooner."
@@ -151,14 +165,37 @@ def _tab(tab: gr.Tab, task: Task, recorder: Recorder, first: Record | None) -> N
     stop.click(halt, None, None, queue=False, api_visibility="private")
 
 
-def mount_page(app: FastAPI, page: gr.Blocks, path: str = "/") -> FastAPI:
-    """Put the page on an application."""
+def create_app(
+    settings: ServerSettings, page: gr.Blocks, on_ready: Callable[[], None] = lambda: None
+) -> FastAPI:
+    """Returns the application of `sooner demo`: a page at `/`.
+
+    Args:
+        on_ready: called once the server listens for signals.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        on_ready()
+        yield
+
+    app = FastAPI(
+        title="sooner demo", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Asked by the page, which says so if nobody answers."""
+        return {"status": "ready"}
+
     head = (
         f"<style>{asset('player.css')}{asset('page.css')}</style>"
         f"<script>{asset('player.js')}</script><script>{asset('page.js')}</script>"
     )
-    return gr.mount_gradio_app(
-        app, page.queue(default_concurrency_limit=4, api_open=False), path, ssr_mode=False,
+    gr.mount_gradio_app(
+        app, page.queue(default_concurrency_limit=4, api_open=False), "/", ssr_mode=False,
         footer_links=[], theme=THEME, head=head, max_file_size="256mb",
         show_error=True, enable_monitoring=False, run_history=False,
     )  # fmt: skip
+    app.add_middleware(Guard, settings=settings, page_headers=HEADERS)
+    return app

@@ -5,6 +5,7 @@ body is read, each error with the path of its field.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import json
 import logging
@@ -177,10 +178,14 @@ class Guard:
 
     Args:
         settings: `host` is where the server listens, `token` what clients send.
+        page_headers: headers of the answers of a page. Browsers are prompted for its token, as the
+            password of HTTP's Basic scheme; `None` for an API without a page.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.settings = app, settings
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, page_headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.app, self.settings, self.page_headers = app, settings, page_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -201,7 +206,10 @@ class Guard:
             if message["type"] == "http.response.start":
                 if message["status"] >= 400 and is_unread:
                     await self._discard(received, declared_length(headers))
-                MutableHeaders(scope=message)[HEADER] = name
+                sent = MutableHeaders(scope=message)
+                sent[HEADER] = name
+                for key, text in (self.page_headers or {}).items():
+                    sent.setdefault(key, text)
                 spent = 1e3 * (time.monotonic() - began)
                 path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
                 logger.info(
@@ -246,20 +254,27 @@ class Guard:
                 )
         if may_enter:
             return None
+        scheme = "Bearer" if self.page_headers is None else 'Basic realm="sooner", charset="UTF-8"'
         return RefusedError(
             401,
             "the token is missing or wrong; send 'Authorization: Bearer TOKEN' (a client's "
             "api_key)",
-            headers={"WWW-Authenticate": "Bearer"},
+            headers={"WWW-Authenticate": scheme},
         )
 
     def _has_token(self, headers: Headers) -> bool:
         if self.settings.token is None:
             return True
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            return False
-        return hmac.compare_digest(token.strip().encode(), self.settings.token.encode())
+        kind, _, text = headers.get("authorization", "").partition(" ")
+        token, origin = None, headers.get("origin")
+        if kind.lower() == "bearer":
+            token = text.strip().encode()
+        # Browsers add a password by themselves, whatever page made them send the request.
+        is_ours = origin is None or origin.partition("://")[2] == headers.get("host")
+        if kind.lower() == "basic" and self.page_headers is not None and is_ours:
+            with suppress(ValueError):
+                token = base64.b64decode(text, validate=True).partition(b":")[2]
+        return token is not None and hmac.compare_digest(token, self.settings.token.encode())
 
 
 def is_local(address: str) -> bool:
