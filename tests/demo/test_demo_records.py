@@ -20,8 +20,8 @@ from sooner import SoonerError, miniatures
 from sooner.checkpoints import installed
 from sooner.demo.export import fragment, rendered, whole_page
 from sooner.demo.page import Recorder, create_app
-from sooner.demo.records import Live, Record, record_chat, record_race
-from sooner.demo.round_records import StoppedError
+from sooner.demo.records import Record, command, record_chat, record_race
+from sooner.demo.round_records import Live, StoppedError
 from sooner.demo.tabs import Recording, tasks_of
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.caption import caption
@@ -148,11 +148,18 @@ def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     assert names(named) == ["Video", "Document"]
     drawing = tasks_of(load_drawing_model())[0]
     assert drawing.name == "Picture"
-    assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
     cases = ((0, ("auto", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)))
     for task, values in cases:
         with pytest.raises(SoonerError, match="upload one"):
             tasks_of(named)[task].plan(None, *values)
+
+
+def test_a_command_names_its_model_or_the_bundled_file(clip: Path) -> None:
+    assert command("imagine", "a cat", "m", "--seed=1") == (
+        "sooner imagine 'a cat' --model m --seed=1 --compare"
+    )
+    assert command("caption", clip, None) == "sooner caption --sample --compare"
+    assert command("parse", Path("in/a b.pdf"), "m") == "sooner parse 'a b.pdf' --model m --compare"
 
 
 def test_nothing_in_a_record_is_markup() -> None:

@@ -19,8 +19,8 @@ from ..errors import SoonerError, error_line
 from ..serve.http import Guard
 from ..serve.settings import ServerSettings
 from .export import asset, fragment
-from .records import Live, Record
-from .round_records import StoppedError
+from .records import Record
+from .round_records import Live, StoppedError
 from .tabs import Recording, Task
 
 logger = logging.getLogger("sooner.demo")
@@ -129,9 +129,8 @@ def _tab(tab: gr.Tab, task: Task, recorder: Recorder, first: Record | None) -> N
         stops[visitor] = stopped
         update = None
         try:
-            recording, command = task.plan(*values)
-            for record in recorder.follow(recording, stopped):
-                command = record.get("command") or command
+            for record in recorder.follow(task.plan(*values), stopped):
+                command = record.get("command")
                 update = fragment(record), "", gr.update(value=command, visible=bool(command))
                 if stops[visitor] is stopped:
                     yield update

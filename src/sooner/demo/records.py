@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from ..tasks.parse.settings import ParseSettings
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
-from .round_records import ORIGINS, RoundRecord, Watch, Watched, lane, stop_if
+from .round_records import ORIGINS, UNSEEN, Live, RoundRecord, Watch, Watched, lane
 
 Record = dict[str, Any]
 VERSION = 1
@@ -49,26 +47,8 @@ WAYS = (
 )
 
 
-@dataclass(frozen=True)
-class Live:
-    """A recording that goes on.
-
-    Attributes:
-        show: called with the record so far; its `live` says what happens now.
-        is_stopped: returns whether to end with `StoppedError`.
-    """
-
-    show: Callable[[Record], None] = lambda record: None
-    is_stopped: Callable[[], bool] = lambda: False
-
-    def stage(self, text: str) -> None:
-        """Shows what happens now."""
-        stop_if(self.is_stopped)
-        self.show({"kind": "race", "live": text})
-
-
 def record_race(
-    path: Path, pair: ModelPair, settings: CaptionSettings, live: Live = Live()
+    path: Path, pair: ModelPair, settings: CaptionSettings, live: Live = UNSEEN
 ) -> Record:
     """Returns the record of a video, captioned with a method, then plainly.
 
@@ -79,6 +59,8 @@ def record_race(
     live.stage("Reading the video ...")
     clip = prepare(path, pair, settings)
     small = f"miniature {pair.miniature}" if pair.miniature else None
+    name = None if small else pair.target.name
+    draft = [] if small or pair.draft is None else ["--draft", pair.draft.name]
     base = {
         "title": path.name,
         "prompt": clip.prompt,
@@ -86,7 +68,7 @@ def record_race(
         "draft": None if pair.draft is None else small or pair.draft.name,
         "is_toy": small is not None,
         "frames": [data_url(frame, THUMB) for frame in clip.frames.pixels],
-        "command": command(path, pair, settings),
+        "command": command("caption", path, name, *draft, *settings.as_options()),
     }
     record, drafter = _race(base, clip, pair, settings, live)
     record["kept"] = visible_patches(getattr(drafter, "token_indices", None), clip, pair)
@@ -94,9 +76,7 @@ def record_race(
     return record
 
 
-def record_chat(
-    question: str, pair: ModelPair, settings: CaptionSettings, live: Live = Live()
-) -> Record:
+def record_chat(question: str, pair: ModelPair, settings: CaptionSettings, live: Live) -> Record:
     """Returns the record of a question to a model of texts, answered with a method, then plainly.
 
     Raises:
@@ -105,11 +85,10 @@ def record_chat(
     """
     live.stage("Reading the question ...")
     prompt = prepare_chat([{"role": "user", "content": question}], pair, settings)
-    what = shlex.join(["sooner", "chat", question, "--model", pair.target.name])
     base = {
         "title": question, "prompt": question, "model": pair.target.name, "draft": None,
-        "is_toy": False, "command": f"{what} {shlex.join(settings.as_options())} --compare",
-        "notes": prompt.notes,
+        "is_toy": False, "notes": prompt.notes,
+        "command": command("chat", question, pair.target.name, *settings.as_options()),
     }  # fmt: skip
     return _race(base, prompt, pair, settings, live)[0]
 
@@ -137,7 +116,7 @@ def _race(
         fast = lane(rounds, tokenizer, origin)
         live.show({**base, "live": "The accelerated run, live", "fast": fast})
 
-    watch, plain_watch = Watch(show, live.is_stopped), Watch(is_stopped=live.is_stopped)
+    watch, plain_watch = Watch(live, show), Watch(live)
     made, text = run(pair, prompt, settings, Watched(method, watch))
     overlaps = watch.draft_overlaps()
     base["fast"] = lane(watch.rounds, tokenizer, origin)
@@ -156,7 +135,7 @@ def _race(
 
 
 def record_pictures(
-    prompt: str, model: DrawingModel, options: dict[str, Any], live: Live = Live()
+    prompt: str, model: DrawingModel, options: dict[str, Any], live: Live
 ) -> Record:
     """Draws one picture plainly, by uncoupled and by coupled Jacobi decoding.
 
@@ -169,7 +148,7 @@ def record_pictures(
         drawn: list[int] = []
 
         def note(progress: DrawingProgress) -> None:
-            stop_if(live.is_stopped)
+            live.check()
             drawn.append(progress.codes(0))
 
         extra = {key: item for key, item in options.items() if key != "jacobi_window"}
@@ -181,23 +160,17 @@ def record_pictures(
 
     lanes = [draw(*way) for way in WAYS]
     grid = model.canvas(options.get("size")).grid
-    steps = [len(item["drawn"]) for item in lanes]
-    words = (
-        "A code is the number that stands for one small square of the picture. An iteration is one "
-        f"question to the big model, which plain drawing asks for every code: {steps[0]} times. "
-        "Jacobi decoding asks about many codes at once, guesses them from the iteration before and "
-        f"keeps those that turn out right: {steps[1]} iterations. If each new guess also holds on "
-        f"to the one before wherever the odds allow, more of them agree: {steps[2]} iterations. "
-        "Chance falls differently in each, so the pictures differ; their odds are the same."
-    )
+    flags = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
+    name = None if model.miniature else model.name
     return {
-        "version": VERSION, "kind": "picture", "title": prompt, "prompt": prompt, "words": words,
-        "is_toy": model.miniature, "grid": [grid.height, grid.width], "lanes": lanes,
+        "version": VERSION, "kind": "picture", "title": prompt, "prompt": prompt, "lanes": lanes,
+        "is_toy": model.miniature, "grid": [grid.height, grid.width],
+        "command": command("imagine", prompt, name, *flags, "-o", "picture.png"),
     }  # fmt: skip
 
 
 def record_pages(
-    path: Path, pair: ModelPair, settings: ParseSettings, drafter: str, live: Live = Live()
+    path: Path, pair: ModelPair, settings: ParseSettings, drafter: str, live: Live
 ) -> Record:
     """Parses pages with drafts, and plainly; says of each region how much the draft had right."""
     draft_of, parser = make_drafter(drafter), PageParser(pair, settings)
@@ -233,14 +206,12 @@ def record_pages(
                 "parity": compared["parity"], "drafter": parsed.drafter,
             }
         )  # fmt: skip
-    words = (
-        "A quick reader (OCR, or the text inside a PDF) writes a rough draft of the page. The big "
-        "model follows the draft wherever it would have written the same, many words at a time, "
-        "and corrects the rest. Colours say how much of each region came from the draft."
-    )
+    name = "miniature" if pair.miniature else pair.target.name
+    options = ["--drafter", drafter, f"--acceptance-threshold={settings.acceptance_threshold:g}"]
     return {
-        "version": VERSION, "kind": "pages", "title": path.name, "words": words,
-        "is_toy": pair.miniature is not None, "pages": pages,
+        "version": VERSION, "kind": "pages", "title": path.name, "pages": pages,
+        "is_toy": pair.miniature is not None,
+        "command": command("parse", path, name, *options, "-o", "parsed"),
     }  # fmt: skip
 
 
@@ -254,12 +225,15 @@ def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
     return f"data:image/{kind.lower()};base64,{text}"
 
 
-def command(path: Path, pair: ModelPair, settings: CaptionSettings) -> str:
-    """Returns what does the same on a command line."""
-    argument, named = path.name, []
-    if pair.miniature is None:
-        named = ["--model", pair.target.name]
-        named += ["--draft", pair.draft.name] if pair.draft is not None else []
-    elif path == miniatures.find(pair.miniature).sample:
+def command(task: str, source: Path | str, model: str | None, *options: str) -> str:
+    """Returns what does the same on a command line.
+
+    Args:
+        source: a file or a prompt.
+        model: its name; `None` for the bundled one.
+    """
+    argument = source if isinstance(source, str) else source.name
+    if source in [miniatures.find(name).sample for name in miniatures.names()]:
         argument = "--sample"
-    return shlex.join(["sooner", "caption", argument, *named, *settings.as_options(), "--compare"])
+    named = [] if model is None else ["--model", model]
+    return shlex.join(["sooner", task, argument, *named, *options, "--compare"])

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine.interface import Drafter, Outcome
+from ..engine.interface import Outcome
 from ..engine.loop import Session
 from ..engine.row_sampling import SamplingParams
 from ..engine.rows import Rows
@@ -36,10 +36,31 @@ class StoppedError(SoonerError):
     """Is raised when somebody has stopped the run."""
 
 
-def stop_if(is_stopped: Callable[[], bool]) -> None:
-    """Raises `StoppedError` if so."""
-    if is_stopped():
-        raise StoppedError("stopped; run it again for the whole answer")
+@dataclass(frozen=True)
+class Live:
+    """A recording that goes on.
+
+    Attributes:
+        show: called with the record so far; its `live` says what happens now.
+        is_stopped: returns whether to end with `StoppedError`.
+    """
+
+    show: Callable[[dict[str, Any]], None] = lambda record: None
+    is_stopped: Callable[[], bool] = lambda: False
+
+    def check(self) -> None:
+        """Raises `StoppedError` if the recording was stopped."""
+        if self.is_stopped():
+            raise StoppedError("stopped; run it again for the whole answer")
+
+    def stage(self, text: str) -> None:
+        """Shows what happens now."""
+        self.check()
+        self.show({"kind": "race", "live": text})
+
+
+UNSEEN = Live()
+"""A recording that nobody watches or stops."""
 
 
 @dataclass
@@ -88,33 +109,29 @@ class Watch:
     """What one run of one row did.
 
     Args:
+        live: checked after each round.
         on_round: receives the rounds so far, `LIVE` seconds apart; the run's clock stops meanwhile.
-        is_stopped: is called after each round; if it is true, the run ends with `StoppedError`.
 
     Attributes:
         rounds: the prefill's first.
     """
 
     def __init__(
-        self,
-        on_round: Callable[[list[RoundRecord]], None] = lambda rounds: None,
-        is_stopped: Callable[[], bool] = lambda: False,
+        self, live: Live, on_round: Callable[[list[RoundRecord]], None] = lambda rounds: None
     ) -> None:
-        self.on_round, self.is_stopped = on_round, is_stopped
+        self.live, self.on_round = live, on_round
         self.rounds: list[RoundRecord] = []
-        self.drafter: Drafter | None = None
+        self.drafter: Any = None
         self._began = time.perf_counter()
         self._drafting: float | None = None
-        self._logprobs: Tensor | None = None
         self._pauses: list[tuple[float, float]] = []  # when `on_round` began and ended
         self._next = 0.0
 
     def attach(self, session: Session) -> None:
         """Listen to a session that has not begun."""
         drafter: Any = session.drafter
-        self.drafter = drafter
         propose, on_verify_start = drafter.propose, drafter.on_verify_start
-        logits, tokens = session.on_logits, session.on_tokens
+        self.drafter, on_tokens = drafter, session.on_tokens
 
         def draft(outcome: Outcome) -> Tree:
             self._drafting = self.now()
@@ -133,16 +150,12 @@ class Watch:
 
         def listen(row: int, new: list[int], raw: Tensor) -> None:
             index = torch.tensor(new, device=raw.device)[:, None]
-            if row == 0:
-                self._logprobs = raw.float().log_softmax(-1).gather(1, index)[:, 0]
-            if logits is not None:
-                logits(row, new, raw)
+            self.rounds[-1].logprobs = raw.float().log_softmax(-1).gather(1, index)[:, 0]
 
         def commit(row: int, new: list[int], drafted: int) -> None:
-            if tokens is not None:
-                tokens(row, new, drafted)
-            if row == 0:
-                self._commit(new, drafted)
+            if on_tokens is not None:
+                on_tokens(row, new, drafted)
+            self._commit(new, drafted)
 
         drafter.propose, drafter.on_verify_start = draft, verify
         session.on_logits, session.on_tokens = listen, commit
@@ -166,8 +179,7 @@ class Watch:
     def _commit(self, new: list[int], drafted: int) -> None:
         record = self.rounds[-1]
         record.ended, record.tokens, record.drafted = self.now(), list(new), drafted
-        record.logprobs = self._logprobs
-        stop_if(self.is_stopped)
+        self.live.check()
         if record.ended >= self._next:
             began, self._next = time.perf_counter(), record.ended + LIVE
             self.on_round(self.rounds)

@@ -1,9 +1,8 @@
-"""A tab a task: its controls, how a recording is made of them, the command that does the same."""
+"""A tab a task: its controls, and how a recording is made of them."""
 
 from __future__ import annotations
 
 import inspect
-import shlex
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,20 +16,14 @@ from .. import miniatures
 from ..checkpoints import installed
 from ..errors import SoonerError
 from ..registry import choices
-from ..tasks.imagine import ImagineSettings, load_drawing_model
+from ..tasks.imagine import load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair
 from ..tasks.parse.parser import load_parser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.settings import CaptionSettings
-from .records import (
-    Live,
-    Record,
-    record_chat,
-    record_pages,
-    record_pictures,
-    record_race,
-)
+from .records import Record, record_chat, record_pages, record_pictures, record_race
+from .round_records import Live
 
 Recording = Callable[[Live], Record]
 Named = ModelPair | DrawingModel
@@ -50,14 +43,14 @@ class Task:
         name: of the tab.
         intro: what it is about, in Markdown.
         controls: make Gradio's components, in the order of `plan`'s arguments.
-        plan: from the controls' values to the recording and the command that does the same.
+        plan: from the controls' values to the recording.
         opens: whether it is recorded, as the controls stand, when it is first looked at.
     """
 
     name: str
     intro: str
     controls: Sequence[Callable[[], Any]]
-    plan: Callable[..., tuple[Recording, str]]
+    plan: Callable[..., Recording]
     opens: bool = False
 
 
@@ -102,15 +95,15 @@ def slider(
     )
 
 
-def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
-    return lambda: gr.Number(value, label=label, precision=0, min_width=270)
+def seed(value: int = 0) -> Callable[[], Any]:
+    return lambda: gr.Number(value, label="Seed", precision=0, min_width=270)
 
 
 def chat(pair: Callable[[], ModelPair]) -> Task:
-    def plan(kind: str, own: str, max_tokens: float) -> tuple[Recording, str]:
+    def plan(kind: str, own: str, max_tokens: float) -> Recording:
         question = own.strip() or QUESTIONS[kind]
         settings = CaptionSettings(method="prompt-lookup", max_new_tokens=int(max_tokens))
-        return lambda live: record_chat(question, pair(), settings, live), ""
+        return lambda live: record_chat(question, pair(), settings, live)
 
     return Task(
         "Chat", "A question to a model of texts. Guesses are copied from the text so far: that "
@@ -137,7 +130,7 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
     def plan(
         file: str | None, method: str, tokens: float, prune: float, frames: float,
         max_tokens: float, heat: float, seed: float,
-    ) -> tuple[Recording, str]:  # fmt: skip
+    ) -> Recording:  # fmt: skip
         path = file_of(file, "video", is_named)
         settings = CaptionSettings(
             method=method if method in methods else None,
@@ -146,7 +139,7 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
             prune=prune if method == "parallel" else None, frames=int(frames) or None,
             max_new_tokens=int(max_tokens), temperature=heat, seed=int(seed),
         )  # fmt: skip
-        return lambda live: record_race(path, pair(), settings, live), ""
+        return lambda live: record_race(path, pair(), settings, live)
 
     return Task(
         "Video", "A clip" + ("." if is_named else ", or nothing for the bundled one."),
@@ -168,15 +161,10 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
 
 
 def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
-    def plan(file: str | None, drafter: str, tau: float) -> tuple[Recording, str]:
+    def plan(file: str | None, drafter: str, tau: float) -> Recording:
         path = file_of(file, "document", is_named)
         settings = ParseSettings(acceptance_threshold=tau)
-
-        name = pair().target.name if is_named else "miniature"
-        what = ["sooner", "parse", path.name if file else "--sample", "--model", name,
-                "--drafter", drafter, "--acceptance-threshold", f"{tau:g}"]  # fmt: skip
-        command = shlex.join([*what, "--compare", "-o", "parsed"])
-        return lambda live: record_pages(path, pair(), settings, drafter, live), command
+        return lambda live: record_pages(path, pair(), settings, drafter, live)
 
     kinds = [".pdf", ".png", ".jpg", ".jpeg", ".tiff", ".webp"]
     ask = "A PDF or a picture of a page"
@@ -195,14 +183,13 @@ def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
 
 
 def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task:
-    def plan(text: str, window: float, heat: float, seed: float) -> tuple[Recording, str]:
-        options = {"jacobi_window": int(window), "temperature": heat, "seed": int(seed)}
-        ImagineSettings(**options)  # type: ignore[arg-type]
-
-        flags = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
-        named = ["--model", model().name] if is_named else []
-        what = ["sooner", "imagine", text, *named, *flags, "--compare", "-o", "picture.png"]
-        return lambda live: record_pictures(text, model(), options, live), shlex.join(what)
+    def plan(text: str, window: float, heat: float, seed: float) -> Recording:
+        options: dict[str, Any] = {
+            "jacobi_window": int(window),
+            "temperature": heat,
+            "seed": int(seed),
+        }
+        return lambda live: record_pictures(text, model(), options, live)
 
     prompt = "" if is_named else miniatures.find("image").prompt
     return Task(
@@ -211,7 +198,7 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
             lambda: gr.Textbox(prompt, label="Prompt"),
             slider("Codes guessed ahead", 4, 64, 32, 4),
             slider("Temperature", 0.1, 1.5, 0.7, 0.1, "Low: the likeliest codes; high: variety."),
-            seed(value=1),
+            seed(1),
         ),
         plan,
         opens=not is_named,

@@ -204,7 +204,9 @@
 
   function picture(record, root) {
     const [rows, columns] = record.grid, all = rows * columns, [plain, ...rest] = record.lanes, best = rest.at(-1), length = Math.max(...record.lanes.map(one => one.seconds));
-    root.append(heading(`A picture in ${best.drawn.length} iterations instead of ${plain.drawn.length}: ${secs(best.seconds)} instead of ${secs(plain.seconds)}, ${pace(plain.seconds / best.seconds)}`, "h2"), toy(record), el("p", {}, record.words), soft(`Prompt: “${record.prompt}”. The three were drawn one after the other, and are replayed on one clock.`));
+    root.append(heading(`A picture in ${best.drawn.length} iterations instead of ${plain.drawn.length}: ${secs(best.seconds)} instead of ${secs(plain.seconds)}, ${pace(plain.seconds / best.seconds)}`, "h2"), toy(record), el("p", {}, "A code is the number that stands for one small square of the picture. An iteration is one question to the big model, " +
+      `which plain drawing asks for every code: ${plain.drawn.length} times. Jacobi decoding asks about many codes at once, guesses them from the iteration before and keeps those that turn out right: ${rest[0].drawn.length} iterations. ` +
+      `If each new guess also holds on to the one before wherever the odds allow, more of them agree: ${best.drawn.length} iterations. Chance falls differently in each, so the pictures differ; their odds are the same.`), soft(`Prompt: “${record.prompt}”. The three were drawn one after the other, and are replayed on one clock.`));
     const boxes = record.lanes.map(one => {
       const canvas = el("canvas", { width: 192, height: Math.round(192 * rows / columns), role: "img", "aria-label": `${one.name}: the picture` }), told = el("p", { class: "soft" }), image = new Image();
       image.src = one.png; const pen = canvas.getContext("2d"), w = canvas.width / columns, h = canvas.height / rows, square = code => [w * (code % columns), h * Math.floor(code / columns)];
@@ -231,7 +233,8 @@
 
   function pages(record, root) {
     let at = 0, zoom = 1; const body = el("div"), tell = part => part === null ? "var(--target)" : part > .9 ? "var(--good)" : part > .5 ? "var(--short)" : "var(--bad)";
-    root.append(heading(waited(record.pages), "h2"), toy(record), el("p", {}, record.words));
+    root.append(heading(waited(record.pages), "h2"), toy(record), el("p", {}, "A quick reader (OCR, or the text inside a PDF) writes a rough draft of the page. The big model follows the draft wherever it would have written the same, many words at a time, " +
+      "and corrects the rest. Colours say how much of each region came from the draft."));
     const move = step => { at = Math.min(Math.max(at + step, 0), record.pages.length - 1); show(); }, grow = step => { zoom = Math.min(Math.max(zoom + step, 1), 4); show(); };
     const press = (text, act) => el("button", { type: "button", on: { click: act } }, text), number = el("span", { class: "soft", "aria-live": "polite" });
     root.append(el("div", { class: "bar" }, press("◀ Page", () => move(-1)), press("Page ▶", () => move(1)), press("Zoom in", () => grow(.5)), press("Zoom out", () => grow(-.5)), number),
