@@ -1,4 +1,4 @@
-"""Atomic writes, and JSON-lines files that survive a crash."""
+"""Atomic writes, and lines of JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,51 +64,6 @@ def read_line(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
-
-
-class JsonLines:
-    """A file of records, a line each, that is safe against a crash at any moment.
-
-    A line is flushed and synced before `add` returns. One that a crash cut off is ignored when
-    reading, and the next one still starts on a line of its own. One process writes at a time.
-
-    Args:
-        path: the file, made if it is not there; its folder must be.
-
-    Attributes:
-        records: the records that were there at first.
-        is_torn: the last one has no end.
-
-    Raises:
-        OSError: the file can't be written; here, or in its methods.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with open(path, "ab"):
-            pass
-        lines = path.read_bytes().split(b"\n")
-        self.records = [record for line in lines if (record := read_line(line)) is not None]
-        self.is_torn = bool(lines[-1])
-
-    def add(self, record: dict[str, Any]) -> None:
-        """Put a record on disk; if that fails, nothing is left of it."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        try:
-            with open(self.path, "ab") as file:
-                file.write(b"\n" * self.is_torn + to_line(record))
-                sync(file)
-        except OSError:
-            os.truncate(self.path, size)
-            raise
-        self.is_torn = False
-
-    def rewrite(self, lines: Iterable[bytes]) -> None:
-        """Put other lines, each with its end, in place of all at once."""
-        with replacing(self.path) as part, open(part, "wb") as file:
-            file.writelines(lines)
-            sync(file)
-        self.is_torn = False
 
 
 def sync(file: IO[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,38 @@ def test_overwrite_replaces(tmp_path: Path) -> None:
     second.add(record("c"))
     assert lines(path) == [record("b"), record("a", text="new"), record("c")]
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_lines_survive_a_crash(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    Records(path).add(record("a", text="grün\nzwei"))
+    with open(path, "ab") as file:
+        file.write(b'[3]\n{"input_hash": "b", "te')
+    again = Records(path)
+    assert again.done("a", "s") == record("a", text="grün\nzwei")
+    again.add(record("c"))
+    again.add(record("d"))
+    assert len(path.read_bytes().splitlines()) == 5
+    whole = Records(path, overwrite=True)
+    whole.add(record("a"))
+    assert [Records(path).done(name, "s") for name in "abcd"] == [
+        record("a"), None, record("c"), record("d"),
+    ]  # fmt: skip
+    assert path.read_bytes().endswith(b"}\n")
+
+
+def test_a_line_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = Records(tmp_path / "out.jsonl")
+    records.add(record("a"))
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            records.add(record("b"))
+    assert lines(records.path) == [record("a")]
 
 
 def test_output_that_can_not_be_written(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from .. import miniatures
 from ..checkpoints import checkpoint
 from ..errors import SoonerError, reason_of
-from ..io import JsonLines, read_line, to_line
+from ..io import read_line, replacing, sync, to_line
 from .settings import CaptionSettings
 
 VIDEOS = (
@@ -127,9 +128,10 @@ Key = tuple[str, str]
 
 
 class Records:
-    """A `.jsonl` file to which finished records are added.
+    """A `.jsonl` file to which finished records are added, safe against a crash at any moment.
 
-    It is read and written as `JsonLines`.
+    A record is on disk before `add` returns. A line that a crash cut off is ignored when reading,
+    and the next one still starts on a line of its own. One process writes at a time.
 
     Args:
         path: the file; its folder must exist.
@@ -140,30 +142,45 @@ class Records:
     """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
-        self.path = path
-        self.overwrite = overwrite
+        self.path, self.overwrite = path, overwrite
         try:
-            self._file = JsonLines(path)
+            path.open("ab").close()
+            lines = path.read_bytes().split(b"\n")
         except OSError as error:
             raise SoonerError(
                 f"output '{path}' can't be written: {error.strerror}; choose another with -o"
             ) from error
-        pairs = ((_key(record), record) for record in self._file.records)
-        self._done = {key: record for key, record in pairs if key is not None}
+        self._is_torn = bool(lines[-1])  # the last line has no end
+        records = [record for line in lines if (record := read_line(line)) is not None]
+        self._done = {key: record for record in records if (key := _key(record)) is not None}
 
     def done(self, input_hash: str, settings_hash: str) -> dict[str, Any] | None:
         """Returns the record of an earlier run with the same content and settings."""
         return None if self.overwrite else self._done.get((input_hash, settings_hash))
 
     def add(self, record: dict[str, Any]) -> None:
-        """Put a record on disk."""
+        """Put a record on disk; if that fails, nothing is left of it.
+
+        Raises:
+            OSError: the file can't be written.
+        """
         key = _key(record)
         if self.overwrite and key in self._done:
             lines = self.path.read_bytes().split(b"\n")
             rest = [line for line in lines if line and _key(read_line(line) or {}) != key]
-            self._file.rewrite([*(line + b"\n" for line in rest), to_line(record)])
+            with replacing(self.path) as part, open(part, "wb") as file:
+                file.writelines([*(line + b"\n" for line in rest), to_line(record)])
+                sync(file)
         else:
-            self._file.add(record)
+            size = self.path.stat().st_size if self.path.exists() else 0
+            try:
+                with open(self.path, "ab") as file:
+                    file.write(b"\n" * self._is_torn + to_line(record))
+                    sync(file)
+            except OSError:
+                os.truncate(self.path, size)
+                raise
+        self._is_torn = False
         if key is not None:
             self._done[key] = record
 
