@@ -12,7 +12,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.models.openvla.processing import OpenVLAProcessor
-from sooner.tasks.act import Allowance, Observation, Policy
+from sooner.tasks.act import Observation, Policy
 
 SIDE, WORDS, BINS, PADDING, DIMS, HORIZON = 28, 60, 32, 8, 4, 2
 INSTRUCTIONS = ("reach the red ball", "push the block to the green ball", "open the drawer")
@@ -77,7 +77,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def policy(
-    horizon: int = HORIZON, allowance: Allowance | None = None, *, head: bool = False, **stats: Any
+    horizon: int = HORIZON, allowance: int | None = None, *, head: bool = False, **stats: Any
 ) -> Policy:
     """See `Policy`; `head` gives it a random one."""
     made = model(horizon, **stats)

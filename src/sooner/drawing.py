@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,13 +73,6 @@ def draw(
     sampling = replace(canvas.sampling, **explicit)
     check_whole("count", count)
     seed = int(torch.randint(1 << 31, (1,))) if seed is None else seed
-    drawn: dict[int, list[int]] = defaultdict(list)
-
-    def keep(row: int, tokens: list[int], drafted: int) -> None:
-        drawn[row] += tokens
-        if on_tokens is not None:
-            on_tokens(row, tokens, drafted)
-
     ids = inputs["input_ids"]
     _check_room(canvas, ids)
     params = SamplingParams(max_new_tokens=canvas.grid.left, n=count)
@@ -98,11 +90,10 @@ def draw(
         inputs,
         params,
         generator=torch.Generator(device=canvas.device).manual_seed(seed),
-        on_tokens=keep,
+        on_tokens=on_tokens,
         guidance=sampling.guidance,
     )
-    run(session)
-    new = torch.tensor([drawn[row] for row in range(len(drawn))])  # [rows, grid.left]
+    new = torch.tensor(run(session))  # [rows, grid.left]
     prefix = ids[:, ids.shape[1] - canvas.grid.prefix :].cpu().repeat_interleave(count, 0)
     return Drawing(torch.cat([prefix, new], 1), session.stats, sampling, seed)
 

@@ -1,4 +1,4 @@
-"""What surrounds a policy: observations, pictures, allowances and paces."""
+"""What surrounds a policy: observations, pictures, bins and paces."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from PIL import Image
 
 from sooner.errors import FieldError, SoonerError
 from sooner.methods.controller import Quickest
-from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
-from sooner.tasks.act.observation import (
-    Observation,
-    decode_picture,
-)
-from sooner.tasks.act.policy import Allowance
+from sooner.tasks.act.observation import Observation, decode_picture
+from sooner.tasks.settings import parse_numbers
 
 PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 
@@ -91,40 +87,15 @@ def test_broken_pictures_are_refused(data: bytes, error: str) -> None:
         decode_picture(data)
 
 
-TOKENS = ActionTokens(40, 16)
-ROBOT = ActionStatistics(
-    "robot", np.array([-0.075, -0.075, 0.0]), np.array([0.075, 0.075, 1.0]),
-    np.array([True, True, False]),
-)  # fmt: skip
-"""A bin is a centimetre wide in the first two."""
+@pytest.mark.parametrize(("text", "bins"), [("9", (9,)), ("0", (0,)), ("1, 2,3", (1, 2, 3))])
+def test_bins_as_people_write_them(text: str, bins: tuple[int, ...]) -> None:
+    assert parse_numbers(text) == bins
 
 
-@pytest.mark.parametrize(
-    ("text", "radii"),
-    [
-        ("9", (9, 9, 0)),
-        ("0", (0, 0, 0)),
-        ("1, 2,3", (1, 2, 3)),
-    ],
-)
-def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> None:
-    assert Allowance.parse(text).tolerance(TOKENS, ROBOT).radii == radii
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("nine", "'nine'; give bins"),
-        ("1.5", "give bins such as 9"),
-        ("", "give bins"),
-        ("5mm,3,0", "'5mm,3,0'; give bins"),
-        ("-3", "tolerance is -3"),
-        ("1,2,3,4,5", "5 values, an action has 3"),
-    ],
-)
-def test_other_allowances_are_refused(text: str, error: str) -> None:
-    with pytest.raises(SoonerError, match=error):
-        Allowance.parse(text).tolerance(TOKENS, ROBOT)
+@pytest.mark.parametrize("text", ["nine", "1.5", "", "5mm,3,0"])
+def test_other_bins_are_refused(text: str) -> None:
+    with pytest.raises(SoonerError, match=f"'{text}' is no list of numbers; write it as 9 or"):
+        parse_numbers(text)
 
 
 def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner.tasks.act import Allowance, Observation, Policy
+from sooner.tasks.act import Observation, Policy
 from tiny_policy import ARM, BINS, DIMS, HORIZON, TABLE, WORDS, observations, policy
 
 
@@ -83,8 +83,17 @@ def test_what_can_not_be_done_is_refused(
         plain.act(observations(1), **options)
 
 
+@pytest.mark.parametrize(
+    ("allowance", "error"),
+    [(-3, "tolerance is -3"), ((1,) * (DIMS + 2), f"{DIMS + 2} values, an action has {DIMS}")],
+)
+def test_an_allowance_fits_the_robot(allowance: Any, error: str) -> None:
+    with pytest.raises(SoonerError, match=error):
+        policy(allowance=allowance)
+
+
 def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
-    head_policy = policy(head=True, allowance=Allowance(BINS))
+    head_policy = policy(head=True, allowance=BINS)
     seen = observations(3)
     exact = head_policy.act(seen, method="plain")
     relaxed = head_policy.act(seen, method="relaxed", compare=True)

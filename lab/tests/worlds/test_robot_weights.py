@@ -16,7 +16,7 @@ from sooner.errors import SoonerError
 from sooner.methods.trained import load_for
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.robots import make
-from sooner.tasks.act import Allowance, Observation, Policy
+from sooner.tasks.act import Observation, Policy
 from sooner.tasks.act.rollout import run_rollouts
 
 ROBOT = miniatures.find("robot")
@@ -25,7 +25,7 @@ EPISODES = range(4_000_000, 4_000_006)  # goals that neither training nor benchm
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return Policy.load(device="cpu", allowance=Allowance(9))
+    return Policy.load(device="cpu", allowance=9)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from ..checks import REQUIRED, check_choice, check_fields, option
 from ..errors import SoonerError
 from ..io import check_writable, write_json
 from ..serve.settings import ServeSettings
-from ..tasks.settings import CaptionSettings
+from ..tasks.settings import CaptionSettings, parse_numbers
 from . import options
 from .display import Display, Line, figures
 from .from_settings import Fields, from_settings
@@ -63,15 +63,15 @@ class PolicyOptions(options.SingleModel):
             SoonerError: as `Policy.load`, or an unknown method.
         """
         from ..methods.threads import Threads
-        from ..tasks.act.policy import METHODS, Allowance, Policy
+        from ..tasks.act.policy import METHODS, Policy
 
         if self.method is not None:
             check_choice("method", self.method, METHODS)  # models load slowly
-        allowance = None if self.tolerance is None else Allowance.parse(self.tolerance)
+        bins = None if self.tolerance is None else parse_numbers(self.tolerance)
         with display.loading():
             policy = Policy.load(
-                self.model, self.head, device=self.device, dtype=self.dtype, allowance=allowance,
-                unnorm_key=self.unnorm_key,
+                self.model, self.head, device=self.device, dtype=self.dtype,
+                allowance=bins[0] if bins and len(bins) == 1 else bins, unnorm_key=self.unnorm_key,
             )  # fmt: skip
         if self.method is not None:
             policy.check_method(self.method)

@@ -21,6 +21,18 @@ def short_hash(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """Returns the numbers of a text such as `9` or `2,16,29`.
+
+    Raises:
+        SoonerError: something else.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise SoonerError(f"'{text}' is no list of numbers; write it as 9 or 2,16,29") from error
+
+
 PREFILLS = ("auto", "auto-search", "fastv")
 """Sparse prefills that are known by name; any other is a pattern file."""
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .observation import Observation
 
 if TYPE_CHECKING:
-    from .policy import Action, Allowance, Policy
+    from .policy import Action, Policy
 
-__all__ = ["Action", "Allowance", "Observation", "Policy"]
+__all__ = ["Action", "Observation", "Policy"]
 
 
 def __getattr__(name: str) -> Any:

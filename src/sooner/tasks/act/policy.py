@@ -13,7 +13,7 @@ import torch
 
 from ... import miniatures
 from ...checks import check_choice, check_number
-from ...engine.loop import OnTokens, run
+from ...engine.loop import run
 from ...engine.row_sampling import SamplingParams
 from ...engine.stats.run import Stats
 from ...errors import FieldError, SoonerError, unknown
@@ -33,41 +33,6 @@ GPU_NODES, CPU_NODES = 50, 16
 
 DEFAULT_BINS = 9
 """The paper's choice for three of its four suites (table 2); its long one has 5."""
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """A tolerance before it is known which robot it is for.
-
-    Args:
-        bins: for all dimensions but the gripper, or one for each dimension.
-    """
-
-    bins: int | tuple[int, ...] = DEFAULT_BINS
-
-    @classmethod
-    def parse(cls, text: str) -> Allowance:
-        """Parses `9` or `9,9,9,5,5,5,0`.
-
-        Raises:
-            SoonerError: something else.
-        """
-        try:
-            bins = tuple(int(part) for part in text.split(","))
-        except ValueError:
-            raise SoonerError(
-                f"tolerance is '{text}'; give bins such as 9, or one for each dimension such as "
-                "9,9,9,0"
-            ) from None
-        return cls(bins[0] if len(bins) == 1 else bins)
-
-    def tolerance(self, tokens: ActionTokens, statistics: ActionStatistics) -> Tolerance:
-        """Returns the tolerance for one robot.
-
-        Raises:
-            SoonerError: as `Tolerance`: negative, or not as many as the robot has dimensions.
-        """
-        return Tolerance(tokens, statistics.dims, self.bins)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +132,8 @@ class Policy:
         model: an `OpenVLAForActionPrediction` in eval mode.
         processor: makes inputs of pictures and instructions, `processor(pictures, instructions)`.
         head: an EAGLE draft head that was trained for this model.
-        allowance: how far `relaxed` may go; the paper's 9 bins by default.
+        allowance: how far `relaxed` may go, in bins: for all dimensions but the gripper, the
+            paper's 9 by default, or for each.
         name: of the model, for reports.
         unnorm_key: data set of observations that name none.
         options: of `Eagle`. By default strict trees have the paper's 50 nodes on a GPU and 16
@@ -184,8 +150,9 @@ class Policy:
     """
 
     def __init__(
-        self, model: Any, processor: Any, head: Any = None, *, allowance: Allowance | None = None,
-        name: str = "", unnorm_key: str | None = None, options: Mapping[str, Any] | None = None,
+        self, model: Any, processor: Any, head: Any = None, *,
+        allowance: int | tuple[int, ...] | None = None, name: str = "",
+        unnorm_key: str | None = None, options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.processor, self.head = model, processor, head
         self.name = name or type(model).__name__
@@ -197,7 +164,7 @@ class Policy:
         self.statistics = {key: ActionStatistics.choose(stats, key) for key in stats}
         if not self.statistics:
             ActionStatistics.choose(stats)  # says what is missing
-        self.allowance = allowance or Allowance()
+        self.allowance = DEFAULT_BINS if allowance is None else allowance
         if head is not None:
             head.check(self.adapter)
         if unnorm_key is not None and unnorm_key not in self.statistics:
@@ -205,7 +172,7 @@ class Policy:
         only = next(iter(self.statistics)) if len(self.statistics) == 1 else None
         self.unnorm_key = unnorm_key or only
         for key in [unnorm_key] if unnorm_key is not None else self.statistics:
-            self.allowance.tolerance(self.tokens, self.statistics[key])
+            Tolerance(self.tokens, self.statistics[key].dims, self.allowance)
         self._built: dict[tuple[str, int], Method] = {}
         quick = "strict" if allowance is None else "relaxed"
         ways = ("plain",) if head is None else ("plain", quick)
@@ -295,7 +262,6 @@ class Policy:
     def act(
         self, observations: Sequence[Observation], *, method: str | None = None,
         seed: int | None = None, temperature: float = 0.0, compare: bool = False,
-        on_tokens: OnTokens | None = None,
     ) -> list[Action]:  # fmt: skip
         """Returns an action for each observation, decoded as one ragged batch.
 
@@ -306,7 +272,6 @@ class Policy:
             seed: of the draws; `None` takes torch's global state.
             temperature: 0 is greedy, as OpenVLA acts.
             compare: also decode plainly, and tell how far the action is from that.
-            on_tokens: called with `(observation, new tokens, how many were drafted)`.
 
         Raises:
             FieldError: an unnorm_key that is unknown or missing.
@@ -329,12 +294,7 @@ class Policy:
         for dims, rows in groups.items():
             batch = [observations[row] for row in rows]
             name = self.pace[dims].pick(len(rows)) if requested == "auto" else requested
-
-            def report(row: int, new: list[int], drafted: int, rows: list[int] = rows) -> None:
-                if on_tokens is not None:
-                    on_tokens(rows[row], new, drafted)
-
-            decoded = self._decode(batch, name, report, generator, temperature)
+            decoded = self._decode(batch, name, generator, temperature)
             if compare:
                 exact = self._decode(batch, "plain")
                 decoded = [self._compared(*pair) for pair in zip(decoded, exact, strict=True)]
@@ -343,7 +303,6 @@ class Policy:
 
     def _decode(
         self, observations: Sequence[Observation], name: str,
-        on_tokens: OnTokens = lambda row, new, drafted: None,
         generator: torch.Generator | None = None, temperature: float = 0.0,
     ) -> list[Action]:  # fmt: skip
         """Returns actions of one length for observations that share their forwards."""
@@ -353,21 +312,15 @@ class Policy:
             [observation.image for observation in observations],
             [observation.instruction for observation in observations],
         )
-        outputs: list[list[int]] = [[] for _ in observations]
-
-        def collect(row: int, new: list[int], drafted: int) -> None:
-            outputs[row] += new
-            on_tokens(row, new, drafted)
-
         params = SamplingParams(  # no id ends a row sooner
             max_new_tokens=self.horizon * statistics[0].dims,
             do_sample=temperature > 0,
             temperature=temperature or 1.0,
         )
         session = self._method(name, statistics[0]).session(
-            self.adapter, inputs, params, generator=generator, on_tokens=collect
+            self.adapter, inputs, params, generator=generator
         )
-        run(session)
+        outputs = run(session)
         seconds, stats = time.perf_counter() - began, session.stats
         self.pace[statistics[0].dims].add(name, len(observations), seconds)
         actions = []
@@ -417,7 +370,7 @@ class Policy:
             options: dict[str, Any] = {"nodes": nodes, "depth": depth, "legal": legal}
             tolerance = None
             if name == "relaxed":
-                tolerance = self.allowance.tolerance(self.tokens, statistics)
+                tolerance = Tolerance(self.tokens, statistics.dims, self.allowance)
             if tolerance is not None and not tolerance.is_exact:
                 # The likeliest tokens are neighbours. What passes for one of them passes for the
                 # next, so siblings would only take the place of deeper nodes.

@@ -10,23 +10,12 @@ from typing import Any, ClassVar, Literal
 
 from ...checks import check_choice, check_fields, check_keys, option
 from ...errors import SoonerError
+from ..settings import parse_numbers
 
 HEADS = ("eagle", "eagle3", "mtp")
 BLOCKS = ("dflash", "dflash2", "dspark", "domino")
 FORMATS = (*HEADS, *BLOCKS)
 LAYOUTS = ("sglang", "speculators")
-
-
-def parse_numbers(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a text such as `2,16,29`.
-
-    Raises:
-        SoonerError: something else.
-    """
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise SoonerError(f"'{text}' is no list of numbers; write it as 2,16,29") from error
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sooner.engine.stats.run import EXACT, RELAXED
-from sooner.tasks.act.policy import Allowance, Policy
+from sooner.tasks.act.policy import Policy
 
 from .settings import ActSettings
 
@@ -39,7 +39,7 @@ class ActContender:
 class Loader(Protocol):
     """Makes policies that share one model and head, and differ in their tolerance."""
 
-    def __call__(self, allowance: Allowance | None) -> Policy: ...
+    def __call__(self, allowance: int | None) -> Policy: ...
 
 
 def loader(settings: ActSettings) -> Loader:
@@ -56,7 +56,7 @@ def loader(settings: ActSettings) -> Loader:
         unnorm_key=settings.unnorm_key,
     )
 
-    def make(allowance: Allowance | None) -> Policy:
+    def make(allowance: int | None) -> Policy:
         return Policy(
             first.model, first.processor, first.head, allowance=allowance, name=first.name,
             unnorm_key=settings.unnorm_key, options=first.options,
@@ -78,7 +78,7 @@ def contenders(settings: ActSettings, make: Loader) -> list[ActContender]:
     ]
     if "relaxed" in settings.arms:
         arms += [
-            ActContender(f"relaxed r={bins}", "relaxed", make(Allowance(bins)), bins)
+            ActContender(f"relaxed r={bins}", "relaxed", make(bins), bins)
             for bins in settings.tolerances
         ]
     return arms
