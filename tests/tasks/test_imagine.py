@@ -11,6 +11,7 @@ import pytest
 
 import tiny_canvas
 from sooner.errors import SoonerError
+from sooner.tasks.identity import settings_hash
 from sooner.tasks.imagine import (
     DrawCallbacks,
     DrawingModel,
@@ -18,7 +19,6 @@ from sooner.tasks.imagine import (
     continue_clip,
     imagine,
 )
-from sooner.tasks.imagine.job import settings_hash
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
@@ -152,11 +152,11 @@ def test_settings_have_a_digest_and_sizes_are_parsed(tmp_path: Path) -> None:
     assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
     assert settings.digest() != ImagineSettings(seed=1).digest()
     decoder = tmp_path / "vqgan.ckpt"
-    cases: Any = [(None,), (None, "lumina"), (None, None, True), (str(decoder),)]
-    hashes = {settings_hash(settings, "m", "auto", *case) for case in cases}
+    cases: Any = [(None,), (None, "auto", "lumina"), (None, "auto", None, True), (str(decoder),)]
+    hashes = {settings_hash(settings, "m", *case) for case in cases}
     decoder.write_bytes(b"another")
-    hashes.add(settings_hash(settings, "m", "auto", *cases[-1]))
-    assert len(hashes | {settings_hash(settings, "m", "auto", None, None, False)}) == 5
+    hashes.add(settings_hash(settings, "m", *cases[-1]))
+    assert len(hashes | {settings_hash(settings, "m", None, "auto", None, False)}) == 5
     assert parse_size("384") == (384, 384)
     assert parse_size("32x64") == (32, 64)
     for bad in ("0", "3x", "big"):

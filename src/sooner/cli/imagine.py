@@ -251,18 +251,18 @@ class Studio:
             SoonerError: no folder to write to; or the model can't be loaded, since no other task
                 would fare better.
         """
-        from ..tasks.identity import Records
-        from ..tasks.imagine.job import settings_hash
-        from ..tasks.imagine.loading import find_model
+        from ..tasks.identity import Records, model_names, settings_hash
+        from ..tasks.imagine.loading import MINIATURES
 
         folder, models = self.request.output, self.request.models
         if folder is None:
             raise SoonerError("many pictures need a folder; give one with -o")
         check_writable(folder / RECORDS, "-o")
         records = Records(folder / RECORDS, self.request.overwrite)
+        name, _ = model_names(models.model, None, MINIATURES[self.kind])
         hashed, code = settings_hash(
-            self.request.settings, find_model(models.model, self.kind), models.dtype,
-            models.tokenizer, models.layout, self.request.only_new,
+            self.request.settings, name, models.tokenizer, models.dtype, models.layout,
+            self.request.only_new,
         ), DONE  # fmt: skip
         tally = Tally(self.display, "drawn")
         tally.total = len(tasks)

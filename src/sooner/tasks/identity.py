@@ -13,7 +13,6 @@ from .. import miniatures
 from ..checkpoints import checkpoint
 from ..errors import SoonerError, reason_of
 from ..io import read_line, replacing, sync, to_line
-from .settings import CaptionSettings
 
 VIDEOS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
@@ -87,11 +86,17 @@ def model_names(
 
 
 def settings_hash(
-    settings: CaptionSettings, model: str, draft: str | None = None, dtype: str = "auto"
+    settings: Any, model: str, helper: str | None = None, dtype: str = "auto", *options: Any
 ) -> str:
-    """Hash of all that decides a record besides the video; `dtype` as it was asked for."""
-    names = [fingerprint(name) if name else "" for name in (model, draft)]
-    return settings.digest(*names, dtype, RECORDS)
+    """Returns a hash of all that decides a record besides its input.
+
+    Args:
+        settings: of a task, with a `digest`.
+        helper: the draft of `model`, or its tokenizer.
+        dtype, options: as requested, such as a layout.
+    """
+    names = [fingerprint(name) if name else "" for name in (model, helper)]
+    return settings.digest(*names, dtype, *filter(None, options), RECORDS)
 
 
 def fingerprint(model: str) -> str:

@@ -17,7 +17,7 @@ from ...errors import SoonerError
 from ...models import Canvas
 from ...provenance import versions
 from ..frames import read
-from ..identity import RECORDS, fingerprint, sha256
+from ..identity import settings_hash, sha256
 from ..video import probe
 from .batch import (
     DrawCallbacks,
@@ -136,7 +136,7 @@ def _make(
         "jacobi_window": getattr(method, "jacobi_window", None),
         "coupling": getattr(method, "coupling", None), "seed": seed, "count": settings.count,
         "settings_hash": settings_hash(
-            settings, drawing_model.folder, drawing_model.dtype, drawing_model.tokenizer,
+            settings, drawing_model.folder, drawing_model.tokenizer, drawing_model.dtype,
             drawing_model.options.get("layout"),
         ),
         "device": str(drawing_model.device), "dtype": str(canvas.dtype).removeprefix("torch."),
@@ -176,12 +176,3 @@ def _make(
 def _pixels(canvas: Canvas, tokens: Tensor) -> np.ndarray:
     """Returns pictures of codes, 0 to 255."""
     return canvas.pixels(tokens).mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
-
-
-def settings_hash(
-    settings: ImagineSettings, model: str, dtype: str, tokenizer: str | None, *options: Any
-) -> str:
-    """Returns a hash of all that decides a record and its files besides the prompt; `dtype`,
-    `tokenizer` and `options`, such as a layout, as requested."""
-    names = [fingerprint(name) if name else "" for name in (model, tokenizer)]
-    return settings.digest(*names, dtype, *filter(None, options), RECORDS)

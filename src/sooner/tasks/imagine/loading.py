@@ -21,6 +21,7 @@ from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
 from ...models.model_types import config_dict
 from ...models.silent import as_run
+from ..identity import model_names
 from ..loading import explained, pick_device, pick_dtype
 from .drawing_model import LUMINA, DrawingModel, Kind, VideoTokenizer
 
@@ -127,7 +128,7 @@ def load_drawing_model(
     planned = Threads.plan(threads, is_miniature=model is None)
     where = pick_device(device)
     precision = pick_dtype(dtype, where, is_small=model is None)
-    folder = name = find_model(model, kind)
+    folder = name = model_names(model, None, MINIATURES[kind])[0]
     clips = tokenizer
     if model is None:
         small = miniatures.find(MINIATURES[kind])
@@ -142,11 +143,6 @@ def load_drawing_model(
         name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder,
         tokenizer=tokenizer,
     )  # fmt: skip
-
-
-def find_model(model: str | None, kind: Kind) -> str:
-    """Returns hub id or folder of a model; without one, the bundled miniature's."""
-    return str(miniatures.find(MINIATURES[kind]).target) if model is None else model
 
 
 def _load_image_model(
