@@ -35,22 +35,6 @@ def check_whole(
     raise SoonerError(f"{name} is {value!r}; it must be {known}a whole number of {bound}{hint}")
 
 
-def parse_bytes(text: str) -> int:
-    """Returns a number of bytes, such as `8GiB`, `8G` (10**9 each) or `8589934592`.
-
-    Raises:
-        SoonerError: any other text.
-    """
-    from pydantic import ByteSize, TypeAdapter
-
-    try:
-        return int(TypeAdapter(ByteSize).validate_python(text))
-    except ValueError as error:
-        raise SoonerError(
-            f"'{text}' is no number of bytes; write it as 8GiB, 8G or 8589934592"
-        ) from error
-
-
 def check_number(
     name: str,
     value: Any,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.serve.settings import ChatSettings, ServeSettings, is_loopback
+from sooner.serve.settings import ChatSettings, ServeSettings, is_loopback, parse_bytes
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -67,3 +67,17 @@ def test_neither_the_package_nor_its_parts_import_a_web_framework() -> None:
         "assert not found, found\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("17", 17), ("8GiB", 8 << 30), ("8g", 8 * 10**9), ("1.5 MiB", 3 << 19), ("2kB", 2000)],
+)
+def test_bytes_from_the_command_line(text: str, value: int) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "8 apples", "1e9", "8GiBs"])
+def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
+    with pytest.raises(SoonerError, match="is no number of bytes; write it as 8GiB"):
+        parse_bytes(text)

@@ -17,7 +17,6 @@ from sooner.checks import (
     check_number,
     check_whole,
     option,
-    parse_bytes,
 )
 from sooner.errors import MemoryRanOutError, SoonerError, is_device_fault, is_out_of_memory
 
@@ -80,20 +79,6 @@ def test_errors_name_the_thing_and_the_way_out(check: Callable[[], None], messag
     with pytest.raises(SoonerError) as caught:
         check()
     assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("17", 17), ("8GiB", 8 << 30), ("8g", 8 * 10**9), ("1.5 MiB", 3 << 19), ("2kB", 2000)],
-)
-def test_bytes_from_the_command_line(text: str, value: int) -> None:
-    assert parse_bytes(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "8 apples", "1e9", "8GiBs"])
-def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
-    with pytest.raises(SoonerError, match="is no number of bytes; write it as 8GiB"):
-        parse_bytes(text)
 
 
 @pytest.mark.parametrize(

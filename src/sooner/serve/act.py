@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Discriminator, Field, Tag
 from starlette.concurrency import run_in_threadpool
 
+from ..checks import check_pixels
 from ..engine.request import RequestOptions
 from ..engine.rows import Reason
 from ..errors import FieldError, SoonerError
 from ..methods import Autoregressive, Method
-from ..tasks.act.observation import Observation, as_json_numpy, decode_picture, from_buffer
+from ..tasks.act.observation import Observation, decode_picture
 from ..tasks.act.policy import Policy
 from .app import DrainingServer, Handler, create_app
 from .engine_thread import Clock, EngineThread, ServedRequest
@@ -47,7 +49,7 @@ Row = Annotated[list[Color], Field(fail_fast=True)]
 
 
 class NumpyImage(ApiFields):
-    """A picture as the `json_numpy` package writes it; `from_buffer` checks it."""
+    """A picture as the `json_numpy` package writes it; `read_image` checks it."""
 
     data: str = Field(alias="__numpy__")
     dtype: Any = None
@@ -86,6 +88,12 @@ class ActRequest(ApiFields):
         return Observation(read_image(self.image), self.instruction, self.unnorm_key)
 
 
+def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
+    """Returns what the `json_numpy` package writes for an array."""
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
+
+
 def write(actions: np.ndarray, as_numpy: bool) -> Any:
     """Returns actions `[horizon, dims]` as JSON, in the form of the request's picture."""
     rows = [as_json_numpy(action) if as_numpy else action.tolist() for action in actions]
@@ -101,7 +109,12 @@ def read_image(image: str | NumpyImage | list[Any]) -> np.ndarray:
     if isinstance(image, str):
         return decode_picture(_bytes(image.partition(",")[2] if image[:5] == "data:" else image))
     if isinstance(image, NumpyImage):
-        return from_buffer(_bytes(image.data), image.dtype, image.shape)
+        data = _bytes(image.data)
+        check_pixels(image.dtype, image.shape)  # before any of them is touched
+        if len(data) != (size := math.prod(image.shape)):
+            text = f"image has {len(data)} bytes; shape {image.shape} of uint8 has {size}"
+            raise FieldError("image", text)
+        return np.frombuffer(data, np.uint8).reshape(image.shape)
     try:
         return np.array(image, np.uint8)
     except ValueError as error:

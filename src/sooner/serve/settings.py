@@ -7,10 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..checks import check_fields, option, parse_bytes
+from ..checks import check_fields, option
 from ..errors import SoonerError
 from ..registry import choices
 from .media.sources import MEBI, MediaSettings
+
+
+def parse_bytes(text: str) -> int:
+    """Returns a number of bytes, such as `8GiB`, `8G` (10**9 each) or `8589934592`.
+
+    Raises:
+        SoonerError: any other text.
+    """
+    from pydantic import ByteSize, TypeAdapter
+
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValueError as error:
+        raise SoonerError(
+            f"'{text}' is no number of bytes; write it as 8GiB, 8G or 8589934592"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -67,29 +64,6 @@ def decode_picture(data: bytes) -> np.ndarray:
     except Exception as error:
         # Readers meet broken files with errors of many kinds (struct.error, EOFError, KeyError).
         raise FieldError("image", f"image is broken: {reason_of(error)}") from error
-
-
-def from_buffer(data: bytes, dtype: Any, shape: Any) -> np.ndarray:
-    """Returns a picture from its raw bytes; none of them is touched before all is checked.
-
-    Args:
-        dtype: the name of uint8.
-        shape: `[height, width, 3]`.
-
-    Raises:
-        FieldError: another dtype or shape, or bytes that do not fill the shape.
-    """
-    check_pixels(dtype, shape)
-    if len(data) != (size := math.prod(shape)):
-        text = f"image has {len(data)} bytes; shape {shape} of uint8 has {size}"
-        raise FieldError("image", text)
-    return np.frombuffer(data, np.uint8).reshape(shape)
-
-
-def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
-    """Returns what the `json_numpy` package writes for an array."""
-    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-    return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
 @dataclass(frozen=True, eq=False)
