@@ -68,7 +68,7 @@ def test_a_comparison_has_speed_and_parity(pair: ModelPair) -> None:
 
 def test_a_chat_that_leaves_no_room_is_refused_with_the_numbers(pair: ModelPair) -> None:
     long = [{"role": "user", "content": "dog " * POSITIONS}]
-    with pytest.raises(SoonerError, match=rf"has \d+ tokens, but .* has {POSITIONS} positions"):
+    with pytest.raises(SoonerError, match=rf"of \d+ tokens, but .* has {POSITIONS} positions"):
         chat(long, pair, SHORT)
     nearly = [{"role": "user", "content": "dog " * (POSITIONS // 3 - 20)}]
     prompt = prepare(nearly, pair, CaptionSettings(max_new_tokens=200))

@@ -209,21 +209,8 @@ def verify(
     Raises:
         SoonerError: sampling was asked for, or the file can't be used.
     """
-    check_greedy(settings)
     clip = prepare(path, pair, settings, on_stage=on_stage)
     return {"file": str(path), **verify_prompt(clip, pair, settings, on_stage)}
-
-
-def check_greedy(settings: CaptionSettings) -> None:
-    """Refuse to compare token ids of samples.
-
-    Raises:
-        SoonerError: says the temperature.
-    """
-    if not settings.is_greedy:
-        raise SoonerError(
-            f"temperature is {settings.temperature:g}; parity compares token ids, which needs 0"
-        )
 
 
 def verify_prompt(
@@ -231,6 +218,10 @@ def verify_prompt(
     on_stage: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Decode one prompt by a method and by HF's own `generate`; see `verify`."""
+    if not settings.is_greedy:
+        raise SoonerError(
+            f"temperature is {settings.temperature:g}; parity compares token ids, which needs 0"
+        )
     method = build_method(settings, pair, prompt.draft_inputs)
     on_stage("prefill")
     made, text = run(pair, prompt, settings, method)

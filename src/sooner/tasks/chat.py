@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import SoonerError
-from .caption import CaptionCallbacks, answer, check_greedy, verify_prompt
+from .caption import CaptionCallbacks, answer, verify_prompt
 from .clip import Prompt, room_notes, timed
 from .identity import read_prompts
 from .loading import ModelPair
-from .prompting import max_positions, written
+from .prompting import positions_left, written
 from .settings import CaptionSettings
 
 Messages = Sequence[dict[str, Any]]
@@ -28,17 +27,12 @@ def prepare(messages: Messages, pair: ModelPair, settings: CaptionSettings) -> P
     with timed(seconds, "processor"):
         text = written(target.tokenizer, list(messages))
         inputs = target.tokenizer(text, add_special_tokens=False, return_tensors="pt")
-    width, limit = inputs["input_ids"].shape[1], max_positions(target.model) or 1 << 30
-    if width >= limit:
-        raise SoonerError(
-            f"the chat has {width} tokens, but '{target.name}' has {limit} positions; begin a new "
-            "one, or shorten it"
-        )
+    room = positions_left(target.model, inputs, "the chat makes", "begin a new one, or shorten it")
     return Prompt(
         inputs=dict(inputs.to(target.model.device)),
-        max_new_tokens=min(settings.max_new_tokens, limit - width),
+        max_new_tokens=min(settings.max_new_tokens, room),
         seconds=seconds,
-        notes=room_notes(limit - width, settings),
+        notes=room_notes(room, settings),
     )
 
 
@@ -55,7 +49,6 @@ def verify(
     Raises:
         SoonerError: sampling was asked for, or as `read_prompts`.
     """
-    check_greedy(settings)
     for number, line in read_prompts(path):
         prompt = prepare([{"role": "user", "content": line}], pair, settings)
         yield {"file": f"{path}:{number}", **verify_prompt(prompt, pair, settings, on_stage)}

@@ -128,22 +128,29 @@ def visual_places(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
     return inputs["input_ids"] == getattr(model.config, "video_token_id", pictures)
 
 
-def check_inputs(model: Any, inputs: Mapping[str, Any], frames: int) -> int:
-    """Returns the room behind a prompt of so many frames, in tokens; unlimited models have a
-    million.
+def positions_left(model: Any, inputs: Mapping[str, Any], what: str, way: str) -> int:
+    """Returns the positions behind a prompt, in tokens; unlimited models have a million.
 
     Raises:
-        SoonerError: the prompt leaves none; says about how many frames fit.
+        SoonerError: there are none; says `what` makes the prompt, and the `way` out.
     """
     limit, width = max_positions(model), inputs["input_ids"].shape[1]
-    if limit is None:
-        return 1 << 20
-    if width < limit:
-        return limit - width
-    visual = int(visual_places(model, inputs).sum())
-    fit = max(limit - (width - visual) - 1, 0) * frames // max(visual, 1)
-    way = f"--frames {fit} fits" if fit > 0 else "use smaller frames or a shorter prompt"
+    if limit is None or width < limit:
+        return 1 << 20 if limit is None else limit - width
     raise SoonerError(
-        f"{frames} frames make a prompt of {width} tokens, but {type(model).__name__} has "
-        f"{limit} positions; {way}"
+        f"{what} a prompt of {width} tokens, but {type(model).__name__} has {limit} positions; "
+        f"{way}"
     )
+
+
+def check_inputs(model: Any, inputs: Mapping[str, Any], frames: int) -> int:
+    """Returns the positions behind a prompt of so many frames.
+
+    Raises:
+        SoonerError: there are none; says about how many frames fit.
+    """
+    visual = int(visual_places(model, inputs).sum())
+    spare = (max_positions(model) or 0) - (inputs["input_ids"].shape[1] - visual) - 1
+    fit = max(spare, 0) * frames // max(visual, 1)
+    way = f"--frames {fit} fits" if fit > 0 else "use smaller frames or a shorter prompt"
+    return positions_left(model, inputs, f"{frames} frames make", way)

@@ -15,7 +15,7 @@ from ...documents import Page
 from ...documents.page import Picture
 from ...documents.regions import Box, clipped, scaled
 from ...errors import SoonerError
-from ..prompting import bos_options, chat, max_positions, on_device
+from ..prompting import bos_options, chat, on_device, positions_left
 
 
 def picture_inputs(
@@ -60,21 +60,9 @@ def message_of(processor: Any, prompt: str, template: str = "") -> str:
     return template.replace("{prompt}", prompt) if template else chat(processor, prompt, "image")
 
 
-def room_for(model: Any, inputs: dict[str, Any], count: int) -> int:
-    """Returns how many new tokens may follow the prompt, `count` at most.
-
-    Raises:
-        SoonerError: none may.
-    """
-    limit, width = max_positions(model), int(inputs["input_ids"].shape[1])
-    if limit is None:
-        return count
-    if width >= limit:
-        raise SoonerError(
-            f"the page makes a prompt of {width} tokens, but {type(model).__name__} has {limit} "
-            "positions; lower the dpi"
-        )
-    return min(count, limit - width)
+def room_for(model: Any, inputs: Mapping[str, Any], count: int) -> int:
+    """Returns how many new tokens may follow the prompt, `count` at most; see `positions_left`."""
+    return min(count, positions_left(model, inputs, "the page makes", "lower the dpi"))
 
 
 SLACK = 0.125
