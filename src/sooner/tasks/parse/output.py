@@ -177,8 +177,13 @@ class ParseOutput:
         if self.fresh:
             self.deaths.forget(key.rpartition("/")[0], below=True)
         elif entry is not None:
-            if self.is_draft:
-                check_unverified(entry)
+            verified = (line["mode"] for line in entry.lines if line["status"] != FAILED)
+            if self.is_draft and any(mode != DRAFTED for mode in verified):
+                raise SoonerError(
+                    f"a model verified '{place}' in an earlier run, and drafts alone would replace "
+                    "its files; name the model with --model, another folder with -o, or give "
+                    "--fresh"
+                )
             if self._holds(entry, work):
                 return
         if entry is not None and entry.input_hash == work.whole.input_hash:
@@ -307,12 +312,3 @@ class ParseOutput:
             info = document_info(whole, lines)
             self.delivery.write_document(place, info, pages)
         self._enter(work, lines, work.of)
-
-
-def check_unverified(entry: DocumentEntry) -> None:
-    """Refuse to put drafts in the place of pages that a model has verified."""
-    if any(line["status"] != FAILED and line["mode"] != DRAFTED for line in entry.lines):
-        raise SoonerError(
-            f"a model verified '{entry.place}' in an earlier run, and drafts alone would replace "
-            "its files; name the model with --model, another folder with -o, or give --fresh"
-        )

@@ -11,6 +11,9 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from pkgutil import resolve_name
 from typing import Any
 
 from ....checks import check_choice
@@ -18,7 +21,7 @@ from ....documents.regions import Label
 from ....errors import SoonerError
 from ....io import to_line
 from ..result import FIGURES, ParsedPage
-from .joined_pages import DocumentPage, folder_of, joined_pages
+from .joined_pages import DocumentPage, joined_pages
 
 
 def markdown_page(parsed: ParsedPage) -> bytes:
@@ -29,7 +32,7 @@ def markdown_page(parsed: ParsedPage) -> bytes:
 
 def markdown_document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
     """Yields pages with a blank line between two of them."""
-    is_first, folder = True, folder_of(info)
+    is_first, folder = True, PurePosixPath(info["source"]).name  # the one of its pages
     for page in pages:
         text = page.markdown(folder).encode().strip()
         if text:
@@ -76,16 +79,9 @@ class FileFormat:
     needs: str = ""
 
 
-def _docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
-    from . import docling  # which may be missing
-
-    return docling.document(pages, info)
-
-
-def _html(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
-    from . import docling  # which may be missing
-
-    return docling.html_document(pages, info)
+def _by_docling(name: str, pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    """Returns what a function of `docling` yields, which needs a package that may be missing."""
+    yield from resolve_name(f"{__name__}.docling:{name}")(pages, info)
 
 
 JSON = "json"
@@ -94,8 +90,8 @@ JSON = "json"
 FORMATS = {
     "md": FileFormat("md", markdown_document, markdown_page),
     JSON: FileFormat("json", json_document, json_page),
-    "html": FileFormat("html", _html, needs="docling_core"),
-    "docling": FileFormat("docling.json", _docling, needs="docling_core"),
+    "html": FileFormat("html", partial(_by_docling, "html_document"), needs="docling_core"),
+    "docling": FileFormat("docling.json", partial(_by_docling, "document"), needs="docling_core"),
 }
 
 WITH_FURNITURE = ("md", "html")

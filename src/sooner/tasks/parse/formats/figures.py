@@ -6,7 +6,6 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import quote
 
 from PIL import Image
 
@@ -82,13 +81,3 @@ def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
         return None
     x0, y0, x1, y1 = clipped((x0 - MARGIN, y0 - MARGIN, x1 + MARGIN, y1 + MARGIN), *size)
     return int(x0), int(y0), round(x1), round(y1)
-
-
-def figure_address(folder: str, picture: str) -> str:
-    """Returns a picture's address in a file that lies beside its document's folder.
-
-    Args:
-        folder: its name, as of the document; empty in files that lie within it.
-        picture: name of the file.
-    """
-    return quote(f"{folder}/{picture}" if folder else picture)

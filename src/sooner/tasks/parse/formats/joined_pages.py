@@ -9,23 +9,19 @@ are doubtful, nothing happens.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from urllib.parse import quote
 
 from ....documents import Region
-from ....documents.regions import FURNITURE, Box, Label, Size
+from ....documents.regions import FURNITURE, Box, Label
 from ....documents.serialise import BULLET, FENCE, HEADING, NUMBER, written
 from ..families import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
-from .figures import figure_address
 
 LOW, HIGH = 0.6, 0.4
 """Shares of a page's height: a page that ends above was not full, so nothing goes on behind it."""
-
-Boxes = tuple[Box | None, Box | None]
-"""Where the last block of a page and the first one of the next stand."""
 
 
 class Whole(NamedTuple):
@@ -118,12 +114,13 @@ class DocumentPage:
         """Returns the page's Markdown, with an image for each figure in reading order.
 
         Args:
-            folder: of figures, as seen from the file.
+            folder: of figures, as seen from the file; empty for its own.
         """
         text, is_behind_figure = "", False
         for block in self.blocks:
             if block.label == Label.PICTURE and block.picture:
-                text += f"\n\n![Figure]({figure_address(folder, block.picture)})"
+                address = quote(f"{folder}/{block.picture}" if folder else block.picture)
+                text += f"\n\n![Figure]({address})"
                 is_behind_figure = True
             part = block.before + block.markdown
             if part and is_behind_figure:
@@ -150,11 +147,6 @@ class DocumentPage:
         for block in [entry for entry in self.blocks if entry.label in FURNITURE]:
             self.remove(block)
         return self
-
-
-def folder_of(info: dict[str, Any]) -> str:
-    """Returns the folder of a document's pages, as seen from the document's own files."""
-    return PurePosixPath(info["source"]).name
 
 
 def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
@@ -186,8 +178,10 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     tail, head = blocks[-1], rest[0]
     if tail.label not in (Label.TEXT, Label.LIST_ITEM) or head.label != Label.TEXT:
         return False
-    sizes, boxes = (last.size, page.parsed.size), (tail.parts[-1].bbox, head.parts[0].bbox)
-    if not _is_at_edges(boxes, sizes):
+    low, high = tail.parts[-1].bbox, head.parts[0].bbox
+    if low is not None and low[3] < LOW * last.size[1]:
+        return False
+    if high is not None and high[1] > HIGH * page.parsed.size[1]:
         return False
     is_below = [block.label for block in blocks[-2:]] == [Label.TEXT, Label.TEXT]
     text = joined_paragraph(tail.text, head.text, is_below)
@@ -197,13 +191,6 @@ def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     page.remove(head)
     tail.take(head, text, markdown.text)
     return True
-
-
-def _is_at_edges(boxes: Boxes, sizes: Sequence[Size]) -> bool:
-    """Returns whether they stand in their pages' lower and upper part, if that is known."""
-    low, high = boxes
-    reaches_down = low is None or low[3] >= LOW * sizes[0][1]
-    return reaches_down and (high is None or high[1] <= HIGH * sizes[1][1])
 
 
 def _standing(region: ParsedRegion, parsed: ParsedPage, at: int) -> tuple[int, int]:
