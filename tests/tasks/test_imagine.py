@@ -231,7 +231,7 @@ def test_prompts_are_written_as_each_family_reads_them(
     family: str, size: tuple[int, int] | None, layout: str | None, expected: dict
 ) -> None:
     model = SimpleNamespace(config=SimpleNamespace(model_type=family))
-    drawing_model = DrawingModel("m", "image", model, Scribe(), options={"layout": layout})
+    drawing_model = DrawingModel("m", model, Scribe(), options={"layout": layout})
     made = drawing_model.prompt_inputs(["a fox"], size)
     assert made["padding"] is True
     assert {name: made[name] for name in expected} == expected

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
+from sooner.tasks.identity import read_prompts
 from sooner.tasks.imagine import files
-from sooner.tasks.imagine.files import load_clips, load_prompts
+from sooner.tasks.imagine.files import load_clips
 from tasks import videos
 
 RECORD = {
@@ -72,16 +73,15 @@ def test_targets_are_checked(tmp_path: Path) -> None:
 def test_prompts_of_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "wishes.txt"
     path.write_text("a fox\n\n  two owls \n", encoding="utf-8")
-    assert load_prompts(path) == {"wishes.txt/1": "a fox", "wishes.txt/3": "two owls"}
-    assert len(load_prompts(path, limit=1)) == 1
+    assert read_prompts(path) == [(1, "a fox"), (3, "  two owls ")]
     path.write_text("\n")
     with pytest.raises(SoonerError, match="has no question or prompt"):
-        load_prompts(path)
+        read_prompts(path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SoonerError, match="can't be read as text"):
-        load_prompts(path)
+        read_prompts(path)
     with pytest.raises(SoonerError, match="No such file"):
-        load_prompts(tmp_path / "nowhere.txt")
+        read_prompts(tmp_path / "nowhere.txt")
 
 
 def test_folders_of_clips(tmp_path: Path) -> None:

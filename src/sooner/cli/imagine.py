@@ -177,12 +177,14 @@ class ImagineTask(NamedTuple):
 
 
 def _prompt_tasks(request: ImagineJob) -> Iterator[ImagineTask]:
-    from ..tasks.imagine.files import load_prompts
+    from ..tasks.identity import read_prompts
     from ..tasks.imagine.job import imagine as draw
 
-    for name, text in load_prompts(request.prompts or Path(), request.limit).items():
+    path = request.prompts or Path()
+    for number, line in read_prompts(path)[: request.limit]:
+        text = line.strip()
         hashed = hashlib.sha256(text.encode()).hexdigest()
-        yield ImagineTask(name, hashed, partial(draw, text))
+        yield ImagineTask(f"{path.name}/{number}", hashed, partial(draw, text))
 
 
 def _clip_tasks(request: ImagineJob) -> Iterator[ImagineTask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -66,7 +67,7 @@ def patterns(*, request: SearchJob, display: Display) -> None:
     from ..models import adapt
     from ..sparse.tables import cached_path
     from ..tasks.identity import find
-    from ..tasks.search import means, patterns_by_kind, search_patterns
+    from ..tasks.search import search_patterns
     from ..tasks.video import probe
 
     output, progress = request.target(), ""
@@ -98,9 +99,14 @@ def patterns(*, request: SearchJob, display: Display) -> None:
             text = "interrupted before the first layer was done"
         display.error(text)
         raise typer.Exit(INTERRUPTED) from None
-    heads, samples = figures(patterns_by_kind(table)), figures(means(table))
-    display.line(f"  heads: {heads}")
-    display.line(f"  on the samples, means over all heads (mode: approximate): {samples}")
+    heads = [head for layer in table.layers for head in layer]
+    kinds = Counter(head.pattern.name for head in heads)
+    means = {}
+    for name in ("score", "recall", "cost"):
+        if values := [value for head in heads if (value := getattr(head, name)) is not None]:
+            means[name] = sum(values) / len(values)
+    display.line(f"  heads: {figures(dict(kinds.most_common()))}")
+    display.line(f"  on the samples, means over all heads (mode: approximate): {figures(means)}")
     if request.settings.break_even:
         display.line(f"  dense below {table.dense_below} tokens ({table.about['break_even']})")
     display.line(f"  saved '{output}'", "bold")

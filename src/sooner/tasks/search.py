@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,19 +67,3 @@ def search_patterns(
 
 def _sample(prompt: Prompt, path: Path) -> SearchSample:
     return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), sha256(path))
-
-
-def patterns_by_kind(table: PatternTable) -> dict[str, int]:
-    """Returns how many heads have each kind of pattern, the commonest first."""
-    names = Counter(head.pattern.name for layer in table.layers for head in layer)
-    return dict(names.most_common())
-
-
-def means(table: PatternTable) -> dict[str, float]:
-    """Returns mean score, recall and cost over all heads, of those that are known."""
-    result = {}
-    for name in ("score", "recall", "cost"):
-        values = [getattr(head, name) for layer in table.layers for head in layer]
-        if values := [value for value in values if value is not None]:
-            result[name] = sum(values) / len(values)
-    return result

@@ -73,12 +73,10 @@ class DrawingModel:
 
     Attributes:
         name: hub id or folder, as asked for; `miniature NAME` for a bundled one.
-        kind: `"image"` draws pictures from prompts, `"video"` continues clips.
         model: in eval mode, on its device.
         processor: what makes prompts; `None` for video.
         video_tokenizer: turns frames into codes and back; `None` for pictures.
         dtype: as it was asked for.
-        device: where the model is.
         miniature: it ships with the package.
         folder, tokenizer: its folder or hub id, and the tokenizer as asked for, from which a
             record's fingerprint is computed.
@@ -86,12 +84,10 @@ class DrawingModel:
     """
 
     name: str
-    kind: Kind
     model: Any
     processor: Any = None
     video_tokenizer: VideoTokenizer | None = None
     dtype: str = "auto"
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     miniature: bool = False
     folder: str = ""
     tokenizer: str | None = None
@@ -170,7 +166,7 @@ class DrawingModel:
             frames: uint8 `[rows, frames, height, width, 3]` at the tokenizer's size.
         """
         assert self.video_tokenizer is not None
-        pixels = frames.to(self.device).permute(0, 4, 1, 2, 3).float() / 127.5 - 1
+        pixels = frames.to(self.model.device).permute(0, 4, 1, 2, 3).float() / 127.5 - 1
         codes = self.video_tokenizer.tokenizer.encode(pixels)  # [rows, latents, h, w]
         return {"input_ids": codes.flatten(1)}
 

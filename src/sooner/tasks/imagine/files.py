@@ -1,5 +1,5 @@
-"""The files of a job: prompts of a text file and clips of a folder; pictures and clips written
-atomically, with the settings of the run as metadata."""
+"""The files of a job: clips of a folder; pictures and clips written atomically, with the settings
+of the run as metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from ... import __version__
 from ...errors import SoonerError
 from ...io import check_writable, replacing
-from ..identity import find, read_prompts
+from ..identity import find
 from ..video import film
 
 METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
@@ -27,19 +27,6 @@ SMALLEST = 160
 their colours, and they would be too small to look at."""
 
 QUALITY = 14
-
-
-def load_prompts(path: Path, limit: int | None = None) -> dict[str, str]:
-    """Returns the prompts of a text file, a line each, by their ids.
-
-    Args:
-        limit: at most so many.
-
-    Raises:
-        SoonerError: no such file, or nothing in it.
-    """
-    lines = read_prompts(path)[:limit]
-    return {f"{path.name}/{number}": line.strip() for number, line in lines}
 
 
 def load_clips(root: Path, limit: int | None = None, apart: Path | None = None) -> list[Path]:

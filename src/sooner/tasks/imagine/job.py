@@ -139,7 +139,7 @@ def _make(
             settings, drawing_model.folder, drawing_model.tokenizer, drawing_model.dtype,
             drawing_model.options.get("layout"),
         ),
-        "device": str(drawing_model.device), "dtype": str(canvas.dtype).removeprefix("torch."),
+        "device": str(canvas.device), "dtype": str(canvas.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(), "versions": versions(),
     }  # fmt: skip
     progress = DrawingProgress(work, callbacks.on_progress)

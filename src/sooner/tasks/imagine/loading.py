@@ -140,8 +140,7 @@ def load_drawing_model(
     else:
         made = _load_video_model(folder, where, precision, clips, trust_remote_code)
     return DrawingModel(
-        name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder,
-        tokenizer=tokenizer,
+        name, **made, dtype=dtype, miniature=model is None, folder=folder, tokenizer=tokenizer,
     )  # fmt: skip
 
 
