@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 
@@ -22,12 +22,10 @@ def _handler(number: int, handler: Callable[[int, Any], Any]) -> Iterator[None]:
         signal.signal(number, before)
 
 
-@contextmanager
-def ended_as_interrupted() -> Iterator[None]:
+def ended_as_interrupted() -> AbstractContextManager[None]:
     """SIGTERM is as Ctrl-C while the block lasts: what is in hand is given back, and processes that
     were started are ended."""
-    with _handler(signal.SIGTERM, signal.default_int_handler):
-        yield
+    return _handler(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ def test_pieces_are_the_text(name: str, seed: int) -> None:
     tokens = tokenizer(TEXT, add_special_tokens=False).input_ids
     draw = random.Random(seed)
     pieces: list[str] = []
-    stream = TextStream(tokenizer, lambda piece, drafted: pieces.append(piece), interval=0.0)
+    stream = TextStream(tokenizer, lambda piece, drafted: pieces.append(piece))
+    stream.interval = 0.0
     left = list(tokens)
     while left:
         size = draw.randint(1, 6)

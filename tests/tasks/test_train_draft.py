@@ -236,7 +236,7 @@ def test_training_teaches_the_output_of_the_target_and_leaves_it_alone(tmp_path:
     assert provenance["settings"]["lr"] == 4e-3
     assert provenance["data"] == [{"samples": 9, "sha256": data.digest}]
     assert len(provenance["acceptance"]["chain"]) == 5
-    assert set(provenance["versions"]) == {"sooner", "torch", "transformers"}
+    assert {"sooner", "torch", "transformers"} <= set(provenance["versions"])
 
 
 def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:

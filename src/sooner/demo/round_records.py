@@ -163,18 +163,16 @@ class Watch:
     def start(self) -> None:
         self._began, self._pauses = time.perf_counter(), []
 
-    def now(self) -> float:
-        return self._in_run(time.perf_counter())
+    def now(self, when: float | None = None) -> float:
+        """Returns seconds of the run, at a time of `time.perf_counter`; by default now."""
+        when = time.perf_counter() if when is None else when
+        paused = sum(max(min(end, when) - begin, 0.0) for begin, end in self._pauses)
+        return when - self._began - paused
 
     def draft_overlaps(self) -> list[tuple[float, float]]:
         """Returns spans of a draft's forwards beside the target, in seconds of the run, if any."""
         spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
-        return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
-
-    def _in_run(self, when: float) -> float:
-        """Returns seconds of the run at a time of `time.perf_counter`."""
-        paused = sum(max(min(end, when) - begin, 0.0) for begin, end in self._pauses)
-        return when - self._began - paused
+        return [(self.now(begin), self.now(end)) for begin, end in spans]
 
     def _commit(self, new: list[int], drafted: int) -> None:
         record = self.rounds[-1]

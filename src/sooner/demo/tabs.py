@@ -121,11 +121,10 @@ def chat(pair: Callable[[], ModelPair]) -> Task:
 
 def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
     methods = sorted(name for name, entry in choices().items() if entry.draft_model != "head")
-    heads = {}
-    if not is_named:  # those that came with the miniature
-        for path in sorted(miniatures.find("video").target.parent.glob("*/config.json")):
-            if path.parent.name not in ("target", "draft"):
-                heads[path.parent.name] = str(path.parent)
+    # Heads came with the miniature.
+    files = [] if is_named else miniatures.find("video").target.parent.glob("*/config.json")
+    folders = [path.parent for path in sorted(files) if path.parent.name not in ("target", "draft")]
+    heads = {folder.name: str(folder) for folder in folders}
 
     def plan(
         file: str | None, method: str, tokens: float, prune: float, frames: float,

@@ -14,11 +14,12 @@ import torch
 from ..errors import SoonerError
 from ..models import adapt
 from ..models.model_types import COMMON
+from ..registry import choices
 from .frames import Frames, Progress, Sampler, read
 from .loading import ModelPair
 from .long_video import MANY, FrameStream, chunked, encode, estimate
 from .prompting import GENERAL_PROMPT, build_inputs, check_inputs
-from .registry import method_name, needs_draft
+from .registry import method_name
 from .settings import CaptionSettings
 from .video import VideoInfo, probe
 
@@ -80,14 +81,15 @@ def prepare(
     """
     seconds: dict[str, float] = {}
     prompt = settings.prompt or pair.prompt or GENERAL_PROMPT
-    target, method = pair.target, method_name(settings, pair)
+    target, method = pair.target, choices()[method_name(settings, pair)]
     if (sampling := getattr(target.processor, "video_processor", None)) is None:
         raise SoonerError(
             f"{type(target.processor).__name__} of model '{target.name}' takes pictures, but no "
             f"videos; name a model that does, such as of type {', '.join(COMMON)}"
         )
     draft = pair.draft if pair.draft is not None and not pair.draft.is_text else None
-    viewers = [target, draft] if draft is not None and needs_draft(method) else [target]
+    is_seen = method.draft_model == "pixels"
+    viewers = [target, draft] if draft is not None and is_seen else [target]
 
     def begin(info: VideoInfo, indices: list[int]) -> list[FrameStream]:
         return [FrameStream(viewer, info, indices, prompt) for viewer in viewers]

@@ -129,9 +129,6 @@ def sha256(path: Path | str) -> str:
         raise SoonerError(f"'{path}' can't be read: {error.strerror}") from error
 
 
-Key = tuple[str, str]
-
-
 class Records:
     """A `.jsonl` file to which finished records are added, safe against a crash at any moment.
 
@@ -190,6 +187,6 @@ class Records:
             self._done[key] = record
 
 
-def _key(record: dict[str, Any]) -> Key | None:
+def _key(record: dict[str, Any]) -> tuple[str, str] | None:
     hashes = record.get("input_hash"), record.get("settings_hash")
     return hashes if all(isinstance(part, str) for part in hashes) else None  # type: ignore[return-value]

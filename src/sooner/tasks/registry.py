@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SoonerError, unknown
+from ..errors import SoonerError
 from ..methods import Method, StandingDraft
 from ..methods.base import MethodSettings
 from ..methods.draft_length import Acceptance
@@ -36,11 +36,6 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
     return "speculative" if where == "thread" else "parallel"
 
 
-def needs_draft(name: str) -> bool:
-    """Returns whether a method uses a draft model that looks at pixels."""
-    return name in choices() and choices()[name].draft_model == "pixels"
-
-
 def build_method(
     settings: CaptionSettings, pair: ModelPair, draft_inputs: Inputs | None = None
 ) -> Method:
@@ -50,11 +45,9 @@ def build_method(
         draft_inputs: the prompt as the draft's own processor gives it; `None` for text-only drafts.
 
     Raises:
-        SoonerError: an unknown name, a missing draft, or options that the method refuses.
+        SoonerError: a missing draft, or options that the method refuses.
     """
     name = method_name(settings, pair)
-    if name not in choices():
-        raise unknown("method", name, choices())
     if choices()[name].needs_draft and pair.draft is None:
         raise SoonerError(
             f"method '{name}' needs a draft for '{pair.target.name}'; give --draft, or "

@@ -24,9 +24,6 @@ OnText = Callable[[str, bool], None]
 OnCount = Callable[[int, int], None]
 """Called with `(new tokens so far, at most)` after every round."""
 
-INTERVAL = 0.05
-"""Seconds between two reports of text, so that a terminal costs next to nothing at any speed."""
-
 
 class TextStream:
     """Turns committed tokens into pieces of text, without the space around it all.
@@ -34,11 +31,13 @@ class TextStream:
     Args:
         tokenizer: the target's.
         on_text: receives the pieces, which add up to `text` once the stream is closed.
-        interval: seconds between two calls of `on_text`.
     """
 
-    def __init__(self, tokenizer: Any, on_text: OnText, interval: float = INTERVAL) -> None:
-        self.on_text, self.interval = on_text, interval
+    interval = 0.05
+    """Seconds between two reports, so that a terminal costs next to nothing at any speed."""
+
+    def __init__(self, tokenizer: Any, on_text: OnText) -> None:
+        self.on_text = on_text
         self.text, self.tokens = "", 0
         self._detokenizer = Detokenizer(tokenizer, special_ids(tokenizer))
         self._pieces: list[tuple[str, bool]] = []

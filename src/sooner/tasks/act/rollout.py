@@ -53,17 +53,20 @@ class Rollouts:
     episodes: list[Episode] = field(default_factory=list)
 
     @property
-    def successes(self) -> int:
-        return sum(episode.success for episode in self.episodes)
-
-    @property
     def success_rate(self) -> float:
-        return self.successes / max(len(self.episodes), 1)
+        return sum(episode.success for episode in self.episodes) / max(len(self.episodes), 1)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Returns Wilson's 95 % interval of the success rate."""
-        return wilson(self.successes, len(self.episodes))
+        """Returns Wilson's 95 % score interval of the success rate (Wilson 1927)."""
+        if not self.episodes:
+            return 0.0, 1.0
+        z, trials, share = NormalDist().inv_cdf(0.975), len(self.episodes), self.success_rate
+        spread = z * z / trials
+        middle = (share + spread / 2) / (1 + spread)
+        half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+        # Rounding must not push an end past its share where all or none succeeded.
+        return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
     @property
     def steps(self) -> int:
@@ -108,18 +111,6 @@ class Rollouts:
 def _pooled(distances: Sequence[Distance | None]) -> dict[str, Any] | None:
     known = [distance for distance in distances if distance is not None]
     return Distance.pooled(known).as_dict() if known else None
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Returns Wilson's 95 % score interval of a proportion (Wilson 1927)."""
-    if not trials:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.975)
-    share, spread = successes / trials, z * z / trials
-    middle = (share + spread / 2) / (1 + spread)
-    half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    # Rounding must not push an end past its share where all or none succeeded.
-    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
 def run_rollouts(

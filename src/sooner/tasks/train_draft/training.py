@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ import torch
 from rich.progress import Progress
 from torch import nn
 
-from ... import __version__
 from ...errors import SoonerError
 from ...io import check_writable, replacing
 from ...methods.target_print import check_target
 from ...models import adapt
-from ...provenance import revision
+from ...provenance import revision, versions
 from .blocks import BlockTask
 from .heads import HeadTask
 from .recording import DataSet
@@ -199,7 +197,6 @@ class Trainer:
     def save(self) -> None:
         """Write the state and the head, each whole or not at all."""
         tree, model, settings = revision(), self.adapter.model, self.settings
-        versions = {name: str(metadata.version(name)) for name in ("torch", "transformers")}
         record = {
             "settings": asdict(settings),
             "verifier": {
@@ -210,7 +207,7 @@ class Trainer:
             "seconds": round(self.seconds, 1),
             "acceptance": self.acceptance,
             "git": tree.commit and tree.commit[:8] + "+" * tree.is_dirty,
-            "versions": {"sooner": __version__, **versions},
+            "versions": versions(),
             "threads": torch.get_num_threads(),
             "step": self.step,
         }

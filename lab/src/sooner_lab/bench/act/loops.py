@@ -61,7 +61,7 @@ def _row(
         "tolerance": arm.tolerance or 0,
         "env": env,
         "episodes": len(rollouts.episodes),
-        "successes": rollouts.successes,
+        "successes": sum(episode.success for episode in rollouts.episodes),
         "success_rate": rollouts.success_rate,
         "interval": list(rollouts.interval),
         "mean_steps": sum(each.steps for each in rollouts.episodes) / len(rollouts.episodes),
