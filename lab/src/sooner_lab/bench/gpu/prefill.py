@@ -150,8 +150,10 @@ def tables(bench: GpuBench, tokens: int, heads: int, kv_heads: int) -> dict[str,
     shape = (heads, kv_heads, settings.head_dim)
     states = grid_states(layout, settings.stride, *shape, settings.seed, bench.dtype, bench.device)
     searched = decide_without(survey_layer(states, layout), states, layout, BUDGET)
-    same = {name: [each] * heads for name, each in patterns_of(settings.stride).items()}
-    return {**same, "searched": searched}
+    every: dict[str, list[HeadPattern]] = {
+        name: [each] * heads for name, each in patterns_of(settings.stride).items()
+    }
+    return every | {"searched": searched}
 
 
 def patterns_of(stride: int) -> dict[str, Pattern]:
