@@ -25,7 +25,7 @@ from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import AShape, Dense, Grid
+from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary
 from sooner.sparse.plane import whole
 from sooner.sparse.prefill.forward_context import of_call, recall
 from sooner.sparse.prefill.report import LayerReport, PrefillReport
@@ -329,3 +329,17 @@ def test_patterns_are_searched_where_no_window_is_and_models_of_windows_refused(
     context = MMInference(AShape(4, 10))(windowed_model(*["sliding"] * 3))
     with pytest.raises(UnsupportedError, match="none can be sparse"), context:
         pass
+
+
+@pytest.mark.parametrize("family", FRAMES)
+def test_patterns_by_frame_are_those_of_the_video_in_hf_s_generate(family: str) -> None:
+    """HF's `generate` encodes pixels before the model's forward, which then gets no grids."""
+    model, inputs = tiny.model(family), prompt_of(family, 5, "uneven")
+    grid = QBoundary({"video": Grid("frame", 1, local=3), "text": Dense(), "image": Dense()})
+    with sparse(family, *[grid] * 4)(model) as report:
+        sooner.generate(model, inputs, max_new_tokens=2)
+        for copies in (1, 2):
+            model.generate(**inputs, max_new_tokens=2, num_return_sequences=copies, do_sample=True)
+    expected, *shares = [prefill.flops_share for prefill in report.prefills]
+    assert shares == pytest.approx([expected] * 2)
+    assert expected < 1
