@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any, Literal
@@ -107,7 +107,7 @@ def reference_run(
         **inputs, **options, do_sample=False, output_scores=True, return_dict_in_generate=True
     )
     width = inputs["input_ids"].shape[1]
-    ends = end_ids(model, options)
+    ends = end_ids(model, **options)
     tokens = [until_end(row, ends) for row in output.sequences[:, width:].tolist()]
     scores = [
         [output.scores[step][row].to(model.dtype) for step in range(len(row_tokens))]
@@ -116,16 +116,14 @@ def reference_run(
     return tokens, scores
 
 
-def end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
+def end_ids(model: Any, **options: Any) -> list[int]:
     """Returns token ids that end a text of `model.generate(**options)`."""
-    config = options.get("generation_config") or model.generation_config
-    ends = options.get("eos_token_id", config.eos_token_id)
-    if ends is None:
-        return set()
-    return set(ends) if isinstance(ends, list) else {ends}
+    config = options.get("generation_config") or getattr(model, "generation_config", None)
+    ends = options.get("eos_token_id", getattr(config, "eos_token_id", None))
+    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
-def until_end(tokens: list[int], ends: set[int]) -> list[int]:
+def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
     """`tokens` up to and including the first that ends the text; padding falls away."""
     end = next((index for index, token in enumerate(tokens) if token in ends), len(tokens))
     return tokens[: end + 1]

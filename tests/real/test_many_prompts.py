@@ -59,7 +59,7 @@ def reference(model: Any, prompt: list[int]) -> Reference:
         input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=LENGTH, do_sample=False,
         output_scores=True, return_dict_in_generate=True,
     )  # fmt: skip
-    new = until_end(output.sequences[0, len(prompt) :].tolist(), end_ids(model, {}))
+    new = until_end(output.sequences[0, len(prompt) :].tolist(), end_ids(model))
     return new, [scores[0] for scores in output.scores]
 
 

@@ -18,6 +18,7 @@ from ..engine.sampling import Processing
 from ..engine.stats.run import Stats
 from ..errors import SoonerError, UnsupportedError
 from ..models.base import Adapter, TextModel
+from ..parity import end_ids
 
 if TYPE_CHECKING:
     from ..engine.graphs.steps import StepGraphs
@@ -59,18 +60,12 @@ def same_vocabulary(target: Any, draft: Any) -> None:
             f"draft and target have different tokenizers: {names} have vocabularies of "
             f"{draft_size} and {ours}; use a draft of the target's own family"
         )
-    ends = [_ends(adapter) for adapter in (target, draft)]
+    ends = [set(end_ids(adapter.model)) for adapter in (target, draft)]
     if all(ends) and not ends[0] & ends[1]:
         raise SoonerError(
             f"draft and target have different tokenizers: {names} end a text with "
             f"{sorted(ends[1])} and {sorted(ends[0])}; use a draft of the target's own family"
         )
-
-
-def _ends(adapter: Any) -> set[int]:
-    config = getattr(adapter.model, "generation_config", None)
-    end: Any = getattr(config, "eos_token_id", None)
-    return set(end) if isinstance(end, list) else {end} - {None}
 
 
 def _name(thing: Any) -> str:

@@ -22,9 +22,10 @@ from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.alignment import Experience
 from ..models import CANVASES, adapt
 from ..models.openvla.adapter import OpenVLA
+from ..parity import end_ids
 from ..tasks.loading import Loaded, ModelPair
 from ..tasks.parse.families import family_in_folder
-from ..tasks.prompting import eos_ids, max_positions
+from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .app import DrainingServer, create_app
@@ -118,7 +119,7 @@ def served_model(
     as on the command line."""
     model, name = pair.target.model, settings.served_model_name or model_name
     limit = model.generation_config.max_new_tokens or memory.share
-    stops = frozenset(eos_ids(model)) or {pair.target.tokenizer.eos_token_id} - {None}
+    stops = frozenset(end_ids(model)) or {pair.target.tokenizer.eos_token_id} - {None}
     media = MediaReader(settings, family_in_folder(pair.target.name).size)
     return ServedModel(
         names=tuple(dict.fromkeys((name, model_name))),

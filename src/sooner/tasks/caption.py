@@ -15,14 +15,13 @@ from ..engine.stats.run import APPROXIMATE, Stats
 from ..errors import SoonerError
 from ..generation import Generation
 from ..methods import Autoregressive, Method
-from ..parity import Parity, compare, reference_run
+from ..parity import Parity, compare, end_ids, reference_run
 from ..provenance import versions
 from .clip import Clip, OnEstimate, Prompt, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import ModelPair
 from .prefill import Prefill, build_prefill
-from .prompting import eos_ids
 from .registry import build_method, plan_threads
 from .settings import CaptionSettings
 from .streaming import OnCount, OnText, run
@@ -120,7 +119,7 @@ def answer(
     if settings.compare:
         callbacks.on_stage("compare")
         compared = compare_plain(pair, prompt, settings, made)
-    stats, is_ended = made.stats, made.tokens[0][-1] in eos_ids(pair.target.model)
+    stats, is_ended = made.stats, made.tokens[0][-1] in end_ids(pair.target.model)
     return stats, {
         "text": text, "tokens": stats.tokens,
         "finish": "stop" if is_ended or stats.tokens < prompt.max_new_tokens else "length",

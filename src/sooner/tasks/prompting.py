@@ -49,12 +49,6 @@ def bos_options(processor: Any, text: str) -> dict[str, bool]:
     return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
 
 
-def eos_ids(model: Any) -> list[int]:
-    """Returns ids that end a text of a model, as its generation config has them."""
-    ids = model.generation_config.eos_token_id
-    return [] if ids is None else list(ids) if isinstance(ids, list | tuple) else [ids]
-
-
 def process(
     processor: Any, pixels: torch.Tensor, info: VideoInfo, indices: list[int], prompt: str,
     **options: Any,

@@ -60,7 +60,7 @@ def run(
         **inputs, max_new_tokens=max_new_tokens, do_sample=False, streamer=ticker, **options
     )
     new = output[0, inputs["input_ids"].shape[1] :].tolist()
-    tokens = until_end(new, end_ids(model, options))
+    tokens = until_end(new, end_ids(model, **options))
     first = ticker.arrivals[0][1] if ticker.arrivals else 0
     return tokens, ticker.decode_seconds, len(tokens) - first
 

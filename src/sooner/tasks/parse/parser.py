@@ -16,9 +16,9 @@ from ...engine.stats.run import APPROXIMATE, EXACT
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned.alignment import Experience
 from ...models.model_types import check_sees, model_type
+from ...parity import end_ids
 from ..loading import ModelPair, load_pair
 from ..prefill import build_prefill
-from ..prompting import eos_ids
 from ..settings import CaptionSettings
 from .answers import Reading, described, read
 from .contexts import (
@@ -73,7 +73,7 @@ class PageParser:
         self.ask = ask.changed(settings.prompt, settings.region_prompt, settings.form)
         FORMS[self.ask.form].check()
         message_of(self.target.processor, self.ask.page, self.ask.template)
-        self.eos = eos_ids(self.target.model)
+        self.eos = end_ids(self.target.model)
         self.experience = Experience()
         self.regions = RegionStage(self.target, settings, self.ask)
         self.choice = StageChoice()
@@ -296,6 +296,6 @@ def add_stops(model: Any, tokenizer: Any, stops: Sequence[str]) -> None:
     """Let a model's texts end at further tokens; those that its tokenizer lacks are left out."""
     config, unknown = model.generation_config, (None, tokenizer.unk_token_id)
     known = [tokenizer.convert_tokens_to_ids(stop) for stop in stops]
-    ends = dict.fromkeys([*eos_ids(model), *(token for token in known if token not in unknown)])
+    ends = dict.fromkeys([*end_ids(model), *(token for token in known if token not in unknown)])
     if stops and ends:
         config.eos_token_id = list(ends)

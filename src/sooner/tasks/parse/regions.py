@@ -21,7 +21,7 @@ from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned.alignment import Experience
 from ...methods.controller import Quickest
-from ..prompting import eos_ids
+from ...parity import end_ids
 from .contexts import Ids, Piece, decoded, region_drafts
 from .decoding import (
     DecodedRow,
@@ -244,7 +244,7 @@ class RegionStage:
         self.target, self.settings, self.ask = target, settings, ask
         # Drafts of this stage are a pipeline's, those of the second are the target's own.
         self.experience = Experience()
-        self.eos = eos_ids(target.model)
+        self.eos = end_ids(target.model)
 
     async def __call__(self, work: PageWork) -> None:
         """Read the regions of a page; pieces without a box are left out.

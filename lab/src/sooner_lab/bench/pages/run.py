@@ -81,7 +81,7 @@ class PagesBench:
     def __init__(self, target: Loaded, pages: Sequence[Reading], settings: PagesSettings) -> None:
         self.target, self.pages, self.settings = target, pages, settings
         self.model, self.tokenizer = target.model, target.tokenizer
-        self.ends = end_ids(self.model, {})
+        self.ends = end_ids(self.model)
         self.experiences: dict[str, Experience] = {}
 
     def measure(self, progress: Progress) -> list[ArmSamples]:
@@ -135,8 +135,7 @@ class PagesBench:
         rows = [page.regions[place] for place in places]
         drafts = [cut(self.tokenizer, [region.draft.strip("\n")]) for region in rows]
         limit = TIMES * max(len(row[0]) for row in drafts) + SPARE
-        ends = sorted(self.ends)[:1]
-        method = self._hsd(name, "regions", [[[*row[0], *ends]] for row in drafts])
+        method = self._hsd(name, "regions", [[[*row[0], *self.ends[:1]]] for row in drafts])
         made = self._generate(page.ask, [region.rough for region in rows], method, limit)
         texts = {
             place: text
@@ -160,7 +159,7 @@ class PagesBench:
         rows: list[list[Ids]] = [[] for _ in drafted]
         for version in versions:
             pieces = cut(self.tokenizer, version)
-            pieces[-1] = [*pieces[-1], *sorted(self.ends)[:1]]
+            pieces[-1] = [*pieces[-1], *self.ends[:1]]
             for ids, known in zip(pieces, rows, strict=True):
                 if ids and ids not in known:
                     known.append(ids)

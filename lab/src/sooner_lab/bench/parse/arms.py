@@ -236,7 +236,7 @@ def recorded(model: Any) -> Iterator[list[tuple[list[list[int]], Stats]]]:
     """
     calls: list[tuple[list[list[int]], Stats]] = []
     generate = decoding.generate
-    ends = end_ids(model, {})
+    ends = end_ids(model)
 
     def recording(*args: Any, **options: Any) -> Generation:
         made = generate(*args, **options)
@@ -250,5 +250,5 @@ def recorded(model: Any) -> Iterator[list[tuple[list[list[int]], Stats]]]:
         decoding.generate = generate
 
 
-def _bare(tokens: Sequence[int], ends: set[int]) -> list[int]:
+def _bare(tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
     return list(tokens[:-1] if tokens and tokens[-1] in ends else tokens)

@@ -159,7 +159,7 @@ class RealBench:
             return self._run_hf(name, inputs, options)
         if name in OUTSIDE:
             limit, ids = options["max_new_tokens"], inputs["input_ids"][0].tolist()
-            return self._outside(name).run(ids, limit, end_ids(self.model, {}))
+            return self._outside(name).run(ids, limit, end_ids(self.model))
         method, arrivals = self._method(name, index), []
         begin = time.perf_counter()
         made = sooner.generate(
@@ -232,7 +232,7 @@ class RealBench:
         return rows, [[scores[number] for scores in output.scores] for number in range(len(rows))]
 
     def _new_tokens(self, output: Tensor, inputs: dict[str, Tensor]) -> list[list[int]]:
-        ends = end_ids(self.model, {})
+        ends = end_ids(self.model)
         return [until_end(ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
 
 
@@ -280,7 +280,7 @@ class SchemaProcessor(LogitsProcessor):
                 "the workload json needs llguidance, which is not installed; pip install "
                 "'sooner[serve]', or leave the workload out of --workloads"
             ) from error
-        self.width, self.ends = width, end_ids(model, {})
+        self.width, self.ends = width, set(end_ids(model))
         self._size = model.config.get_text_config().vocab_size
         tokens = llguidance.hf.from_tokenizer(
             tokenizer, n_vocab=self._size, eos_token=sorted(self.ends)

@@ -128,7 +128,7 @@ class Direct:
         return [self._cut(row, item) for row, item in zip(outputs, questions, strict=True)]
 
     def _cut(self, tokens: list[int], question: ServeQuestion) -> list[int]:
-        return until_end(tokens[: question.max_tokens], end_ids(self.model, {}))
+        return until_end(tokens[: question.max_tokens], end_ids(self.model))
 
 
 def together(rows: Sequence[Inputs]) -> Inputs:
