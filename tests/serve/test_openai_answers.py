@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from typing import Any
 
+import httpx
 import pytest
 
-from serve.chatting import HELLO, ask_sync, chunks, scripted
+from serve.chatting import CHAT, HELLO, ask_sync, chunks, scripted, talking
+from serve.robots import WAIT
 from serve.spoken import byte_level, ids_of
 from sooner import HSD
+from sooner.serve.openai import answers
 from sooner.serve.openai.answers import num_appearing
 
 
@@ -142,6 +147,36 @@ def test_tokens_of_a_prediction_that_an_answer_has_are_accepted() -> None:
         ("ab", "zabz", 2), ("abcabc", "abc", 3), ("abc", "", 0), ("", "abc", 0), ("abc", "a", 1),
     ):  # fmt: skip
         assert num_appearing([*map(ord, prediction)], [*map(ord, answer)]) == count
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_predictions_are_counted_beside_the_event_loop(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def count(prediction: list[int], ids: list[int]) -> int:
+        begun.set()
+        assert go.wait(10)
+        return 0
+
+    monkeypatch.setattr(answers, "num_appearing", count)
+    body = {
+        **HELLO,
+        "stream": stream,
+        "stream_options": {"include_usage": True} if stream else None,
+    }
+
+    async def scenario() -> httpx.Response:
+        with scripted() as service:
+            async with talking(service) as client:
+                answer = asyncio.create_task(client.post(CHAT, json=body))
+                assert await asyncio.to_thread(begun.wait, WAIT)
+                assert (await client.get("/health")).status_code == 200
+                go.set()
+                return await answer
+
+    assert '"completion_tokens"' in asyncio.run(scenario()).text
 
 
 def test_usage_is_told_to_those_who_ask() -> None:

@@ -217,7 +217,7 @@ async def frames(
                 yield _data(chunk)
             step = await anext(steps, False)
         if form.request.wants_usage:
-            yield _data(form.closing(answering.choices))
+            yield _data(await asyncio.to_thread(form.closing, answering.choices))
     except Exception as error:
         refusal = refusal_of(error, name)
         logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
@@ -344,7 +344,8 @@ class OpenAIHandler(Handler):
             if step is not None:
                 choice, update = step
                 updates[choice.index].extend(update)
-        return JSONResponse(writer.whole(answering.choices, updates))
+        # Many choices with a long prediction take a while to count.
+        return JSONResponse(await asyncio.to_thread(writer.whole, answering.choices, updates))
 
 
 def _with_schemas(document: dict[str, Any]) -> dict[str, Any]:
