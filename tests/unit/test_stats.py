@@ -46,7 +46,6 @@ def test_accepted_run_length_counts_tokens_between_two_rejections_of_a_row() -> 
     stats.record_step(0, 4, 4, 5)  # never rejected: closed at the end
     stats.close_runs()
     assert stats.runs == [2, 9, 5]
-    assert stats.rejection_histogram == {1: 1, 3: 1}
     assert stats.accepted_run_length == pytest.approx(16 / 3)
     stats.close_runs()
     assert stats.runs == [2, 9, 5], "closing twice adds nothing"

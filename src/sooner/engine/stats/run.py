@@ -25,7 +25,7 @@ PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
 SUMS = (
     "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels", "rows",
     "draft_forwards", "draft_forward_seconds", "rank_seconds", "acceptance_histogram",
-    "rejection_histogram", "num_checked_blocks", "num_check_forwards",
+    "num_checked_blocks", "num_check_forwards",
 )  # fmt: skip
 """Counts of a run that are added to those of another."""
 
@@ -107,7 +107,6 @@ class Stats:
         num_draft_levels: draft tokens that could have been accepted: of each tree its deepest
             level, of a chain every token.
         acceptance_histogram: accepted draft tokens of a decoding step -> number of row steps.
-        rejection_histogram: the same, of those steps alone that rejected a draft token.
         runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run; of steps
             that verified drafts. See `record_step` for what a tree rejects.
         seconds: time of each phase of `PHASES`, every second in one of them.
@@ -138,7 +137,6 @@ class Stats:
     num_draft_tokens: int = 0
     num_draft_levels: int = 0
     acceptance_histogram: Counter[int] = field(default_factory=Counter)
-    rejection_histogram: Counter[int] = field(default_factory=Counter)
     runs: LastValues = field(default_factory=LastValues)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     verify_seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(LastValues))
@@ -273,7 +271,6 @@ class Stats:
             return  # nothing could be rejected: plain steps must not make runs look long
         self._open_runs[row] += committed
         if accepted < levels:
-            self.rejection_histogram[accepted] += 1
             self.runs.append(self._open_runs.pop(row))
 
     def close_run(self, row: int) -> None:

@@ -12,7 +12,6 @@ import sooner
 from sooner.methods.sd_tree import STATIC_TREE
 
 from ...theory import renewal
-from ...theory.speedup import expected_accepted
 from .bench import GpuBench
 from .models import draft_head, prompts, script, set_script
 from .texts import ArmTexts, Decode, interleaved, sooner_arm
@@ -131,7 +130,8 @@ def theory(
     if is_chain:
         each = length * seconds["draft"] + seconds["verify"]
         best = figures["tokens_a_round"] / each
-        expected = (1 + expected_accepted(acceptance, length)) / each
+        ratio = seconds["verify"] / seconds["draft"]
+        expected = 1 / (renewal.vanilla_time(ratio, length, acceptance) * seconds["draft"])
     else:
         ratio = seconds["plain"] / seconds["draft"]
         chain = renewal.best_draft_length(ratio, acceptance)
