@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -154,6 +155,28 @@ def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.Mon
         assert answer.status_code == 503
         slow.go.set()
         assert future.result(WAIT).choices[0].message.content == expected
+    assert not server.errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_outlives_the_grace_of_sigterm_gets_a_503(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the engine; by Uvicorn if a step of the engine does not return."""
+    slow = Slow(monkeypatch)
+    with running(grace_seconds=0.0) as server, ThreadPoolExecutor(1) as pool:
+        slow.go.clear()
+        future = pool.submit(server.chat)
+        wait_for(lambda: server.server.thread.load().running + server.server.thread.load().waiting)
+        server.server.server.handle_exit(signal.SIGTERM, None)
+        wait_for(lambda: server.server.thread._is_closing)
+        if not hangs:
+            slow.go.set()
+        with pytest.raises(openai.APIStatusError, match="the server is stopping") as caught:
+            future.result(WAIT)
+        slow.go.set()
+        assert caught.value.status_code == 503
     assert not server.errors
 
 
