@@ -19,7 +19,7 @@ from sooner.tasks.imagine import (
     continue_clip,
     imagine,
 )
-from sooner.tasks.imagine.loading import load_drawing_model
+from sooner.tasks.imagine.loading import load_drawing_model, tokenizer_of
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
 
@@ -157,6 +157,13 @@ def test_settings_have_a_digest_and_sizes_are_parsed(tmp_path: Path) -> None:
     decoder.write_bytes(b"another")
     hashes.add(settings_hash(settings, "m", *cases[-1]))
     assert len(hashes | {settings_hash(settings, "m", None, "auto", None, False)}) == 5
+    model, beside = tmp_path / "model", [tmp_path / "tokenizer", tmp_path / "model/tokenizer"]
+    model.mkdir()
+    assert tokenizer_of(str(model), None) is None
+    for folder in beside:
+        folder.mkdir()
+        assert tokenizer_of(str(model), None) == str(folder)
+    assert tokenizer_of(str(model), "vqgan.ckpt") == "vqgan.ckpt"
     assert parse_size("384") == (384, 384)
     assert parse_size("32x64") == (32, 64)
     for bad in ("0", "3x", "big"):

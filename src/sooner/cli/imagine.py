@@ -254,7 +254,7 @@ class Studio:
                 would fare better.
         """
         from ..tasks.identity import Records, model_names, settings_hash
-        from ..tasks.imagine.loading import MINIATURES
+        from ..tasks.imagine.loading import MINIATURES, tokenizer_of
 
         folder, models = self.request.output, self.request.models
         if folder is None:
@@ -263,8 +263,8 @@ class Studio:
         records = Records(folder / RECORDS, self.request.overwrite)
         name, _ = model_names(models.model, None, MINIATURES[self.kind])
         hashed, code = settings_hash(
-            self.request.settings, name, models.tokenizer, models.dtype, models.layout,
-            self.request.only_new,
+            self.request.settings, name, tokenizer_of(name, models.tokenizer), models.dtype,
+            models.layout, self.request.only_new,
         ), DONE  # fmt: skip
         tally = Tally(self.display, "drawn")
         tally.total = len(tasks)

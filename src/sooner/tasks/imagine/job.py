@@ -29,6 +29,7 @@ from .batch import (
     warm_up,
 )
 from .drawing_model import DrawingModel, build_method
+from .loading import tokenizer_of
 from .settings import ImagineSettings, fresh_seed
 
 
@@ -136,7 +137,8 @@ def _make(
         "jacobi_window": getattr(method, "jacobi_window", None),
         "coupling": getattr(method, "coupling", None), "seed": seed, "count": settings.count,
         "settings_hash": settings_hash(
-            settings, drawing_model.folder, drawing_model.tokenizer, drawing_model.dtype,
+            settings, drawing_model.folder,
+            tokenizer_of(drawing_model.folder, drawing_model.tokenizer), drawing_model.dtype,
             drawing_model.options.get("layout"),
         ),
         "device": str(canvas.device), "dtype": str(canvas.dtype).removeprefix("torch."),

@@ -41,6 +41,13 @@ PUBLISHED_FPS = 25.0
 JIT = ("encoder.jit", "decoder.jit")
 
 
+def tokenizer_of(model: str, given: str | None) -> str | None:
+    """Returns the tokenizer of codes that is given, or the folder of one in or beside a model's."""
+    root = Path(model)
+    places = *(root / below for below in DECODER_FOLDERS), root.parent / "tokenizer"
+    return given or next((str(place) for place in places if place.is_dir()), None)
+
+
 def chameleon_options(
     folder: str, device: torch.device, tokenizer: str | None, layout: str | None
 ) -> dict[str, Any]:
