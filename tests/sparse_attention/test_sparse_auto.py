@@ -170,6 +170,24 @@ def test_a_table_is_searched_on_the_first_long_prompt_and_saved(
     assert prefill(inputs).source == "searched on this machine"
 
 
+def test_a_search_under_a_pruner_looks_at_the_whole_prompt(
+    cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sooner.sparse.search.run.break_even", lambda *args: (100, "made up"))
+    monkeypatch.setattr(context, "SEARCH_TOKENS", 64)
+    inputs, model = prompt_of("qwen2_5_vl"), tiny.model("qwen2_5_vl")
+    path, results = tables.cached_path(adapt(model)), []
+    for ratio in (0.5, 0.0):
+        with sooner.FastV(ratio, layer=1)(model), MMInference.auto(search=True)(model) as report:
+            made = sooner.generate(model, inputs, max_new_tokens=2)
+        assert report.last is not None
+        assert report.last.source == "searched on this machine"
+        assert ("visual tokens" in " ".join(made.stats.notes)) is (ratio > 0)
+        results.append(PatternTable.load(path))
+        path.unlink()
+    assert results[0] == results[1]
+
+
 def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:
     model = local_model(2)
     ids = torch.randint(0, 90, (1, 1500), generator=torch.Generator().manual_seed(1))

@@ -17,7 +17,7 @@ from ...engine.cache import SlotCache
 from ...engine.interface import Prompt, cache_of
 from ...errors import SoonerError, UnsupportedError
 from ...models import Adapter, adapt
-from ...models.hooks import ForwardHooks
+from ...models.hooks import AttentionHooks, ForwardHooks
 from ..mlp_chunks import replaced
 from .stage import AttentionInputs, PruningStage, Selection
 
@@ -125,6 +125,8 @@ class PruningHooks(ForwardHooks):
     ) -> tuple[tuple, dict[str, Any]] | None:
         cache = cache_of(kwargs)
         if not isinstance(cache, SlotCache):
+            if cache is None and AttentionHooks.any_in(module):
+                return None  # a search looks at the whole prompt
             raise UnsupportedError(
                 f"{self.pruner.name} prunes prompts that sooner prefills; pass "
                 "custom_generate=sooner.Autoregressive() or another of its methods, or leave the "
