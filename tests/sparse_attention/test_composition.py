@@ -172,6 +172,22 @@ class _Stages(sooner.FastV):
         return Selection(keep_best(stage.visual, stage.attention(last).mean(0), count))
 
 
+class _AtOnce(sooner.FastV):
+    """Drops the last visual token in front of the first layer."""
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        return (0,)
+
+    def keep(self, stage: PruningStage) -> Selection:
+        last = int(stage.visual.nonzero()[-1])
+        return Selection(torch.tensor([n for n in range(len(stage.visual)) if n != last]))
+
+
+def test_ranking_is_refused_behind_a_pruner_of_embeddings() -> None:
+    with pytest.raises(UnsupportedError, match="but a prefill context left 118 of them"):
+        decode(FAMILY, _AtOnce(), methods()["parallel"])
+
+
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_pruners_in_chunks_keep_the_tokens_of_the_whole_prompt(family: str, attention: str) -> None:

@@ -52,7 +52,7 @@ class PrefillRanking(ForwardHooks):
         self.first: list[Tensor] = []  # states of each chunk, [rows, tokens, hidden]
         self.last: list[Tensor] = []
         layers = context.target.decoder.layers
-        self.before(layers[0], self._enter)
+        self.before(layers[0], self._enter, first=True)  # ahead of a pruner
         self.after(layers[depth - 1], self._leave)
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
