@@ -10,9 +10,11 @@ import pytest
 
 from commands import Run, records
 from sooner.models import adapt
-from sooner.sparse.patterns import AShape, Grid
+from sooner.sparse.patterns import AShape, Grid, VerticalSlash
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import load_pair
+from sooner.tasks.prefill import build_prefill
+from sooner.tasks.settings import CaptionSettings
 from tasks.fixtures import checkpoint
 
 FRAMES = 16  # of 16 tokens each
@@ -91,8 +93,27 @@ def test_a_prompt_may_come_in_chunks(caption: Any, patterns: Path) -> None:
     assert cut.record["mode"] == "exact"
     assert cut.record["text"] == whole.record["text"]
     sparse = caption("--prefill", patterns)
-    both = caption("--prefill", patterns, "--prefill-chunk", 100)  # which cuts its MLPs
+    both = caption("--prefill", patterns, "--prefill-chunk", 100)
     assert both.record["text"] == sparse.record["text"]
+
+
+def test_patterns_come_in_chunks_or_are_refused_by_name(
+    caption: Any, patterns: Path, target_folder: Path
+) -> None:
+    """Those that look at a prompt's end cut their MLPs where nobody gives a chunk."""
+    pair = load_pair(str(target_folder))
+
+    def chunks(requested: int | None) -> tuple[int | None, int | None]:
+        settings = CaptionSettings(prefill=str(patterns), prefill_chunk=requested)
+        prefill: Any = build_prefill(settings, pair, 64)
+        return prefill.chunk, prefill.context.mlp_chunk
+
+    assert chunks(None) == chunks(64) == (64, None)
+    PatternTable.uniform(adapt(pair.target.model), VerticalSlash(3, 5)).save(patterns)
+    assert (chunks(None), chunks(64)) == ((None, 64), (64, None))
+    done = caption("--prefill", patterns, "--prefill-chunk", 100)
+    assert done.code != 0
+    assert "a prefill chunk of 100 splits them; leave it out" in done.err
 
 
 def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folder: Path) -> None:

@@ -12,8 +12,8 @@ METHODS = (
 )  # fmt: skip
 REFUSALS = {
     frozenset({"dynamic", "chunked"}): (
-        "MMInference needs all {width} prompt tokens in one forward to look at the last ones, but "
-        "prefill_chunk_size={chunk} splits them; give MMInference(mlp_chunk={chunk}) instead"
+        "MMInference needs all {width} prompt tokens in one forward to look at the last ones; a "
+        "prefill chunk of {chunk} splits them; leave it out, or give MMInference(mlp_chunk={chunk})"
     ),
     frozenset({"compressed"}): (
         "a hook put {slots} slots in the place of {whole} into a layer of the cache, where slots "

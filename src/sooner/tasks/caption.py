@@ -75,8 +75,8 @@ def caption(
     clip = prepare(
         path, pair, settings, callbacks.on_decode, callbacks.on_stage, callbacks.on_estimate,
     )  # fmt: skip
+    prefill = build_prefill(settings, pair, clip.prefill_chunk)
     settings = replace(settings, prefill_chunk=clip.prefill_chunk)
-    prefill = build_prefill(settings, pair)
     stats, record = answer(clip, pair, settings, callbacks, prefill)
     info = clip.frames.info
     # Threads of the process that drafted beside the target; 0 where none did.

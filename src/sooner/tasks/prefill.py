@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..models import adapt
@@ -48,8 +49,14 @@ class Prefill:
         }  # fmt: skip
 
 
-def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
+def build_prefill(
+    settings: CaptionSettings, pair: ModelPair, chunk: int | None = None
+) -> Prefill | None:
     """Returns the prefill that `settings` name.
+
+    Args:
+        chunk: of the prompt. Patterns that may need it whole cut their MLPs instead, unless the
+            settings themselves have the number, which is refused where it can't be.
 
     Raises:
         SoonerError: a pattern file that is none, or another model's.
@@ -66,11 +73,13 @@ def build_prefill(settings: CaptionSettings, pair: ModelPair) -> Prefill | None:
         if choice.file is not None:
             table = PatternTable.load(choice.file, adapt(pair.target.model))
             source = f"file '{choice.file}'"
-        # Patterns take prompts whole and cut their MLPs instead.
+        heads = chain(*table.layers) if table is not None else ()
+        is_static = table is not None and not any(head.pattern.dynamic for head in heads)
+        is_whole = settings.prefill_chunk is None and not is_static
         context = MMInference(
-            table, mlp_chunk=settings.prefill_chunk, measure_recall=settings.prefill_recall,
+            table, mlp_chunk=chunk if is_whole else None, measure_recall=settings.prefill_recall,
             search=choice.name == "auto-search", source=source,
         )  # fmt: skip
-        return Prefill(context, None)
+        return Prefill(context, None if is_whole else chunk)
     pruner = FastV() if choice.ratio is None else FastV(choice.ratio)
-    return Prefill(pruner, settings.prefill_chunk)
+    return Prefill(pruner, chunk)

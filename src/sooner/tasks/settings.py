@@ -64,8 +64,8 @@ class CaptionSettings:
             for patterns that are known for the model, or else defaults, `auto-search` to search
             them on the first long prompt if none are known, or `fastv` with the share of visual
             tokens that it drops behind a colon. By default the model's own prefill.
-        prefill_chunk: prompt tokens that are prefilled at once, by default 2,048 of long videos;
-            with patterns, whose attention needs the whole prompt, those that pass an MLP at once.
+        prefill_chunk: prompt tokens that are prefilled at once, by default 2,048 of long videos, or
+            with patterns that look at a prompt's end, which refuse chunks, of their MLPs alone.
         prefill_recall: measure what patterns keep of the attention, which takes time of its own.
         head: folder or name of a draft head that was trained for the model (`load_drafter`).
 
