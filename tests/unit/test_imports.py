@@ -42,7 +42,7 @@ MAY_USE: dict[str, set[str]] = {
     "models": {"engine", "engine.attention"},
     "sparse": {"engine", "engine.attention", "models", "provenance"},
     "methods": {
-        "engine", "engine.attention", "engine.graphs", "engine.stats", "models",
+        "engine", "engine.attention", "engine.graphs", "engine.stats", "models", "parity",
         "sparse",
     },
     "generation": {
@@ -60,7 +60,8 @@ MAY_USE: dict[str, set[str]] = {
     },
     "serve": {
         "documents", "engine", "engine.graphs", "engine.memory", "engine.scheduler",
-        "engine.stats", "generation", "methods", "miniatures", "models", "storage", "tasks",
+        "engine.stats", "generation", "methods", "miniatures", "models", "parity", "storage",
+        "tasks",
     },
     "demo": {
         "documents", "engine", "engine.stats", "methods", "miniatures", "models", "parity",
