@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from transformers import GenerationConfig
 
 import tiny
-from sooner.parity import compare, reference_run
+from sooner.parity import compare, end_ids, reference_run
 
 
 def scores(*gaps: float, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -72,3 +75,12 @@ def test_the_reference_run_is_generate_with_a_score_for_each_token() -> None:
     assert [len(row) for row in scores] == [len(row) for row in tokens]
     for row_tokens, row_scores in zip(tokens, scores, strict=True):
         assert [int(score.argmax()) for score in row_scores] == row_tokens
+
+
+def test_ids_that_end_a_text_come_from_the_call_or_its_config() -> None:
+    model = SimpleNamespace(generation_config=GenerationConfig(eos_token_id=[7, 3]))
+    assert end_ids(model) == [7, 3]  # the first is expected
+    assert end_ids(model, eos_token_id=(5, 6)) == [5, 6]
+    assert end_ids(model, eos_token_id=None) == []
+    assert end_ids(model, generation_config=GenerationConfig(eos_token_id=4)) == [4]
+    assert end_ids(SimpleNamespace()) == []
