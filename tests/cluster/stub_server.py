@@ -38,7 +38,7 @@ if __name__ == "__main__":
         "org/tiny",
         ChatSettings(
             port=0, served_model_name="tiny", media_workers=1, max_rows=ROWS, max_queue=QUEUE,
-            method="prompt-lookup", grace_seconds=20.0,
+            method="prompt-lookup", grace_seconds=60.0,
         ),
         ReplicaSettings(int(replicas), int(maximum), THRESHOLD, *map(float, delays)),
         address,

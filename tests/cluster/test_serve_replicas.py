@@ -35,11 +35,11 @@ grpc = pytest.importorskip("grpc")
 
 TESTS = Path(__file__).parents[1]
 CHAT = "/v1/chat/completions"
-START, SOON = 150.0, 60.0
+START, SOON = 600.0, 60.0
 LONG = 400
 """Tokens of a stream that is under way while `/health` is read several times."""
-SESSIONS = 12
-"""So many that each of two replicas is the home of some."""
+REPLICAS, SESSIONS = 2, 12
+"""So many sessions that each replica is the home of some."""
 DELAY = 0.01
 """Seconds of a forward."""
 
@@ -82,6 +82,8 @@ class Served:
             if answer.status_code == 200:
                 load = answer.json()
                 counts[answer.headers["x-sooner-replica"]] = load["running"] + load["waiting"]
+            if len(counts) == REPLICAS:  # at once, for what runs meanwhile ends
+                break
         return counts
 
     def well(self) -> set[str]:
@@ -101,8 +103,8 @@ def chat_body(text: str, tokens: int = 16, **more: Any) -> dict[str, Any]:
 
 
 def started(
-    replicas: int = 2,
-    maximum: int = 2,
+    replicas: int = REPLICAS,
+    maximum: int = REPLICAS,
     address: str = "local",
     seconds: float = DELAY,
     delays: tuple[float, ...] = (),
