@@ -125,7 +125,7 @@ class PruningHooks(ForwardHooks):
     ) -> tuple[tuple, dict[str, Any]] | None:
         cache = cache_of(kwargs)
         if not isinstance(cache, SlotCache):
-            if cache is None and AttentionHooks.any_in(module):
+            if cache is None and AttentionHooks.any_in(self.decoder):
                 return None  # a search looks at the whole prompt
             raise UnsupportedError(
                 f"{self.pruner.name} prunes prompts that sooner prefills; pass "
