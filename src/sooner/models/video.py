@@ -33,18 +33,16 @@ def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
     """Returns frames of videos described by `video_grid_thw` (Qwen-VL), `[rows, padded]`.
 
     A frame is a temporal group: `h * w / merge^2` tokens for each of the `t` groups. HF's
-    `generate` encodes videos first and passes no grids; a frame then begins where height and width,
-    `position_ids[-2:]`, are those at which the run of video tokens began.
+    `generate` passes no grids; a frame then begins at the height and width of its video's first.
     """
     ids, grids = inputs["input_ids"], inputs.get("video_grid_thw")
-    encoded = (inputs.get("mm_encoder_outputs") or {}).get("video")
-    axes = inputs.get("position_ids")
-    if grids is None and encoded is not None and axes is not None and axes.ndim == 3:
+    clips, axes = (inputs.get("mm_encoder_outputs") or {}).get("video"), inputs.get("position_ids")
+    if grids is None and clips is not None and axes is not None and axes.ndim == 3:
         spots, (height, width) = ids == config.video_token_id, axes[-2:]
         start = (height * (spots & ~pad(spots, (1, -1)))).cummax(1).values  # [rows, padded]
         begins = ((height == start) & (width == start))[spots]  # [video tokens]
-        parts = begins.split(list(map(len, encoded.pooler_output)))
-        return number(ids, config.video_token_id, [part.cumsum(0) - 1 for part in parts])
+        videos = begins.split([*map(len, clips.pooler_output)])
+        return number(ids, config.video_token_id, [video.cumsum(0) - 1 for video in videos])
     merge = config.vision_config.spatial_merge_size
     labels = [
         torch.arange(time).repeat_interleave(height * width // merge**2)
