@@ -51,7 +51,7 @@ class ScatteredParser(EchoParser):
         return await loop.run_in_executor(self.pool, self._later, page, draft, seconds)
 
     def _later(self, page: Page, draft: Any, seconds: float) -> Any:
-        self.is_full.wait(10)
+        assert self.is_full.wait(60), "pages wait for another's end, though there is room"
         time.sleep(seconds)
         try:
             return self(page, draft)

@@ -188,17 +188,18 @@ class ParseJob(DocumentJob):
 
     async def _run(self, worker: PageWorker) -> None:
         """Begin pages as they come, as many as the worker has room for."""
-        running: set[asyncio.Future[None]] = set()
+        loading = asyncio.ensure_future(worker.loaded.wait())  # behind which there may be more room
+        running: set[asyncio.Future[Any]] = {loading}
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda *_: None)  # of pages that end with the run
         async with aclosing(self._pages(worker)) as pages:
             async for work, number in pages:
                 running.add(asyncio.ensure_future(self._page(worker, work, number)))
-                if len(running) >= worker.capacity:
+                while len(running - {loading}) >= worker.capacity:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for page in done:
                         page.result()  # raises what the page raised
-        for rest in asyncio.as_completed(running):
+        for rest in asyncio.as_completed(running - {loading}):
             await rest
 
     async def _pages(self, worker: PageWorker) -> AsyncGenerator[tuple[DocumentWork, int], None]:

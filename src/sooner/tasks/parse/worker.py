@@ -114,6 +114,9 @@ class PageWorker:
         drafter: drafts pages, or `None`. Its errors fail the page, if it is not `GuardedDrafter`.
         workers: pages that are read and drafted at a time, and ahead; 0 drafts each in its turn.
         output: takes the pages; `None` for a worker whose pages are only `parsed`.
+
+    Attributes:
+        capacity: pages under way at once; grows by what the parser takes when it is `loaded`.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class PageWorker:
         self.reader = PageReader(intake)
         self.drafter, self.output = drafter, output
         self.debug = output is not None and output.debug
-        self.capacity = workers + 1
+        self.capacity, self.loaded = workers + 1, asyncio.Event()
         self._load = load
         self._parser: Any = None
         self._reading, self._parsing = asyncio.Semaphore(max(workers, 1)), asyncio.Semaphore(1)
@@ -273,6 +276,7 @@ class PageWorker:
             self._parser = self._load()
             more = getattr(self._parser, "pages_in_flight", 1) - 1
             self.capacity += more
+            self.loaded.set()
             for _ in range(more):
                 self._parsing.release()
                 self._slots.release()
