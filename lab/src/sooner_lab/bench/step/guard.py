@@ -9,6 +9,7 @@ belongs over fake CUDA tensors (`fake_cuda`), where nothing is computed and no G
 
 from __future__ import annotations
 
+import functools
 import sys
 from abc import abstractmethod
 from collections import Counter
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_map
 from transformers import __file__ as _transformers
 
 aten = torch.ops.aten
@@ -120,15 +121,19 @@ def _has_size(func: Any, kwargs: dict[str, Any]) -> bool:
 
 def _of_mixed(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, str] | None:
     """Host tensors beside device tensors; one without axes is a number, which kernels take."""
-    kinds = {tensor.device.type for tensor in tensors((args, kwargs)) if tensor.ndim}
-    if len(kinds) > 1 and "cpu" in kinds:
+    kinds = {tensor.is_cpu for tensor in tensors((args, kwargs)) if tensor.ndim}
+    if len(kinds) > 1:
         return UPLOAD, "takes tensors of the host and of the device"
     return None
 
 
 def tensors(values: Any) -> Iterator[Tensor]:
-    """All tensors in nested arguments."""
-    return (value for value in tree_iter(values) if isinstance(value, Tensor))
+    """All tensors in nested arguments, which are tuples, lists and dictionaries."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, tuple | list | dict):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from tensors(value)
 
 
 def called_from() -> str:
@@ -157,6 +162,12 @@ def _short(file: str) -> str:
     return "/".join(parts[-2:])
 
 
+@functools.cache
+def is_composite(func: Any) -> bool:
+    """Whether an operation is made of others."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
+
+
 class StepMode(TorchDispatchMode):
     """Takes composite operations apart first, as autograd would: under `inference_mode` a mode is
     handed `aten.to` and `aten.item` whole, and would miss what waits in them."""
@@ -165,7 +176,7 @@ class StepMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace == "prim":  # questions of Python's, such as a fake tensor's device
             return func(*args, **kwargs)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE):
+        if is_composite(func):
             with _again(self):
                 return func.decompose(*args, **kwargs)
         return self.call(func, args, kwargs)

@@ -24,7 +24,7 @@ from .settings import LAW, StepSettings
 from .simulated import to_device
 
 LAYERS = 4
-"""Layers of the models that operations are counted on."""
+"""Most layers of the models that operations are counted on."""
 
 
 def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -39,8 +39,9 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
     progress(HF.method)
     hf = [static_row(HF, settings, settings.compile)]
     progress("hf-generate")
-    model = tiny(LAYERS)
-    whole = rounds.measure_generate(to_device(tiny(LAYERS)))
+    layers = min(LAYERS, settings.layers)
+    model = tiny(layers)
+    whole = rounds.measure_generate(to_device(tiny(layers)))
     no_step = dict.fromkeys(name for name in hf[0] if name.endswith("_per_round"))
     no_step |= dict.fromkeys(("graph_breaks", "recompiles", "verify_bytes_over_plain"))
     hf.append({**no_step, "method": whole.method, "engine": "hf", **whole.figures()})
@@ -55,14 +56,14 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
             red.append(f"{row['ops_of_round']:.0f} operations a round, HF's own {whole.ops:.0f}")
         methods.append({**row, "faults": red})
     lines = [f"{row['method']}: {fault}" for row in methods for fault in row["faults"]]
-    return recorder.add(ops_layers=LAYERS, methods=methods, hf=hf, faults=lines)
+    return recorder.add(ops_layers=layers, methods=methods, hf=hf, faults=lines)
 
 
 def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> dict[str, Any]:
     """The figures of a step on fake CUDA tensors; compiled, of a tiny model on the CPU."""
     rows, entries = settings.rows, factory.entries
     with fake_cuda(), torch.inference_mode():
-        model = qwen2_5_7b(LAYERS)
+        model = qwen2_5_7b(min(LAYERS, settings.layers))
         step = factory.build(model, rows, settings.short)
         step(rows, entries)  # whatever is allocated once
         operations, waits = counted(step, rows, entries, factory)

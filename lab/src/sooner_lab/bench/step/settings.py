@@ -25,7 +25,7 @@ class StepSettings:
         short: Tokens of a prompt whose operations must be as many.
         block: Entries of the verification whose bytes are compared with a plain step's.
         rows: Rows of the batch.
-        layers: Layers of the 7B shape, where bytes are counted; operations are those of four.
+        layers: Layers of the 7B shape, where bytes are counted; operations are those of at most 4.
         compile: Count graph breaks and recompiles, which takes most of the time.
     """
 
