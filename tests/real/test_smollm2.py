@@ -31,8 +31,8 @@ QUESTIONS = (
     "Correct this sentence: he go to school.", "Name two mammals that can swim.",
     "What year did the Second World War end?", "Rename foo to bar: foo = 1; print(foo)",
 )  # fmt: skip
-LENGTHS = (8, pytest.param(24, marks=pytest.mark.slow))
-"""New tokens of each answer, in the core lane and in the merge lane."""
+SIZES = ((8, 8), pytest.param((30, 24), marks=pytest.mark.slow))
+"""Questions, and new tokens of each answer, in the core lane and in the merge lane."""
 RAGGED = 4
 METHODS = {
     "plain": lambda model: sooner.Autoregressive(),
@@ -49,20 +49,25 @@ def pair() -> Any:
     return load_pair("smollm2", sees=False)
 
 
+@pytest.fixture(scope="module", params=SIZES)
+def size(request: Any) -> tuple[int, int]:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def prompts(pair: Any) -> list[Any]:
+def length(size: tuple[int, int]) -> int:
+    return size[1]
+
+
+@pytest.fixture(scope="module")
+def prompts(pair: Any, size: tuple[int, int]) -> list[Any]:
     return [
         pair.target.tokenizer.apply_chat_template(
             [{"role": "user", "content": question}],
             add_generation_prompt=True, return_tensors="pt", return_dict=True,
         )
-        for question in QUESTIONS
+        for question in QUESTIONS[: size[0]]
     ]  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=LENGTHS)
-def length(request: Any) -> int:
-    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,7 @@ def test_sampled_ids_are_those_of_plain_decoding(
     methods = (sooner.Autoregressive(), METHODS[name](model))
     if name == "tree":  # siblings that are followed by the target's own draws
         methods = (methods[0], sooner.SDTree(model, siblings="top"))
-    for number, prompt in enumerate(prompts[:10]):
+    for number, prompt in enumerate(prompts[: len(prompts) // 3]):
         plain, drafted = (
             sooner.generate(
                 model, prompt, method, seed=number, do_sample=True, temperature=0.8, top_p=0.9,
