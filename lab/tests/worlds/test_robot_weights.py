@@ -100,6 +100,7 @@ def test_it_reaches_the_ball(policy: Policy) -> None:
         assert rollouts.success_rate == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("metaworld") is None, reason="the robots extra is not installed"
 )
