@@ -1,4 +1,5 @@
-"""Covering arrays: few settings in which every allowed pair of values of two factors appears."""
+"""Few settings of many: covering arrays, in which every allowed pair of values of two factors
+appears, and diagonals, in which every value does."""
 
 from __future__ import annotations
 
@@ -6,9 +7,26 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 Setting = dict[str, Any]
 Allowed = Callable[[Mapping[str, Any]], bool]
 """Tells whether values go together; it is asked about settings that lack factors, too."""
+
+
+def diagonal(*factors: Sequence[Any]) -> list[Any]:
+    """All settings for `parametrize`: the core lane has each value, the merge lane the others."""
+    numbers = [range(len(values)) for values in factors]
+    core = {
+        tuple(step % len(values) for values in factors) for step in range(max(map(len, factors)))
+    }
+    return [
+        pytest.param(
+            *(values[number] for values, number in zip(factors, setting, strict=True)),
+            marks=[pytest.mark.slow] * (setting not in core),
+        )
+        for setting in itertools.product(*numbers)
+    ]
 
 
 def pairwise(factors: Mapping[str, Sequence[Any]], allowed: Allowed) -> list[Setting]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from attention_cases import WRITTEN, Case, case, worst
+from covering import diagonal
 from sooner.engine.attention import kernel, reference
 from sooner.engine.attention.block import PAGE, Block
 
@@ -40,9 +41,9 @@ def test_it_equals_its_definition(name: str) -> None:
     assert worst(example, run(example), every=1 + entries // 8) < 2e-5
 
 
-@pytest.mark.parametrize("splits", [1, 2, 8])
-@pytest.mark.parametrize(("length", "entries"), [(0, 2), (257, 1), (300, 65)])
-def test_any_number_of_splits_gives_the_same(length: int, entries: int, splits: int) -> None:
+@pytest.mark.parametrize(("size", "splits"), diagonal([(0, 2), (257, 1), (300, 65)], [1, 2, 8]))
+def test_any_number_of_splits_gives_the_same(size: tuple[int, int], splits: int) -> None:
+    length, entries = size
     example = case([length, 0], entries, group=2, kv_heads=1, tree=True, sizes=[entries, 1])
     assert worst(example, run(example, splits), every=1 + entries // 8) < 2e-5
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 
+from covering import diagonal
 from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.modality import PromptLayout
@@ -42,8 +43,10 @@ def test_errors_are_no_more_than_twice_torch_s(
     hold_errors(row, layout, plane, into, lambda head: index.seen(head, plane))
 
 
-@pytest.mark.parametrize("region", ["", "video", "text:video", "video:text"])
-@pytest.mark.parametrize("name", ["interleaved", "padded"])
+@pytest.mark.parametrize(
+    ("name", "region"),
+    diagonal(["interleaved", "padded"], ["", "video", "text:video", "video:text"]),
+)
 def test_planes_agree_with_the_reference(name: str, region: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     row, plane = states(layout, 2, 1, 64), plane_of(layout, region)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 from test_kernel_grid import HEADS, index_of
 from test_kernel_vertical_slash import lines
 
+from covering import diagonal
 from sooner.sparse.attention import Partial, Reference, sparse_attention
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TwoDBoundary
@@ -26,10 +29,11 @@ def planes(name: str, kind: str) -> list[Plane]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["query", "pair"])
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("what", ["lines", "grid"])
-def test_the_kernels_agree_with_the_reference(what: str, name: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "index_kind"), diagonal(NAMES, [*product(["lines", "grid"], ["query", "pair"])])
+)
+def test_the_kernels_agree_with_the_reference(name: str, index_kind: tuple[str, str]) -> None:
+    what, kind = index_kind
     layout = LAYOUTS[name].to(DEVICE)
     row, heads = states(layout, 2, 1, 64), torch.arange(2, device=DEVICE)
     picked = GRIDS[:2] if name == "padded" else GRIDS[2:]
@@ -41,8 +45,11 @@ def test_the_kernels_agree_with_the_reference(what: str, name: str, kind: str) -
         agree(made, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("kind", ["query", "pair"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    diagonal(["query", "pair"], [torch.float16, torch.bfloat16, torch.float32]),
+    ids=str,
+)
 def test_errors_are_no_more_than_twice_torch_s(kind: str, dtype: torch.dtype) -> None:
     layout = LAYOUTS["interleaved"].to(DEVICE)
     row, heads = states(layout, 2, 1, 96, dtype), torch.arange(2, device=DEVICE)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 
+from covering import diagonal
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference, States
 from sooner.sparse.attention.triton import TritonBackend
@@ -44,8 +45,7 @@ def test_errors_are_no_more_than_twice_torch_s(
     hold_errors(row, layout, plane, into, lambda head: causal(plane))
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-@pytest.mark.parametrize("kind", ["whole", "query", "pair"])
+@pytest.mark.parametrize(("kind", "name"), diagonal(["whole", "query", "pair"], [*LAYOUTS]))
 def test_planes_are_attended_to_through_their_slots(kind: str, name: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     row = states(layout, 2, 1, 64)

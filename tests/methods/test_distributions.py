@@ -101,7 +101,17 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+VARIANTS = {
+    "prompt-lookup-1", "window-1", "window-7", "perfect-draft", "flat-drawn", "flat-top",
+    "hsd-likeliest", "hsd-regions", "eagle-wide", "eagle-reduced", "eagle-legal", "dflash-reduced",
+}  # fmt: skip
+"""Methods that differ from others in a size, or of which another has two options at once."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in METHODS],
+)
 def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
     samples = generate_ids(METHODS[name], FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(samples, TARGET.joint()) > ERROR
@@ -161,10 +171,18 @@ PROCESSORS = {
 }  # fmt: skip
 
 
+DRAFTERS = ("plain", "window-4", "prompt-lookup", "eagle", "dflash", "dflash-chain", "ddtree")
+
+
 @pytest.mark.parametrize(
-    "method", ["plain", "window-4", "prompt-lookup", "eagle", "dflash", "dflash-chain", "ddtree"]
+    ("method", "name"),
+    [
+        pytest.param(
+            method, name, marks=[pytest.mark.slow] * (name != "all" and method != "window-4")
+        )
+        for method, name in itertools.product(DRAFTERS, PROCESSORS)
+    ],
 )
-@pytest.mark.parametrize("name", PROCESSORS)
 def test_processed_sequences_follow_the_processed_joint_distribution(
     method: str, name: str
 ) -> None:

@@ -18,7 +18,7 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny_canvas
-from covering import pairwise
+from covering import diagonal, pairwise
 from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import Autoregressive, CoupledJacobi
@@ -77,8 +77,7 @@ def test_rows_that_end_early_follow_the_joint_distribution(coupling: str) -> Non
     assert chi_square(samples, cut(table.joint(), 2)) > ERROR
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.4, 2.5])
-@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize(("coupling", "scale"), diagonal(COUPLINGS, (0.0, 0.4, 2.5)))
 def test_guided_sequences_follow_the_mixed_joint_distribution(coupling: str, scale: float) -> None:
     """`uncond + scale * (cond - uncond)`, processed after it was mixed."""
     target = FakeGuided(TARGET, Table(VOCAB, LENGTH, seed=7))
@@ -176,17 +175,21 @@ def test_what_shared_noise_draws_has_the_models_distribution(method: sooner.Meth
     assert chi_square(samples, SHARED.joint()) > ERROR
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize("init", ["last", "random", "left"])
-@pytest.mark.parametrize("strength", [0.4, 1.0])
+WINDOWS = pairwise(
+    {"coupling": COUPLINGS, "init": ("last", "random", "left"), "strength": (0.4, 1.0)},
+    lambda case: True,
+)
+
+
+@pytest.mark.parametrize("case", WINDOWS, ids=lambda case: "-".join(map(str, case.values())))
 def test_every_window_and_coupling_generates_the_ids_of_plain_decoding(
-    coupling: str, init: str, strength: float
+    case: dict[str, Any],
 ) -> None:
     """Rows end at different times here, so the batch shrinks while drafts are pending."""
     table = Table(4, 7, seed=2)
     expected = generate_ids(PLAIN, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
     for window in (1, 3, 9):
-        method = CoupledJacobi(window, coupling, strength, init, verify="noise")
+        method = CoupledJacobi(window, **case, verify="noise")
         samples = generate_ids(method, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
         assert torch.equal(samples, expected)
 
