@@ -135,8 +135,9 @@ def test_the_command_where_only_torch_and_transformers_are(tmp_path: Path) -> No
 
 
 def test_the_command_takes_sections_and_adds_to_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    planted(monkeypatch, {})
     path = str(tmp_path / "gpu.json")
 
     def command(*arguments: str) -> int:
