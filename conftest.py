@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+gc.disable()  # until all is imported, a fifth of whose time it would take
 
 import pytest
 import torch
@@ -74,6 +76,17 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if HAS_LAB or collection_path.suffix != ".py":
         return None
     return True if LAB.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: no collection of garbage looks at them any more."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """At the end of the process modules are collected like everything else."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
