@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-gc.disable()  # until all is imported, a fifth of whose time it would take
 
 import pytest
 import torch
@@ -26,6 +25,9 @@ from packaging import version
 
 import older_transformers
 from longest_files import LONGEST
+
+# Imports make no garbage, and looking for it would take a fifth of their time.
+gc.disable()
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile(

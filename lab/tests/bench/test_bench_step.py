@@ -29,7 +29,7 @@ from sooner_lab.bench.step.simulated import DEVICE, simulated_device, to_device
 
 QUICK = ("--length", "2000", "--layers", "1", "--no-compile")
 LAYERS = 2
-"""Of the 7B shape, in the fast run."""
+"""The fast run builds so many layers of the 7B shape."""
 FIGURES = {
     "method", "ops_per_round", "host_reads_per_round", "uploads_per_round", "graph_breaks",
     "recompiles", "verify_bytes_over_plain",
