@@ -69,10 +69,11 @@ LANE ?= light
 test-versions: $(STAMP)
 	$(BIN)/python tools/transformers_version.py $(VERSIONS) --lane $(LANE)
 
-# Hundreds of random schedules and ten thousand requests, in parts that run beside each other: an
-# hour, before a release. `sooner bench soak` keeps a server under load for half an hour more.
+# Hundreds of random schedules, ten thousand requests and a thousand examples of each property, in
+# parts that run beside each other: an hour, before a release. `sooner bench soak` keeps a server
+# under load for half an hour more.
 soak: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m soak
+	$(BIN)/python -m pytest -n auto -m "soak or hypothesis" --hypothesis-profile=soak
 
 lint: $(STAMP)
 	$(BIN)/ruff check --no-cache .  # the cache forgets how imports of a moved file are sorted

@@ -29,11 +29,13 @@ from longest_files import LONGEST
 # Imports make no garbage, and looking for it would take a fifth of their time.
 gc.disable()
 
-# How long an example takes depends on what else the machine does.
+# Few examples a test, and a thousand in the nightly lane. How long one takes depends on what else
+# the machine does.
 settings.register_profile(
-    "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "core", settings(), max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("untimed")
+settings.register_profile("soak", settings.get_profile("core"), max_examples=1000)
+settings.load_profile("core")
 
 # One thread: tiny operations gain nothing from a second, and on a busy machine two of them wait for
 # each other at every barrier (seen: 0.25 s became 23 s).

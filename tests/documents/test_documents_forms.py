@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from page_answers import page_text
@@ -91,7 +91,6 @@ def pages(draw: st.DrawFn) -> list[Region]:
 
 
 @pytest.mark.parametrize("name", BOXED)
-@settings(max_examples=40, deadline=None)
 @given(regions=pages())
 def test_any_page_is_read_again(name: str, regions: list[Region]) -> None:
     form = FORMS[name]
@@ -103,7 +102,6 @@ def test_any_page_is_read_again(name: str, regions: list[Region]) -> None:
 
 
 @pytest.mark.parametrize("name", BOXED)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_an_answer_that_was_cut_off_keeps_what_came_before(name: str, data: st.DataObject) -> None:
     form = FORMS[name]
@@ -125,7 +123,6 @@ PARTS = [
 
 
 @pytest.mark.parametrize("name", BOXED)
-@settings(max_examples=60, deadline=None)
 @given(parts=st.lists(st.sampled_from(PARTS)))
 def test_nonsense_never_raises_and_words_outside_are_reported(name: str, parts: list[str]) -> None:
     reading = FORMS[name].read("".join(["lost", *parts]))
@@ -167,7 +164,6 @@ def tables(draw: st.DrawFn) -> list[list[Cell]]:
     return table
 
 
-@settings(max_examples=200, deadline=None)
 @given(table=tables())
 def test_otsl_keeps_cells_and_their_spans(table: list[list[Cell]]) -> None:
     text = to_otsl(table)

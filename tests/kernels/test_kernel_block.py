@@ -13,7 +13,7 @@ from sooner.engine.attention.block import PAGE, Block
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LEFT_OUT = {"largest tree"}
 """`test_any_tile` has blocks of this size."""
-SLOW = {"long chain", "nearly even"}
+SLOW = {"long chain", "nearly even", "first chunk", "one page and one"}
 
 
 def run(case: Case, splits: int | None = None) -> torch.Tensor:

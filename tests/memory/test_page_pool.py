@@ -134,7 +134,7 @@ class Pages(RuleBasedStateMachine):
 
 
 TestPages = Pages.TestCase
-TestPages.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPages.settings = settings(stateful_step_count=40)
 
 
 def named(pool: PagePool, count: int, start: int = 0) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sooner
@@ -101,7 +101,6 @@ def verify(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: l
     return tolerance.verify(tree, choices, torch.tensor(generated), torch.tensor(tolerance.radii))
 
 
-@settings(max_examples=300, deadline=None)
 @given(rounds())
 def test_the_rule_is_the_loop(case: Any) -> None:
     tokens, parents, choices, generated, radii = case

@@ -50,7 +50,7 @@ def test_a_refusal_of_a_type_names_the_reason_in_a_single_line(species: Species)
 @pytest.mark.parametrize("species", ZOO.values(), ids=str)
 def test_the_library_s_table_tells_what_is_seen(species: Species) -> None:
     """`python -m zoo.support` in tests/ writes it."""
-    expected = support.row(species)
+    expected = {**support.row(species)}
     actual = asdict({entry.model_type: entry for entry in supported()}[species.model_type])
     if not HAS_STATES and species.refused and actual["status"] != "refused":
         pytest.skip(f"transformers {transformers.__version__} lacks what {species} needs")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from serve.chatting import HELLO, ask_sync, chunks
@@ -97,7 +97,6 @@ def report(ids: list[int]) -> list[OutputToken]:
     ]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
 @given(some.text(some.sampled_from("ab the.é漢🦊\x00\n\u00a0"), max_size=12), some.booleans())
 def test_bytes_of_the_tokens_are_the_bytes_of_the_text(text: str, falls_back: bool) -> None:
     tokenizer = byte_fallback() if falls_back else byte_level()

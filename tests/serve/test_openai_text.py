@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as some
 
 from serve.spoken import byte_fallback, byte_level, ids_of
@@ -41,7 +41,6 @@ def pieces_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     return [*(stream.add(token) for token in ids), stream.end()]
 
 
-@settings(max_examples=300, deadline=None)
 @given(texts)
 def test_pieces_are_the_text_and_no_letter_is_split(text: str) -> None:
     tokenizer = byte_level()
@@ -53,7 +52,6 @@ def test_pieces_are_the_text_and_no_letter_is_split(text: str) -> None:
         assert not any(BROKEN in piece for piece in pieces)
 
 
-@settings(max_examples=300, deadline=None)
 @given(some.lists(some.integers(0, 419), max_size=60))
 def test_tokens_that_are_no_text_are_decoded_as_by_the_tokenizer(ids: list[int]) -> None:
     """Random bytes are mostly no UTF-8; what is told early is still the beginning of the whole."""
@@ -111,7 +109,6 @@ def by_hand(stops: Sequence[str], text: str) -> tuple[str, str | None]:
     return text, None
 
 
-@settings(max_examples=500, deadline=None)
 @given(
     some.text("abc", max_size=30),
     some.lists(some.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
@@ -152,7 +149,6 @@ def text_of(updates: list[Update]) -> str:
     return "".join(piece.text for update in updates for piece in update.pieces)
 
 
-@settings(max_examples=300, deadline=None)
 @given(texts, some.lists(texts.filter(bool), max_size=3), blocks)
 def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes: list[int]) -> None:
     ids = ids_of(text)

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from serve.chatting import (
@@ -85,7 +85,6 @@ TEXTS: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=40, deadline=None)
 @given(cuts=some.lists(some.integers(0, 120), max_size=20))
 def test_an_answer_is_read_the_same_however_it_is_cut(name: str, cuts: list[int]) -> None:
     text, expected = TEXTS[name]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -159,7 +159,6 @@ def entries(first: int, count: int, rows: int = 1) -> torch.Tensor:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_a_shorter_layer_follows_every_move(data: st.DataObject) -> None:
     """Blocks, trees whose paths are gathered, and rollbacks; layer 0 is whole, layer 1 is not."""
     width = data.draw(st.integers(2, 8))

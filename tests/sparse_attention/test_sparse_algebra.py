@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -140,7 +140,6 @@ def test_a_query_boundary_masks_as_the_pattern_of_the_whole(
     assert torch.equal(made, mask_of(inner, layout)[rows])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), numbers, numbers, numbers)
 def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bottom: int) -> None:
     plane = whole(PromptLayout.text(keys))
@@ -156,7 +155,6 @@ def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bo
             assert bool(made[query, key]) == seen, (query, key)
 
 
-@settings(max_examples=40)
 @given(
     st.integers(1, 70), st.integers(1, 20), st.integers(0, 19), st.tuples(*[st.booleans()] * 3),
     st.integers(0, 6), st.integers(1, 6),
@@ -307,7 +305,6 @@ def grid(plane: Plane, *values: tuple) -> GridIndex:
     return GridIndex(*(torch.tensor(column) for column in zip(*values, strict=True)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(list(PLANES)), st.integers(1, 90), st.integers(0, 89),
     st.tuples(*[st.booleans()] * 3), st.integers(0, 700), st.integers(1, 90),

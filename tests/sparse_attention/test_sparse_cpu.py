@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
@@ -155,7 +155,6 @@ def block_sets(draw: st.DrawFn, plane: Plane, heads: int) -> BlockIndex:
 
 
 @pytest.mark.parametrize("kind", ["grid", "lines", "blocks"])
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_backends_compute_exactly_the_pairs_of_an_index(kind: str, data: st.DataObject) -> None:
     layout, plane = data.draw(planes())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import PageDraft, Region
@@ -156,7 +156,6 @@ def test_a_runaway_is_stopped_and_reported(qwen: ModelPair) -> None:
     assert never.truncated == "length"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 2), max_size=12),
     st.lists(st.integers(0, 2), min_size=1, max_size=5),

@@ -6,7 +6,7 @@ import json
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -55,7 +55,6 @@ def test_drafts_are_cut_as_they_stand_on_the_page(joining: PreTrainedTokenizerFa
     assert alone == [*joining("The start of it.")["input_ids"], 999]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["a.", "\n\n", " b", "- c", ".\n"]), min_size=1, max_size=6))
 def test_cuts_add_up(joining: PreTrainedTokenizerFast, texts: list[str]) -> None:
     assert [*chain(*cut(joining, texts))] == joining("".join(texts))["input_ids"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.engine.tree import ROOT
@@ -38,7 +38,6 @@ def rest(index: DraftIndex, place: int) -> list[int]:
 
 
 @given(DRAFTS, TEXT, st.integers(1, 4))
-@settings(max_examples=300, deadline=None)
 def test_the_index_finds_what_a_search_finds(
     drafts: list[list[int]], text: list[int], window: int
 ) -> None:
@@ -48,7 +47,6 @@ def test_the_index_finds_what_a_search_finds(
 
 
 @given(DRAFTS, TEXT)
-@settings(max_examples=200, deadline=None)
 def test_agreement_counts_backwards_and_stops_at_the_start_of_a_draft(
     drafts: list[list[int]], text: list[int]
 ) -> None:
@@ -115,7 +113,6 @@ def is_drafted(tree: PrefixTree, text: list[int]) -> bool:
 
 
 @given(CONTINUATIONS)
-@settings(max_examples=300, deadline=None)
 def test_the_tree_holds_every_prefix_of_every_continuation_once(
     continuations: list[tuple[list[int], int]],
 ) -> None:
@@ -128,7 +125,6 @@ def test_the_tree_holds_every_prefix_of_every_continuation_once(
 
 
 @given(CONTINUATIONS, st.integers(1, 12), st.integers(1, 5), st.integers(1, 4))
-@settings(max_examples=300, deadline=None)
 def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
     continuations: list[tuple[list[int], int]], nodes: int, depth: int, width: int
 ) -> None:
@@ -200,7 +196,6 @@ def unused(groups: list[list[list[int]]], places: list[int]) -> list[int]:
 
 
 @given(GROUPS, ROUNDS)
-@settings(max_examples=300, deadline=None)
 def test_what_is_unused_follows_the_definition(
     groups: list[list[list[int]]], rounds: list[list[int]]
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -73,7 +73,6 @@ def paths(draw: st.DrawFn, block: int) -> list[int]:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
 def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
     """Ragged prompts, blocks, kept paths, rollbacks and dropped rows, in any order."""
     rows = data.draw(st.integers(1, 4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.engine.grid import GridConstraint, TokenGrid
@@ -45,7 +45,6 @@ def picture(grid: TokenGrid, seed: int = 0) -> torch.Tensor:
 
 
 @given(grids())
-@settings(deadline=None, max_examples=60)
 def test_a_spelled_picture_fills_the_grid_and_is_read_back(grid: TokenGrid) -> None:
     pictures = [picture(grid, seed) for seed in range(2)]
     spans = [spelled(grid, codes) for codes in pictures]
@@ -55,7 +54,6 @@ def test_a_spelled_picture_fills_the_grid_and_is_read_back(grid: TokenGrid) -> N
 
 
 @given(grids())
-@settings(deadline=None, max_examples=60)
 def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGrid) -> None:
     masks = GridConstraint(grid, VOCAB, torch.device("cpu")).masks(torch.arange(grid.length))
     marks = (grid.row_end, *grid.tail)
@@ -65,7 +63,6 @@ def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGr
 
 
 @given(grids(), st.integers(0, 3))
-@settings(deadline=None, max_examples=60)
 def test_in_a_text_a_picture_is_located_by_its_beginning(grid: TokenGrid, words: int) -> None:
     grid = TokenGrid(**{**grid.__dict__, "prefix": 0, "begin": BOI})
     tokens = [1] * words + [BOI] + spelled(grid, picture(grid)) + [1, 1]
@@ -74,7 +71,6 @@ def test_in_a_text_a_picture_is_located_by_its_beginning(grid: TokenGrid, words:
 
 
 @given(grids(), st.data())
-@settings(deadline=None, max_examples=60)
 def test_a_drafted_prefix_is_masked_as_the_same_text_would_be(
     grid: TokenGrid, data: st.DataObject
 ) -> None:

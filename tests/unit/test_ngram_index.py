@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sooner
@@ -62,7 +62,6 @@ def are_equal(pair: tuple[int, int]) -> bool:
     st.integers(0, 2),
     st.integers(-1, 5),
 )
-@settings(max_examples=300, deadline=None)
 def test_the_index_finds_what_a_search_finds(
     pieces: list[list[int]], shortest: int, more: int, limit: int
 ) -> None:

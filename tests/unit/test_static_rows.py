@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -74,7 +74,6 @@ def addresses(cache: SlotCache) -> list[int]:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_rows_come_and_go_at_a_fixed_address(data: st.DataObject) -> None:
     """In any order, rows that were prefilled in place or apart."""
     room = data.draw(st.integers(2, 5))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sooner
@@ -39,7 +39,6 @@ def chain_of(tree: Tree, row: int, entry: int) -> list[int]:
 
 
 @given(forests())
-@settings(max_examples=60, deadline=None)
 def test_ancestors_are_the_entries_on_the_way_to_the_root(tree: Tree) -> None:
     ancestors = tree.ancestors()
     assert ancestors.shape == (tree.rows, 1 + tree.nodes, 1 + tree.nodes)
@@ -50,7 +49,6 @@ def test_ancestors_are_the_entries_on_the_way_to_the_root(tree: Tree) -> None:
 
 
 @given(forests())
-@settings(max_examples=60, deadline=None)
 def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> None:
     depths = tree.depths()
     for row, size in enumerate(tree.sizes):
@@ -71,7 +69,6 @@ def test_select_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
 
 
 @given(forests())
-@settings(max_examples=40, deadline=None)
 def test_an_entry_continues_the_nodes_on_its_path(tree: Tree) -> None:
     paths = Paths.of(tree)
     for row in range(tree.rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -14,8 +15,9 @@ from .species import Species, model_of
 from .zoo import ZOO
 
 
+@functools.cache
 def row(species: Species) -> dict[str, Any]:
-    """What the table says of a type, seen on its tiny model."""
+    """What the table says of a type, seen on its tiny model; cached, so never change it."""
     try:
         adapter: Any = adapt(model_of(species))
     except sooner.SoonerError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner_lab.evaluation.documents.blocks import read_blocks
@@ -45,7 +45,6 @@ def test_what_breaks_off_is_read_to_its_end() -> None:
 
 
 @given(st.text(alphabet="a|-$`#<table>\n ", max_size=60))
-@settings(max_examples=150, deadline=None)
 def test_no_letter_of_a_text_is_lost(markdown: str) -> None:
     fenced = "```" in markdown  # the line of a fence is none of its code
     count = sum(block.text.count("a") for block in read_blocks(markdown))
@@ -93,7 +92,6 @@ def test_misses_and_surplus_are_alone() -> None:
 
 
 @given(*[st.lists(st.text(alphabet="abcd", min_size=1, max_size=8), max_size=5)] * 2)
-@settings(max_examples=150, deadline=None)
 def test_every_block_is_in_a_single_match(output: list[str], true: list[str]) -> None:
     matches = match(output, true, [0] * len(true))
     assert sorted(n for pair in matches for n in pair.observed) == list(range(len(output)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoProcessor
 
@@ -163,7 +163,6 @@ def test_documents_are_words_of_the_miniature(llava: Any) -> None:
 
 
 @given(st.integers(4, 300), st.integers(2, 40), st.sampled_from([1, 2]), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
 def test_layouts_hold(frames: int, piece: int, group: int, depth: float) -> None:
     length, pieces = cut(frames, piece, group, is_mixed=True)
     assert length % (pieces * group) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import brute
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.errors import SoonerError
@@ -21,7 +21,6 @@ from sooner_lab.theory import (
 from sooner_lab.theory.pipeline import SimulatedRun
 
 VERDICTS = st.lists(st.booleans(), min_size=1, max_size=24)
-MANY = settings(max_examples=300, deadline=None)
 
 
 @st.composite
@@ -46,7 +45,6 @@ def assert_same(run: SimulatedRun, tally: brute.Tally, *, drafted: bool = True) 
         assert run.drafted == tally.drafted
 
 
-@MANY
 @given(machines(), VERDICTS, st.integers(1, 7), st.integers(1, 40), st.data())
 def test_lockstep_is_the_brute_force_loop(machine, verdicts, window, tokens, data) -> None:
     base, more, tq, x = machine
@@ -69,7 +67,6 @@ def test_lockstep_is_the_brute_force_loop(machine, verdicts, window, tokens, dat
     assert 0 <= run.drafted - tally.drafted <= window
 
 
-@MANY
 @given(machines(), VERDICTS, st.none() | st.integers(1, 9), st.integers(1, 40), st.data())
 def test_free_running_is_the_brute_force_loop(machine, verdicts, window, tokens, data) -> None:
     base, more, tq, x = machine
@@ -82,7 +79,6 @@ def test_free_running_is_the_brute_force_loop(machine, verdicts, window, tokens,
     )
 
 
-@MANY
 @given(VERDICTS, st.integers(1, 6), st.integers(1, 5), st.integers(1, 60))
 def test_free_running_is_lockstep_where_the_ratio_is_whole(verdicts, c, tq, tokens) -> None:
     agreement, costs = Agreement(tuple(verdicts)), StepCosts(c * tq, tq)
@@ -91,7 +87,6 @@ def test_free_running_is_lockstep_where_the_ratio_is_whole(verdicts, c, tq, toke
     assert (free.seconds, free.steps, free.runs) == (locked.seconds, locked.steps, locked.runs)
 
 
-@MANY
 @given(machines(), VERDICTS, st.integers(1, 6), st.integers(1, 40))
 def test_shares_and_runs_fit_the_figures(machine, verdicts, window, tokens) -> None:
     costs, agreement = costs_of(machine), Agreement(tuple(verdicts))
@@ -108,7 +103,6 @@ def test_shares_and_runs_fit_the_figures(machine, verdicts, window, tokens) -> N
         assert run.mean_acceptance_length == pytest.approx(tokens / run.steps)
 
 
-@MANY
 @given(VERDICTS, st.integers(1, 40), st.integers(1, 9), st.integers(1, 9), st.integers(0, 3))
 def test_free_running_is_never_slower_than_plain(verdicts, tokens, tp, tq, x) -> None:
     """With flat step times: every forward of the target commits a token or more."""
