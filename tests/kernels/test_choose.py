@@ -58,6 +58,7 @@ def test_a_gpu_without_triton_is_named_once(
     assert "masks" in record.getMessage()
 
 
+@pytest.mark.slow
 def test_choosing_a_backend_for_a_cpu_imports_no_triton() -> None:
     code = (
         "import sys, torch; from sooner.sparse.attention.run import backend_for; "

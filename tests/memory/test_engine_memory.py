@@ -15,7 +15,7 @@ from page_prompts import GREEDY, SLOTS, alone, may_write, prompt_of
 from sooner.engine.memory.manager import EngineMemory
 
 SCHEDULES = 12
-"""Schedules of all methods and families together; `make soak` runs 300."""
+"""Schedules of all methods and families together; core runs 6 of them, and `make soak` 300."""
 
 JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "words-only", "eagle", "hsd")
 TAILS = ((), (5,), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 5, 6, 7, 8), (5, 6, 7, 70, 71, 72, 73, 74, 75))
@@ -101,7 +101,10 @@ def schedule(seed: int) -> tuple[int, int]:
     return sum(request.cached_tokens for request, *_ in requests), turned_out
 
 
-@pytest.mark.parametrize("seed", range(SCHEDULES))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 6)) for seed in range(SCHEDULES)],
+)
 def test_a_request_gets_the_tokens_it_gets_alone(seed: int) -> None:
     schedule(seed)
 

@@ -183,10 +183,10 @@ def test_a_request_without_a_deadline_is_overtaken_for_its_patience_and_no_longe
 
 
 @pytest.mark.parametrize(
-    "block", [0, 1, *(pytest.param(block, marks=pytest.mark.soak) for block in range(2, 10))]
+    "block", [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 10))]
 )
 def test_in_random_schedules_each_request_has_the_output_of_one_alone(block: int) -> None:
-    """Two hundred of them; `make soak` runs a thousand."""
+    """A hundred of them; `make soak` runs a thousand."""
     ends: Counter[str | None] = Counter()
     for seed in range(100 * block, 100 * (block + 1)):
         world = random_world(seed)

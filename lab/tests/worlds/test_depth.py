@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import subprocess
@@ -42,6 +43,7 @@ CLASSES: dict[str, Any] = {
 }
 
 
+@functools.cache
 def loaded(name: str) -> Any:
     """A bundled target by the way that the commands load it, with its silent layers."""
     if name == "image":
