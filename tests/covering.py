@@ -4,7 +4,7 @@ appears, and diagonals, in which every value does."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,13 @@ import pytest
 Setting = dict[str, Any]
 Allowed = Callable[[Mapping[str, Any]], bool]
 """Tells whether values go together; it is asked about settings that lack factors, too."""
+
+
+def thinned(values: Iterable[Any], core: Container[Any]) -> list[Any]:
+    """Values for `parametrize`: those outside of `core` are the merge lane's."""
+    return [
+        value if value in core else pytest.param(value, marks=pytest.mark.slow) for value in values
+    ]
 
 
 def diagonal(*factors: Sequence[Any]) -> list[Any]:

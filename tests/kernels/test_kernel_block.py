@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attention_cases import WRITTEN, Case, case, worst
-from covering import diagonal
+from covering import diagonal, thinned
 from sooner.engine.attention import kernel, reference
 from sooner.engine.attention.block import PAGE, Block
 
@@ -28,13 +28,7 @@ def run(case: Case, splits: int | None = None) -> torch.Tensor:
     return kernel.attend(*states, block, scale, splits=splits, **options).cpu()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
-        for name in sorted(WRITTEN.keys() - LEFT_OUT)
-    ],
-)
+@pytest.mark.parametrize("name", thinned(sorted(WRITTEN.keys() - LEFT_OUT), WRITTEN.keys() - SLOW))
 def test_it_equals_its_definition(name: str) -> None:
     lengths, entries, options = WRITTEN[name]
     example = case(lengths, entries, **options)

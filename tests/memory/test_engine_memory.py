@@ -10,6 +10,7 @@ import torch
 
 import sooner
 import tiny
+from covering import thinned
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, may_write, prompt_of
 from sooner.engine.memory.manager import EngineMemory
@@ -101,10 +102,7 @@ def schedule(seed: int) -> tuple[int, int]:
     return sum(request.cached_tokens for request, *_ in requests), turned_out
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 6)) for seed in range(SCHEDULES)],
-)
+@pytest.mark.parametrize("seed", thinned(range(SCHEDULES), range(6)))
 def test_a_request_gets_the_tokens_it_gets_alone(seed: int) -> None:
     schedule(seed)
 

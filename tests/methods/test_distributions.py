@@ -18,6 +18,7 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
+from covering import diagonal, thinned
 from fake_models import (
     FakeAdapter,
     FakeAssistant,
@@ -108,10 +109,7 @@ VARIANTS = {
 """Methods that differ from others in a size, or of which another has two options at once."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in METHODS],
-)
+@pytest.mark.parametrize("name", thinned(METHODS, METHODS.keys() - VARIANTS))
 def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
     samples = generate_ids(METHODS[name], FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(samples, TARGET.joint()) > ERROR
@@ -174,15 +172,7 @@ PROCESSORS = {
 DRAFTERS = ("plain", "window-4", "prompt-lookup", "eagle", "dflash", "dflash-chain", "ddtree")
 
 
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [
-        pytest.param(
-            method, name, marks=[pytest.mark.slow] * (name != "all" and method != "window-4")
-        )
-        for method, name in itertools.product(DRAFTERS, PROCESSORS)
-    ],
-)
+@pytest.mark.parametrize(("method", "name"), diagonal(DRAFTERS, [*PROCESSORS]))
 def test_processed_sequences_follow_the_processed_joint_distribution(
     method: str, name: str
 ) -> None:

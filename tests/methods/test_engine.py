@@ -14,6 +14,7 @@ import torch
 
 import sooner
 import tiny
+from covering import thinned
 from method_matrix import LONG, METHODS, aligned
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
@@ -211,10 +212,7 @@ def schedule(
     return together
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 5)) for seed in range(SCHEDULES)],
-)
+@pytest.mark.parametrize("seed", thinned(range(SCHEDULES), range(5)))
 def test_a_request_gets_the_tokens_it_gets_alone(seed: int) -> None:
     schedule(seed)
 

@@ -9,6 +9,7 @@ import pytest
 import method_matrix as matrix
 import sooner
 import tiny
+from covering import thinned
 from method_matrix import Case
 
 CASES = [
@@ -81,9 +82,7 @@ def test_several_sequences_of_a_prompt_are_exact() -> None:
         assert result.sequences.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    "at", [pytest.param(at, marks=[pytest.mark.slow] * (at not in (1, 4, 6))) for at in range(1, 9)]
-)
+@pytest.mark.parametrize("at", thinned(range(1, 9), (1, 4, 6)))
 def test_an_end_at_any_place_of_a_draft_ends_the_row(at: int) -> None:
     family, kind = "qwen3_vl", "video"
     width = tiny.inputs(family, kind, 2)["input_ids"].shape[1]

@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 
 import sooner
 import tiny
+from covering import diagonal, thinned
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import MockCuda, Refusing, StandIn, poisoned
@@ -34,14 +35,7 @@ def output(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        pytest.param(name, family, marks=[pytest.mark.slow] * ((i + j) % 2))
-        for i, name in enumerate(METHODS)
-        for j, family in enumerate(FAMILIES)
-    ],
-)
+@pytest.mark.parametrize(("name", "family"), diagonal([*METHODS], FAMILIES))
 def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
     name: str, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,13 +59,7 @@ KINDS = {
 """A method of each kind of drafter; the merge lane has the others."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in KINDS else [pytest.mark.slow])
-        for name in sorted({*METHODS} - CLOCKED)
-    ],
-)
+@pytest.mark.parametrize("name", thinned(sorted({*METHODS} - CLOCKED), KINDS))
 def test_padded_steps_draw_what_unpadded_steps_draw(name: str) -> None:
     recorder = StandIn()
     assert (
@@ -81,9 +69,7 @@ def test_padded_steps_draw_what_unpadded_steps_draw(name: str) -> None:
     assert recorder.replayed > 0
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 1)) for seed in range(10)]
-)
+@pytest.mark.parametrize("seed", thinned(range(10), {0}))
 def test_rows_join_and_leave_padded_steps(seed: int) -> None:
     recorder = StandIn()
     schedule(seed, graphs=recorder)

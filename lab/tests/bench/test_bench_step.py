@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 import sooner
+from covering import thinned
 from sooner.cli.main import main
 from sooner.engine.acceptance import follow_choices
 from sooner.engine.interface import Outcome
@@ -40,12 +40,6 @@ COMPILED = ("plain", "hsd-relaxed")
 """Methods whose steps the fast run compiles and pads; others run with the slow tests."""
 SOON = ("plain", "prompt-lookup", "speculative", "sd-tree", "jacobi", "hsd")
 """Methods whose rounds the fast run counts, drawn; of batches those of a tree and of windows."""
-
-
-def fast(names: Iterable[str], among: Sequence[str]) -> list[Any]:
-    """The cases of a test, those that are not `among` some marked slow."""
-    slow = pytest.mark.slow
-    return [name if name in among else pytest.param(name, marks=slow) for name in names]
 
 
 def run(*arguments: str) -> int:
@@ -90,7 +84,7 @@ def test_steps_and_rounds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Waits of plain" in page
 
 
-@pytest.mark.parametrize("method", fast(engine.STATIC, COMPILED))
+@pytest.mark.parametrize("method", thinned(engine.STATIC, COMPILED))
 def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
     """No wait, no upload, no growth, one graph, and a verification that moves a plain step's bytes;
     plain launches no more than HF's own round does."""
@@ -100,7 +94,7 @@ def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
     assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
 
 
-@pytest.mark.parametrize("method", fast(engine.PADDED, COMPILED))
+@pytest.mark.parametrize("method", thinned(engine.PADDED, COMPILED))
 def test_a_padded_step_keeps_them_too(method: str) -> None:
     """Nothing waits, and consecutive steps are the same: a graph may be replayed."""
     settings = StepSettings((method,), layers=LAYERS)
@@ -195,8 +189,8 @@ ON_THE_HOST = ("prompt-lookup", "hsd")
 """Methods that make their drafts there and send them."""
 
 
-@pytest.mark.parametrize("do_sample", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("name", fast(METHODS, SOON))
+@pytest.mark.parametrize("do_sample", thinned([False, True], [True]))
+@pytest.mark.parametrize("name", thinned(METHODS, SOON))
 def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sample: bool) -> None:
     """Nothing is read but the step's report."""
     model = engine.tiny(2)
@@ -212,7 +206,9 @@ def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sa
 
 @pytest.mark.parametrize(
     "name",
-    fast(["speculative", "sd-tree", "eagle", "eagle3", "dflash", "jacobi"], ["sd-tree", "jacobi"]),
+    thinned(
+        ["speculative", "sd-tree", "eagle", "eagle3", "dflash", "jacobi"], ["sd-tree", "jacobi"]
+    ),
 )
 def test_ragged_rows_upload_no_more(name: str) -> None:
     """Only where rows end the device is told which go on, and then how much each may say."""
