@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from covering import diagonal, thinned
 from sooner.methods.controller import LONGEST_PAUSE, RoundCost
 from sooner.methods.draft_length import (
     EXPLORE_EVERY,
@@ -134,16 +135,21 @@ def best_fixed(machine: Callable[[], Machine], rounds: int = 600) -> float:
     return max(machine().run(DraftLength(size), rounds) for size in range(LARGEST + 1))
 
 
-@pytest.mark.parametrize("late", [0, 1])
-@pytest.mark.parametrize("rows", [1, 8])
-@pytest.mark.parametrize(
-    ("chance", "draft", "slope"),
-    [(0.9, 0.1, 0.02), (0.8, 0.05, 0.02), (0.7, 0.1, 0.05), (0.5, 0.05, 0.01), (0.95, 0.02, 0.0),
-     (0.02, 0.1, 0.05), (0.6, 0.9, 0.05), (0.5, 0.1, 1.0)],
+FIGURES = (
+    (0.9, 0.1, 0.02), (0.8, 0.05, 0.02), (0.7, 0.1, 0.05), (0.5, 0.05, 0.01), (0.95, 0.02, 0.0),
+    (0.02, 0.1, 0.05), (0.6, 0.9, 0.05), (0.5, 0.1, 1.0),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "batch"), diagonal(FIGURES, [(1, 0), (8, 1), (1, 1), (8, 0)]), ids=str
+)
 def test_it_is_near_the_best_fixed_length_within_forty_rounds(
-    chance: float, draft: float, slope: float, rows: int, late: int
+    figures: tuple[float, float, float], batch: tuple[int, int]
 ) -> None:
+    """The draft's chance, seconds and slope; the rows, and rounds by which reports are late."""
+    (chance, draft, slope), (rows, late) = figures, batch
+
     def machine() -> Machine:
         return Machine(chance, line(slope), draft, rows, late=late, noise=0.05)
 
@@ -152,7 +158,7 @@ def test_it_is_near_the_best_fixed_length_within_forty_rounds(
     assert ours.run(length, 600) >= 0.95 * best_fixed(machine)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", thinned(range(24), range(8)))
 def test_it_is_never_far_below_plain_on_random_machines(seed: int) -> None:
     """Costs grow with the block by any steps, acceptance falls with any step; the first rounds
     count."""
@@ -222,7 +228,7 @@ def test_acceptance_that_falls_until_drafts_pay_no_more_is_an_alarm_once(late: i
     assert "and drafts pay no more" in alarm
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thinned(range(12), range(3)))
 def test_drafts_that_end_for_other_reasons_are_no_alarm(seed: int) -> None:
     """Rows join until a round is too dear for drafts, or acceptance falls and they pay still."""
     dear, alarms = Machine(0.8, line(0.2), 0.2, noise=0.05, seed=seed), Alarms()
@@ -334,8 +340,7 @@ def replayed(rows: int, block: int) -> float:
     return float(np.interp(rows, ROWS, [np.interp(block, BLOCKS, line) for line in FORWARDS]))
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("chance", [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.95])
+@pytest.mark.parametrize(("rows", "chance"), diagonal(ROWS, [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.95]))
 def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
     rows: int, chance: float
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covering import diagonal
 from sooner.errors import SoonerError
 from sooner_lab.theory import (
     Agreement,
@@ -109,9 +110,10 @@ def test_free_running_is_never_slower_than_plain(verdicts, tokens, tp, tq, x) ->
     assert free_running(StepCosts(tp, tq, x), Agreement(tuple(verdicts)), tokens).speedup >= 1
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 0.8, 0.9, 0.97, 1.0])
-@pytest.mark.parametrize("gamma", [1, 2, 5, 9])
-@pytest.mark.parametrize("c", [1.7, 5.0, 9.0])
+@pytest.mark.parametrize(
+    ("rate", "gamma", "c"),
+    diagonal([0.0, 0.2, 0.5, 0.8, 0.9, 0.97, 1.0], [1, 2, 5, 9], [1.7, 5.0, 9.0]),
+)
 def test_simulators_give_the_closed_forms(rate: float, gamma: int, c: float) -> None:
     costs, agreement, tokens = StepCosts(c, 1.0), Agreement.even(rate, 20_000), 20_000
 
