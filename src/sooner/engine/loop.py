@@ -297,18 +297,12 @@ class Decoding:
         if self.session.check is not None and not is_first:
             self.session.check.add_round(rows.active, reports, forward.logits, self.tree)
         outcome = Outcome(
-            rows=rows,
-            new=[report.new for report in reports],
+            rows=rows, new=[report.new for report in reports],
             accepted=[len(report.path) - 1 for report in reports],
-            budget=[self._budget(row) for row in range(len(reports))],
-            forward_time=time,
-            hidden=forward.hidden,
-            scores=verified.scores,
-            path=[report.path for report in reports],
-            committed=verified.committed,
-            noise=self.state.noise,
-            is_first=is_first,
-        )
+            budget=[self._budget(row) for row in range(len(reports))], forward_time=time,
+            hidden=forward.hidden, scores=verified.scores, path=[report.path for report in reports],
+            committed=verified.committed, noise=self.state.noise, is_first=is_first,
+        )  # fmt: skip
         return self._without(outcome, finished) if any(finished) else outcome
 
     def _without(self, outcome: Outcome, finished: list[bool]) -> Outcome:
@@ -536,14 +530,9 @@ def _judge_plain(
 
 
 def step(
-    target: ModelRunner,
-    tree: Tree,
-    rule: Rule,
-    processing: Processing,
-    state: RowState,
-    score: Callable[[Tensor], Tensor],
-    on_forward: Callable[[], None] = lambda: None,
-) -> tuple[VerifiedBlock, Forward]:
+    target: ModelRunner, tree: Tree, rule: Rule, processing: Processing, state: RowState,
+    score: Callable[[Tensor], Tensor], on_forward: Callable[[], None] = lambda: None,
+) -> tuple[VerifiedBlock, Forward]:  # fmt: skip
     """Forward the roots and the draft behind them, verify it, and commit what is accepted.
 
     Args:

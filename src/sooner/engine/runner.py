@@ -169,14 +169,9 @@ class ModelRunner:
         return self._forward(tokens, tree.depths(), ancestors, sizes=sizes)
 
     def forward_sized(
-        self,
-        tokens: Tensor,
-        sizes: Tensor,
-        depths: Tensor | None,
-        ancestors: Tensor | None,
-        written: int,
-        offset: Tensor,
-    ) -> Forward:
+        self, tokens: Tensor, sizes: Tensor, depths: Tensor | None, ancestors: Tensor | None,
+        written: int, offset: Tensor,
+    ) -> Forward:  # fmt: skip
         """`forward_chain`, or with ancestors `forward_level`, of rows of which some are inactive.
 
         Args:
@@ -216,14 +211,9 @@ class ModelRunner:
         return self._forward(tokens, depths, seen, depths.shape[0] - tokens.shape[1])
 
     def _forward(
-        self,
-        tokens: Tensor,
-        depths: Tensor | None,
-        ancestors: Tensor | None,
-        written: int = 0,
-        sizes: Tensor | None = None,
-        offset: Tensor | None = None,
-    ) -> Forward:
+        self, tokens: Tensor, depths: Tensor | None, ancestors: Tensor | None, written: int = 0,
+        sizes: Tensor | None = None, offset: Tensor | None = None,
+    ) -> Forward:  # fmt: skip
         if sizes is None and self.graphs is not None:
             made: Forward | None = self.graphs.forward(self, tokens, depths, ancestors, written)
             if made is not None:

@@ -146,21 +146,12 @@ class Engine:
     """
 
     def __init__(
-        self,
-        model: Any,
-        method: Method | str | None = None,
-        *,
-        max_rows: int = 8,
-        prefill_chunk: int | None = None,
-        pages: int | None = None,
-        memory: int | None = None,
-        paged: bool | None = None,
-        prefix_caching: bool = True,
-        graphs: str | GraphRecorder = "auto",
-        compile: bool | Mapping[str, Any] = False,
-        verify_every: int | None = None,
-        pace: TokenPace | None = None,
-    ) -> None:
+        self, model: Any, method: Method | str | None = None, *, max_rows: int = 8,
+        prefill_chunk: int | None = None, pages: int | None = None, memory: int | None = None,
+        paged: bool | None = None, prefix_caching: bool = True,
+        graphs: str | GraphRecorder = "auto", compile: bool | Mapping[str, Any] = False,
+        verify_every: int | None = None, pace: TokenPace | None = None,
+    ) -> None:  # fmt: skip
         check_whole("max_rows", max_rows)
         check_model("model", model)
         self.pace = pace
@@ -191,21 +182,12 @@ class Engine:
         self._is_stepping = False
 
     def add_request(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        method: Method | str | None = None,
-        seed: int | None = None,
-        on_tokens: OnTokens | None = None,
-        logprobs: int | None = None,
-        num_draft_tokens: int | None = None,
-        media_keys: Sequence[str] = (),
-        priority: float = 0.0,
-        deadline: float | None = None,
-        arrived: float | None = None,
-        generated: Sequence[int] = (),
+        self, inputs: Mapping[str, Any], *, method: Method | str | None = None,
+        seed: int | None = None, on_tokens: OnTokens | None = None, logprobs: int | None = None,
+        num_draft_tokens: int | None = None, media_keys: Sequence[str] = (), priority: float = 0.0,
+        deadline: float | None = None, arrived: float | None = None, generated: Sequence[int] = (),
         **options: Unpack[GenerateOptions],
-    ) -> Request:
+    ) -> Request:  # fmt: skip
         """Queue a request; its pixels are encoded when its turn comes.
 
         Args:

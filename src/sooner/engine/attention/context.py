@@ -135,16 +135,9 @@ def _attention(before: str, is_chunked: bool) -> Any:
         if not torch.compiler.is_compiling() and (listener := _LISTENER.get()) is not None:
             listener(module, window, chunk)
         output = block_attention(
-            query,
-            key,
-            value,
-            attention_block,
-            scaling=kwargs.get("scaling"),
-            window=window,
-            chunk=chunk,
-            softcap=kwargs.get("softcap"),
-            sinks=kwargs.get("s_aux"),
-        )
+            query, key, value, attention_block, scaling=kwargs.get("scaling"), window=window,
+            chunk=chunk, softcap=kwargs.get("softcap"), sinks=kwargs.get("s_aux"),
+        )  # fmt: skip
         return output.transpose(1, 2).contiguous(), None
 
     base = ALL_ATTENTION_FUNCTIONS.get(before)

@@ -81,16 +81,9 @@ class _Plan(NamedTuple):
 
 
 def attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    block: Block,
-    scale: float,
-    window: int | None,
-    chunk: int | None,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> Tensor:
+    query: Tensor, keys: Tensor, values: Tensor, block: Block, scale: float, window: int | None,
+    chunk: int | None, softcap: float | None, sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
     """`block_attention` on CPUs; here a device's lengths may be read.
 
     The query heads that share keys are packed into one head's queries, so that keys and values are
@@ -115,16 +108,11 @@ def attend(
         return _plain(query, keys, values, lengths[0], call)
     has_places = window is not None or chunk is not None
     plan = _plan(
-        tuple(lengths),
-        None if block.sizes is None else tuple(block.sizes.tolist()),
+        tuple(lengths), None if block.sizes is None else tuple(block.sizes.tolist()),
         None if block.ancestors is None else _bytes(block.ancestors),
-        _bytes(block.depths) if block.depths is not None and has_places else None,
-        block.written,
-        entries,
-        keys.shape[1:],
-        call,
-        query.dtype,
-    )
+        _bytes(block.depths) if block.depths is not None and has_places else None, block.written,
+        entries, keys.shape[1:], call, query.dtype,
+    )  # fmt: skip
     packed = query.reshape(rows, kv_heads, -1, dim)  # [rows, kv_heads, group * entries, dim]
     output, lse = _attend(packed, keys, values, plan, call)
     if call.group == 1 and sinks is None and output.dtype == query.dtype:
@@ -193,16 +181,10 @@ def _rest(
 
 @lru_cache(maxsize=4)
 def _plan(
-    lengths: tuple[int, ...],
-    sizes: tuple[int, ...] | None,
-    ancestors: bytes | None,
-    depths: bytes | None,
-    written: int,
-    entries: int,
-    store: tuple[int, int, int],
-    call: _Call,
+    lengths: tuple[int, ...], sizes: tuple[int, ...] | None, ancestors: bytes | None,
+    depths: bytes | None, written: int, entries: int, store: tuple[int, int, int], call: _Call,
     dtype: torch.dtype,
-) -> _Plan:
+) -> _Plan:  # fmt: skip
     """Made once a forward for all layers of a kind.
 
     Args:

@@ -51,16 +51,10 @@ def read_pages(store: Tensor, page_table: Tensor) -> Tensor:
 
 
 def attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    block: Block,
-    scale: float,
-    window: int | None = None,
-    chunk: int | None = None,
-    softcap: float | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, block: Block, scale: float,
+    window: int | None = None, chunk: int | None = None, softcap: float | None = None,
     sinks: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Block attention with a mask and a softmax in fp32, or fp64 for fp64 states.
 
     Scores of unseen slots are left out, and their values as well: what lies in a free slot may be
