@@ -127,6 +127,7 @@ def generate(
                     generator=generator_of(model, seed),
                     on_tokens=on_tokens_of(streamer, len(ids) * call.params.n, on_tokens),
                     prefill_chunk=call.prefill_chunk,
+                    kv_offload=call.kv_offload,
                     graphs=graphs,
                     compile=compile,
                     verify_every=verify_every,

@@ -31,6 +31,8 @@ class GenerateOptions(TypedDict, total=False):
         stop_strings, tokenizer: texts that end a row, and the tokenizer that decodes it.
         logits_processor, stopping_criteria: objects of transformers, applied at each step.
         prefill_chunk_size: prompt tokens of one prefill forward; all at once if it is left out.
+        cache_implementation: `"offloaded"` keeps keys and values in host memory, and those of two
+            layers at a time on the GPU; each round copies all of them there.
     """
 
     generation_config: GenerationConfig
@@ -63,3 +65,4 @@ class GenerateOptions(TypedDict, total=False):
     logits_processor: LogitsProcessorList | list[Any]
     stopping_criteria: StoppingCriteriaList | list[Any]
     prefill_chunk_size: int | None
+    cache_implementation: str | None

@@ -1,4 +1,4 @@
-"""Sparse, chunked, pruned and compressed prefills, two at a time, under every kind of method: they
+"""Sparse, chunked, pruned, compressed and offloaded prefills, two at a time, under every kind of method: they
 compose, or are refused by the one table of `sooner.engine.composition`."""
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from sooner.sparse.pruning.stage import PruningStage, Selection, keep_best
 from sparse_attention.contexts import STATIC, decode, mask_of, prompt_of, sparse
 
 FAMILY, CHUNK = "qwen3_vl", 37
+PLAIN = frozenset({"chunked", "offloaded"})
+"""Features that change nothing of what comes out."""
 
 
 @functools.cache
@@ -77,14 +79,18 @@ def outcome(features: frozenset[str], kind: str) -> tuple[list[list[int]], str, 
     """Returns ids, mode, and the most tokens that an MLP got at once."""
     model, widths = tiny.model(FAMILY), [0]
     chunk = CHUNK if "chunked" in features else None
+    kind_of_cache = "offloaded" if "offloaded" in features else None
     with ExitStack() as stack:
         mlps = stack.enter_context(ForwardHooks())
         mlps.before(
             model.get_decoder().layers[1].mlp, lambda _, args, __: widths.append(args[0].shape[1])
         )
-        for name in sorted(features - {"chunked"}):
+        for name in sorted(features - PLAIN):
             stack.enter_context(contexts()[name](model))
-        made = decode(FAMILY, None, methods()[kind], prefill_chunk_size=chunk)
+        made = decode(
+            FAMILY, None, methods()[kind], prefill_chunk_size=chunk,
+            cache_implementation=kind_of_cache,
+        )  # fmt: skip
     return made.tokens, made.stats.mode, max(widths)
 
 
@@ -105,8 +111,8 @@ def test_a_cell_composes_or_is_refused_by_name(features: frozenset[str], kind: s
             outcome(features, kind)
         return
     ids, mode, width = outcome(features, kind)
-    assert ids == outcome(features - {"chunked"}, "plain")[0]
-    assert mode == ("exact" if features == {"chunked"} else "approximate")
+    assert ids == outcome(features - PLAIN, "plain")[0]
+    assert mode == ("exact" if features <= PLAIN else "approximate")
     assert (width <= CHUNK) is ("chunked" in features)
 
 

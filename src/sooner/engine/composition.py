@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..errors import UnsupportedError
 
-FEATURES = ("static", "dynamic", "chunked", "pruned", "compressed")
+FEATURES = ("static", "dynamic", "chunked", "offloaded", "pruned", "compressed")
 METHODS = (
     "plain", "speculative", "parallel", "parallel, ranked behind the pruner", "tree",
     "tree of layer states",

@@ -50,7 +50,7 @@ REFUSED = {
 }
 """Options that change the output, or what is returned, and why they can't be honoured."""
 
-CACHES = (None, "dynamic", "static")
+CACHES = (None, "dynamic", "static", "offloaded")
 """Cache kinds that only say where the same keys and values are kept."""
 
 LOOP_ONLY = ("use_cache", "logits_to_keep", "position_ids", *CACHE_NAMES, "cache_position")
@@ -72,12 +72,14 @@ class Call:
         inputs: prompts as the model's forward takes them, pixels raw, one row for each prompt.
         params: how tokens are chosen, and when rows end.
         prefill_chunk: prompt tokens of one prefill forward; `None` is all of them.
+        kv_offload: keys and values lie in host memory.
         pad: fills the rows of the answer that ended early.
     """
 
     inputs: dict[str, Any]
     params: SamplingParams
     prefill_chunk: int | None
+    kv_offload: bool
     pad: int
 
     def sequences(self, new: Sequence[Sequence[int]]) -> Tensor:
@@ -145,13 +147,10 @@ def prepare(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -
         named["input_ids"] = ids = model.heal_tokens(ids, tokenizer)
     width = ids.shape[1]
     config = model._prepare_generated_length(
-        generation_config=config,
-        has_default_max_length=by_default["max_length"],
-        has_default_min_length=by_default["min_length"],
-        model_input_name="input_ids",
-        inputs_tensor=ids,
-        input_ids_length=width,
-    )
+        generation_config=config, has_default_max_length=by_default["max_length"],
+        has_default_min_length=by_default["min_length"], model_input_name="input_ids",
+        inputs_tensor=ids, input_ids_length=width,
+    )  # fmt: skip
     model._validate_generated_length(config, width, by_default["max_length"])
     made = model._get_logits_processor(
         generation_config=config,
@@ -169,18 +168,14 @@ def prepare(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -
         made, ends, width, len(ids) * copies, do_sample=bool(config.do_sample), n=copies,
         presence_penalty=presence, frequency_penalty=frequency,
     )  # fmt: skip
-    return Call(named, params, _chunk(config.prefill_chunk_size), _pad_id(config))
+    return _call(named, params, config)
 
 
 def receive(
-    model: Any,
-    input_ids: Tensor,
-    processors: Sequence[Any] | None,
-    criteria: Sequence[StoppingCriteria] | None,
-    config: GenerationConfig,
-    synced_gpus: bool,
+    model: Any, input_ids: Tensor, processors: Sequence[Any] | None,
+    criteria: Sequence[StoppingCriteria] | None, config: GenerationConfig, synced_gpus: bool,
     kwargs: Mapping[str, Any],
-) -> Call:
+) -> Call:  # fmt: skip
     """Returns what `generate` handed to a custom loop.
 
     Args:
@@ -205,7 +200,7 @@ def receive(
         processors or (), criteria or (), input_ids.shape[1], len(input_ids),
         do_sample=bool(config.do_sample), n=n,
     )  # fmt: skip
-    return Call({**inputs, **raw}, params, _chunk(config.prefill_chunk_size), _pad_id(config))
+    return _call({**inputs, **raw}, params, config)
 
 
 def refuse_config(config: GenerationConfig, synced_gpus: bool = False) -> None:
@@ -226,8 +221,8 @@ def refuse_config(config: GenerationConfig, synced_gpus: bool = False) -> None:
         raise UnsupportedError("use_cache=False can't be honoured: drafts live in the cache")
     if config.cache_implementation not in CACHES:
         raise UnsupportedError(
-            f"cache_implementation='{config.cache_implementation}' can't be honoured: steps, trees "
-            "and graphs take the slots of all layers on the device; leave it unset"
+            f"cache_implementation='{config.cache_implementation}' can't be honoured: keys and "
+            "values lie in slots; leave it unset, or pass 'offloaded' for slots in host memory"
         )
     if synced_gpus:
         raise UnsupportedError("synced_gpus=True can't be honoured: rows end on their own")
@@ -321,19 +316,12 @@ def _takes(kind: Any, name: str) -> bool:
     return name in inspect.signature(kind.forward).parameters
 
 
-def _chunk(size: Any) -> int | None:
-    """Returns the config's `prefill_chunk_size`, a number of tokens or `None`."""
-    if size is None:
-        return None
-    check_whole("prefill_chunk_size", size, hint=", or None to prefill the prompt at once")
-    return int(size)
-
-
-def _pad_id(config: GenerationConfig) -> int:
-    """Returns the id that fills rows: the config's, else that which ends them, else 0."""
+def _call(inputs: dict[str, Any], params: SamplingParams, config: GenerationConfig) -> Call:
+    if (chunk := config.prefill_chunk_size) is not None:
+        check_whole("prefill_chunk_size", chunk, hint=", or None to prefill the prompt at once")
     pad, eos = config.pad_token_id, config.eos_token_id
-    pad = pad if pad is not None else eos[0] if isinstance(eos, list) else eos
-    return 0 if pad is None else int(pad)
+    pad = pad if pad is not None else eos[0] if isinstance(eos, list) else eos or 0
+    return Call(inputs, params, chunk, config.cache_implementation == "offloaded", int(pad))
 
 
 def model_arguments(model: Any) -> frozenset[str]:

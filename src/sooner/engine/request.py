@@ -490,6 +490,11 @@ class Prefiller:
             device = self.model.get_input_embeddings().weight.device
             inputs = to_device(request.inputs, device)
             request.call = prepare(self.model, inputs, options.sampling)
+            if request.call.kv_offload:
+                raise UnsupportedError(
+                    "cache_implementation='offloaded' can't be honoured in an engine, whose rows "
+                    "come and go; use sooner.generate"
+                )
         call = request.call
         generated = [*options.generated, *(() if preempted is None else preempted.output)]
         inputs, params, chunk = call.inputs, call.params, call.prefill_chunk
@@ -503,15 +508,10 @@ class Prefiller:
         def make() -> Session:
             with torch.no_grad():
                 session = method.session(
-                    self.model,
-                    inputs,
-                    params,
-                    generator=generator_of(self.model, options.seed),
-                    on_tokens=options.on_tokens,
-                    prefill_chunk=chunk,
-                    generated=len(generated),
+                    self.model, inputs, params, generator=generator_of(self.model, options.seed),
+                    on_tokens=options.on_tokens, prefill_chunk=chunk, generated=len(generated),
                     **self.launch,
-                )
+                )  # fmt: skip
             options.on_session(session)
             session.target.cache.max_rows = self.max_rows
             if preempted is not None:

@@ -18,6 +18,7 @@ from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
 from ..engine.interface import Drafter, Prompt
 from ..engine.loop import OnTokens, Rule, Session, run
+from ..engine.memory.offload import offload
 from ..engine.noise import RowNoise, draw_seed
 from ..engine.row_sampling import SamplingParams
 from ..engine.rows import Rows, Stopping
@@ -209,15 +210,10 @@ class Method:
             model_kwargs,
         )  # fmt: skip
         session = self.session(
-            model,
-            call.inputs,
-            call.params,
-            generator=generator,
-            on_tokens=on_tokens_of(streamer, input_ids.shape[0], on_tokens),
-            prefill_chunk=call.prefill_chunk,
-            graphs=graphs,
-            compile=compile,
-        )
+            model, call.inputs, call.params, generator=generator,
+            on_tokens=on_tokens_of(streamer, input_ids.shape[0], on_tokens), graphs=graphs,
+            prefill_chunk=call.prefill_chunk, kv_offload=call.kv_offload, compile=compile,
+        )  # fmt: skip
         sequences: Any = call.sequences(run(session))
         if streamer is not None:
             streamer.end()
@@ -231,7 +227,7 @@ class Method:
         guidance: float = 1.0, prefill_chunk: int | None = None,
         requests: Sequence[int] | None = None, generated: int = 0,
         graphs: str | GraphRecorder = "auto", compile: bool | Mapping[str, Any] = False,
-        verify_every: int | None = None,
+        verify_every: int | None = None, kv_offload: bool = False,
     ) -> Session:  # fmt: skip
         """Embed the prompts, repeat each `params.n` times, and set up one run of the loop.
 
@@ -248,6 +244,7 @@ class Method:
             generated: the last ids of each prompt that the row said itself, before it was
                 interrupted: penalties and draws go on behind them.
             graphs, compile, verify_every: see `sooner.generate`.
+            kv_offload: the target's keys and values lie in host memory.
         """
         for name, loaded in (("model", model), ("draft", getattr(self, "draft", None))):
             check_model(name, loaded)
@@ -274,6 +271,8 @@ class Method:
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers, generated)
         runner, grid, constraint = _runner(target, guidance), target.grid, None
+        if kv_offload:
+            offload(runner)
         if grid is not None:
             constraint = GridConstraint(grid, target.vocab_size, target.device)
         launch = _graphs(runner, graphs, self.largest_block(), compile, stats)

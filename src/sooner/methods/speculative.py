@@ -61,11 +61,9 @@ class Speculative(DraftMethod):
     def from_settings(cls, settings: MethodSettings) -> Self:
         pruned = None if settings.draft_inputs is None else 0.0
         return cls(
-            settings.draft,
-            num_draft_tokens=settings.num_draft_tokens,
-            draft_inputs=settings.draft_inputs,
-            experience=settings.experience(pruned),
-        )
+            settings.draft, num_draft_tokens=settings.num_draft_tokens,
+            draft_inputs=settings.draft_inputs, experience=settings.experience(pruned),
+        )  # fmt: skip
 
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         if self.experience is not None:

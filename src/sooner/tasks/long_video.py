@@ -18,6 +18,7 @@ from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
 from ..engine.memory import free_bytes, gpus_of, vision
+from ..engine.memory.offload import offloaded_bytes
 from ..errors import MemoryRanOutError
 from ..models import adapt
 from .frames import Choose, Frames, Progress, read
@@ -136,13 +137,24 @@ def estimate(streams: list[FrameStream], settings: CaptionSettings) -> dict[str,
         if adapter.device == target.model.device:  # of whose memory there is a limit
             memory = {name: memory.get(name, 0) + size for name, size in parts.items()}
     memory["vision"] += 2 * vision.FRAMES * pixels[0].nbytes
+    adapter, tokens = adapt(target.model), target.words["input_ids"].shape[1]
+    slots, is_gpu = tokens + settings.max_new_tokens, bool(gpus_of(target.model))
+    windows, host = offloaded_bytes(adapter, slots)
+    host_free = int(psutil.virtual_memory().available) if is_gpu else host
+    saved = adapter.slot_bytes * slots * is_gpu - windows  # by offloading; less than 0 on a CPU
+    memory["cache"] -= saved * settings.kv_offload
     free, needed = free_memory(target.model), sum(memory.values()) - memory["weights"]
-    gib = {name: size / 2**30 for name, size in {**memory, "needed": needed, "free": free}.items()}
-    tokens = target.words["input_ids"].shape[1]
-    if needed > free:
+    parts = {**memory, "needed": needed, "free": free}
+    parts |= {"host": host, "host free": host_free} if settings.kv_offload else {}
+    gib = {name: size / 2**30 for name, size in parts.items()}
+    is_full = settings.kv_offload and host > host_free
+    if needed > free or is_full:
         growing = memory["cache"] + memory["embeddings"]  # in proportion to frames
         fit = max(free - needed + growing, 0) * frames // growing // 2 * 2
+        fit = min(fit, frames >> ((host - 1) // host_free).bit_length()) if is_full else fit
         ways = [f"--frames {fit} fits"] if fit else []
+        is_way = not settings.kv_offload and needed - saved <= free and host <= host_free
+        ways += ["--kv-offload fits"] if is_way else []
         ways += ["--dtype bfloat16 takes half"] if target.model.dtype == torch.float32 else []
         sizes = ", ".join(f"{name} {size:.2f}" for name, size in gib.items())
         raise MemoryRanOutError(

@@ -66,6 +66,7 @@ class CaptionSettings:
             tokens that it drops behind a colon. By default the model's own prefill.
         prefill_chunk: prompt tokens that are prefilled at once, by default 2,048 of long videos, or
             with patterns that look at a prompt's end, which refuse chunks, of their MLPs alone.
+        kv_offload: keep the target's keys and values in host memory, for prompts beyond a GPU's.
         prefill_recall: measure what patterns keep of the attention, which takes time of its own.
         head: folder or name of a draft head that was trained for the model (`load_drafter`).
 
@@ -90,6 +91,7 @@ class CaptionSettings:
     verify_every: int | None = option(None, 1)
     prefill: str | None = option(None, metavar="FILE|NAME[:SHARE]")
     prefill_chunk: int | None = option(None, 1)
+    kv_offload: bool = False
     prefill_recall: bool = False
     head: str | None = option(None, metavar="DIR")
 
@@ -131,14 +133,14 @@ class CaptionSettings:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             if item.name != "compare" and value != item.default:
-                options += [f"--{item.name.replace('_', '-')}", str(value)]
+                options += [f"--{item.name.replace('_', '-')}", str(value)][: 2 - (value is True)]
         return options
 
     def digest(self, *extras: Any) -> str:
         """Hashes these settings and `extras` (models, dtype), the same in all runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
         values = dataclasses.asdict(self)
-        del values["verify_every"]  # which decides nothing
+        del values["verify_every"], values["kv_offload"]  # which decide nothing
         return short_hash(values, patterns, *extras)
 
 

@@ -99,6 +99,7 @@ def run(
             seed=None if settings.is_greedy else settings.seed, on_tokens=report,
             verify_every=settings.verify_every, max_new_tokens=prompt.max_new_tokens,
             prefill_chunk_size=settings.prefill_chunk if prefill is None else prefill.chunk,
+            cache_implementation="offloaded" if settings.kv_offload else None,
             **settings.generation_options(),
         )  # fmt: skip
     return generation, stream.close()

@@ -286,6 +286,8 @@ def why_not_padded(runner: ModelRunner) -> str | None:
     model = runner.adapter.model
     if type(runner) is not ModelRunner:
         return "guidance forwards every row twice"
+    if runner.cache.is_offloaded:
+        return "keys and values lie in host memory"
     if is_split(model):
         return "the model's layers lie on several devices"
     if is_sharded(model):

@@ -77,6 +77,11 @@ class AssistantDrafter(SizedDrafter):
 
     def __init__(self, model: Any, sizing: TreeSize, context: Context) -> None:
         super().__init__(context, sizing)
+        if context.runner.cache.is_offloaded:
+            raise UnsupportedError(
+                "the assistant reads the target's keys and values, which cache_implementation="
+                "'offloaded' keeps in host memory; leave it unset"
+            )
         self.model = model
         self.sources: dict[str, int] = model.sources(context.target)
 
@@ -120,9 +125,7 @@ class AssistantDrafter(SizedDrafter):
                 f"the assistant reads the keys of all prompt tokens, but a prefill context left "
                 f"{layer.dropped} out of layer {self.sources[kind]}; leave the context"
             )
-        keys, values = layer.keys, layer.values
-        assert keys is not None
-        assert values is not None
+        keys, values = layer.stores
         # A block's entry sees the committed slots and its own, which is the last committed one.
         block = Block(cache.lengths_on(keys.device) - 1, page_table=cache.page_table)
         window = self.model.config.sliding_window + 1 if kind == SLIDING else None
