@@ -135,7 +135,8 @@ class Case:
 
     Attributes:
         new: limit on new tokens.
-        entry: `session`, `custom_generate`, `engine`, or `paged` (an engine whose rows take pages).
+        entry: `session`, `custom_generate`, `engine`, `paged` (an engine whose rows take pages), or
+            `offloaded` (a session whose keys and values lie in host memory).
         ends: whether a token that appears half-way is the end of sequence.
         chunk: prompt tokens of a row that are prefilled at once; all of them without it.
         attention: the implementation in the target.
@@ -166,7 +167,7 @@ FACTORS: dict[str, Sequence[Any]] = {
     "kind": tiny.KINDS,
     "rows": BATCHES,
     "new": (LONG, 17, 10, 6, 3, 1),
-    "entry": ("session", "custom_generate", "engine", "paged"),
+    "entry": ("session", "custom_generate", "engine", "paged", "offloaded"),
     "ends": (False, True),
     "chunk": (None, 5),
     "attention": ("sdpa", "eager"),
@@ -178,6 +179,8 @@ def allowed(setting: Mapping[str, Any]) -> bool:
     get = setting.get
     if {"family", "kind"} <= setting.keys() and setting["kind"] not in tiny.kinds(get("family")):
         return False
+    if (get("method"), get("entry")) == ("assistant", "offloaded"):
+        return False  # it reads the target's keys
     is_parallel = get("method") in ("parallel", "parallel-paper")
     if is_parallel and get("entry") in ("engine", "paged"):
         return False  # it decodes only rows that were admitted together
@@ -195,7 +198,7 @@ def product() -> Iterator[Case]:
     main = (FACTORS[name] for name in ("method", "family", "rows"))
     for turn, (method, family, rows) in enumerate(itertools.product(*main)):
         for entry in (
-            ("session", "custom_generate")[turn % 2],
+            ("session", "custom_generate", "offloaded")[turn % 3],
             ("paged", "engine")[turn // 5 % 2],
         ):
             kinds, new = tiny.kinds(family), FACTORS["new"][turn // 3 % 6]

@@ -39,7 +39,10 @@ def decode(case: Case, end: int | None) -> list[list[int]]:
     if case.entry == "custom_generate":
         ids = model.generate(**inputs, **options, **chunk, custom_generate=method)
     else:
-        ids = sooner.generate(model, inputs, method, **options, **chunk).sequences
+        kind = "offloaded" if case.entry == "offloaded" else None
+        ids = sooner.generate(
+            model, inputs, method, **options, **chunk, cache_implementation=kind
+        ).sequences
     return ids[:, inputs["input_ids"].shape[1] :].tolist()
 
 

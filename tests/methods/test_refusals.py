@@ -23,7 +23,7 @@ GREEDY = {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}
 # Options of a generation config
 
 
-@pytest.mark.parametrize("kind", ["offloaded", "quantized", "sliding_window"])
+@pytest.mark.parametrize("kind", ["offloaded_static", "quantized", "sliding_window"])
 def test_caches_of_another_make_are_refused(kind: str) -> None:
     config = GenerationConfig()
     config.cache_implementation = kind

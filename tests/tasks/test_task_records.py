@@ -117,7 +117,7 @@ def test_every_setting_counts_in_the_hash() -> None:
         "head": "folder", "prefill_recall": True,
     }  # fmt: skip
     fields = {field.name for field in dataclasses.fields(CaptionSettings)}
-    assert set(changed) == fields - {"verify_every"}  # which decides nothing
+    assert set(changed) == fields - {"verify_every", "kv_offload"}  # which decide nothing
     warm = CaptionSettings(temperature=1.0)
     hashes = {identity.settings_hash(dataclasses.replace(warm, **{name: value}), "m")
               for name, value in changed.items()}  # fmt: skip
@@ -125,5 +125,5 @@ def test_every_setting_counts_in_the_hash() -> None:
     hashes.add(identity.settings_hash(warm, "m", dtype="float16"))
     assert len(hashes) == len(changed) + 4
     assert identity.settings_hash(warm, "m") == identity.settings_hash(warm, "m")
-    checked = dataclasses.replace(warm, verify_every=9)
+    checked = dataclasses.replace(warm, verify_every=9, kv_offload=True)
     assert identity.settings_hash(checked, "m") == identity.settings_hash(warm, "m")
