@@ -79,12 +79,12 @@ def output(
     return made[:, width:].tolist()
 
 
-def decoded(species: Species, name: str, kind: str) -> tuple[list[list[int]], Any]:
+def decoded(species: Species, name: str, kind: str, **options: Any) -> tuple[list[list[int]], Any]:
     """New tokens of each row by a method, greedily, and what the run counted."""
     inputs = species.inputs(model_of(species), kind, ROWS, 0)
     made = sooner.generate(
         model_of(species), inputs, METHODS[name](species), max_new_tokens=NEW, eos_token_id=None,
-        pad_token_id=0, do_sample=False,
+        pad_token_id=0, do_sample=False, **options,
     )  # fmt: skip
     return made.tokens, made.stats
 
