@@ -117,3 +117,48 @@ def test_what_can_not_fit_is_refused_with_frames_that_do(
     fits = int(str(error.value).split("--frames ")[1].split()[0])
     assert fits in (6, 8)
     assert len(estimates) == 1
+
+
+def test_offloading_is_named_where_it_makes_a_video_fit(
+    film: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimates: list[dict[str, Any]] = []
+    offloaded = replace(ASK, kv_offload=True)
+    for settings in (ASK, offloaded):  # without a GPU it is two layers more
+        clip.prepare(film, pair, settings, on_estimate=estimates.append)
+    cpu = [estimate["gib"]["needed"] for estimate in estimates]
+    assert cpu[1] > cpu[0]
+    monkeypatch.setattr(long_video, "gpus_of", lambda model: [torch.device("cuda")])
+    monkeypatch.setattr(long_video, "free_memory", lambda model: 1 << 40)
+    clip.prepare(film, pair, offloaded, on_estimate=estimates.append)
+    gib = estimates[-1]["gib"]
+    layers = adapt(pair.target.model).layers
+    if layers <= 2:  # there is nothing to save
+        assert gib["needed"] == pytest.approx(cpu[0])
+        return
+    assert gib["needed"] < cpu[0]
+    assert gib["host"] >= estimates[0]["gib"]["cache"] - gib["cache"]
+    free = (gib["needed"] + cpu[0]) / 2
+    monkeypatch.setattr(long_video, "free_memory", lambda model: round(free * 2**30))
+    clip.prepare(film, pair, offloaded, on_estimate=estimates.append)
+    for available, words in ((1 << 50, "--kv-offload fits"), (1, r"needed")):
+        memory = type("Memory", (), {"available": available})
+        monkeypatch.setattr(long_video.psutil, "virtual_memory", lambda made=memory: made)
+        with pytest.raises(MemoryRanOutError, match=words) as error:
+            clip.prepare(film, pair, ASK, on_estimate=estimates.append)
+        assert ("--kv-offload" in str(error.value)) is (available > 1)
+    with pytest.raises(MemoryRanOutError, match=r"host \d.*host free 0.00; "):
+        clip.prepare(film, pair, offloaded, on_estimate=estimates.append)
+    half = type("Memory", (), {"available": round(gib["host"] * 2**30) // 2})
+    monkeypatch.setattr(long_video.psutil, "virtual_memory", lambda: half)
+    with pytest.raises(MemoryRanOutError, match=r"--frames 10 fits"):
+        clip.prepare(film, pair, offloaded, on_estimate=estimates.append)
+
+
+def test_a_video_is_captioned_from_host_memory(film: Path, pair: ModelPair) -> None:
+    ask = replace(ASK, method="speculative" if pair.draft is not None else "prompt-lookup")
+    device, host = (
+        caption(film, pair, replace(ask, kv_offload=is_offloaded)) for is_offloaded in (False, True)
+    )
+    assert host["text"] == device["text"]
+    assert host["settings_hash"] == device["settings_hash"]
