@@ -21,7 +21,7 @@ from methods.doors import refused
 from sooner.engine import hf_border
 from sooner.engine.cache import kv_shapes
 from sooner.engine.graphs.steps import why_not_padded
-from sooner.engine.memory.offload import OffloadedCache, offload, offloaded_bytes
+from sooner.engine.offload import OffloadedCache, offload, offloaded_bytes
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
 from sooner.models import adapt

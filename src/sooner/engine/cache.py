@@ -185,7 +185,7 @@ class SlotCache(Cache):
         pages: those of an engine that the rows hold (`memory.pages.RowPages`); `None` without.
         approximations: what was done to the prompt that the model itself would not have done, in
             words; empty as long as keys and values are the model's own.
-        is_offloaded: slots lie in host memory; see `memory.offload`.
+        is_offloaded: slots lie in host memory; see `offload`.
     """
 
     is_offloaded = False

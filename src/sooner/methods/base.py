@@ -18,8 +18,8 @@ from ..engine.grid import GridConstraint
 from ..engine.hf_border import CallSignature, foreign_names, on_tokens_of, receive, streamer_of
 from ..engine.interface import Drafter, Prompt
 from ..engine.loop import OnTokens, Rule, Session, run
-from ..engine.memory.offload import offload
 from ..engine.noise import RowNoise, draw_seed
+from ..engine.offload import offload
 from ..engine.row_sampling import SamplingParams
 from ..engine.rows import Rows, Stopping
 from ..engine.runner import ModelRunner

@@ -18,7 +18,7 @@ from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
 from ..engine.memory import free_bytes, gpus_of, vision
-from ..engine.memory.offload import offloaded_bytes
+from ..engine.offload import offloaded_bytes
 from ..errors import MemoryRanOutError
 from ..models import adapt
 from .frames import Choose, Frames, Progress, read

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import UnsupportedError
-from ..cache import SlotCache, SlotLayer, kv_shapes
-from ..runner import ModelRunner
+from ..errors import UnsupportedError
+from .cache import SlotCache, SlotLayer, kv_shapes
+from .runner import ModelRunner
 
 
 class OffloadedLayer(SlotLayer):
