@@ -333,6 +333,12 @@ class BlockTopP(Pattern):
             sizes = ", ".join(map(str, SIZES))
             raise SoonerError(f"{self.name}: block is {self.block!r}; it must be one of {sizes}")
 
+    @classmethod
+    def sized(cls, tokens: int) -> BlockTopP:
+        """Returns blocks for a prompt of so many tokens: of more than 8,000, the floor is one and a
+        quarter of the share that a block would have if all had the same."""
+        return cls(floor=min(cls.floor, 1.25 * cls.block / tokens))
+
     @property
     def dynamic(self) -> bool:
         return True

@@ -13,10 +13,10 @@ from ...engine.interface import Prompt
 from ...models import adapt
 from ..attention.run import backend_for
 from ..modality import PromptLayout
-from ..patterns import HeadPattern
+from ..patterns import BlockTopP, HeadPattern
 from ..table import PatternTable, windowed_layers
 from ..tables import CACHED, load_table, search_table
-from .forward_context import MIN_TOKENS, SparsePrefill, TimedPrefill, auto_pattern
+from .forward_context import MIN_TOKENS, SparsePrefill, TimedPrefill
 from .hooks import PrefillHooks
 from .report import Report
 
@@ -106,8 +106,8 @@ class MMInference:
                 longest = max(len(layout.where()) for layout in layouts)
                 if known is None and self.search and len(layouts) == 1 and longest >= SEARCH_TOKENS:
                     known = search_table(adapter, embed()), CACHED
-                lines = PatternTable.uniform(adapter, auto_pattern(adapter, longest), MIN_TOKENS)
-                table, source = known or (lines, DEFAULTS)
+                blocks = PatternTable.uniform(adapter, BlockTopP.sized(longest), MIN_TOKENS)
+                table, source = known or (blocks, DEFAULTS)
             elif not isinstance(table, PatternTable):
                 table = PatternTable.uniform(adapter, table)
             is_timed = self.table is None and below is None

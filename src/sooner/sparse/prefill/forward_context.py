@@ -15,8 +15,8 @@ from ...models import Adapter
 from ...models.hooks import AttentionCall
 from ..attention import Backend, States
 from ..cost import clock, flops
-from ..modality import IMAGE, MODALITIES, PADDING, TEXT, VIDEO, PromptLayout
-from ..patterns import Dense, HeadPattern, QBoundary, VerticalSlash
+from ..modality import IMAGE, PADDING, TEXT, VIDEO, PromptLayout
+from ..patterns import Dense, HeadPattern
 from ..plane import Plane, plane_of
 from ..table import PatternTable
 from .report import LayerReport, PrefillReport
@@ -244,19 +244,6 @@ BRIEF = 0.02
 """Seconds: what is done sooner is timed twice, since once may be a matter of chance."""
 
 
-def auto_pattern(adapter: Adapter, tokens: int) -> HeadPattern:
-    """Returns vertical and slash lines, separate ones for the queries of each modality.
-
-    They fit any head, if none as well as a search would: of a miniature's attention over 3084
-    tokens half of the pairs hold 75 % so, and lines by frame with a fifth of them 30 %.
-
-    Args:
-        tokens: of the prompt; see `VerticalSlash.sized`.
-    """
-    lines = VerticalSlash.sized(tokens)
-    return QBoundary(dict.fromkeys(MODALITIES, lines)) if adapter.visual_ids else lines
-
-
 @dataclass(eq=False)
 class TimedPrefill(SparsePrefill):
     """A prefill that times the patterns against the model's own attention, and takes the faster.
@@ -323,7 +310,7 @@ class TimedPrefill(SparsePrefill):
         """Returns the model's own result, and why the layers behind shall have it too, if so."""
         share = self._share(layer, call)
         if share > MAX_SHARE:
-            reason = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
+            reason = f"the patterns of layer {layer} hold {share:.0%} of dense attention's FLOPs"
             self.leave(layer, reason)
             return fallback(), reason
         dense, result = _best(fallback, call.queries.device)
