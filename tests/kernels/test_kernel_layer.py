@@ -30,8 +30,8 @@ PATTERNS = (
     AShape(3, 9),
 )
 BLOCKS = (
-    BlockTopP(0.6, 16, 3), BlockTopP(0.6, 16, 3), Dense(),
-    QBoundary({"video": BlockTopP(0.5, 32), "text": AShape(3, 9)}),
+    BlockTopP(0.6, 16, 3, bottom=9), BlockTopP(0.6, 16, 3, bottom=9), Dense(),
+    QBoundary({"video": BlockTopP(0.5, 32, bottom=0), "text": AShape(3, 9)}),
 )  # fmt: skip
 
 

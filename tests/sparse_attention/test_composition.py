@@ -1,5 +1,5 @@
-"""Sparse, chunked, pruned, compressed and offloaded prefills, two at a time, under every kind of method: they
-compose, or are refused by the one table of `sooner.engine.composition`."""
+"""Sparse, chunked, pruned, compressed and offloaded prefills, two at a time, under every kind of
+method: they compose, or are refused by the one table of `sooner.engine.composition`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,10 @@ plain = st.one_of(
     st.builds(Dense),
     st.builds(AShape, st.integers(0, 9), numbers),
     st.builds(VerticalSlash, numbers, numbers),
-    st.builds(BlockTopP, st.floats(0, 1), st.sampled_from([16, 32]), numbers, st.integers(0, 40)),
+    st.builds(
+        BlockTopP, st.floats(0, 1), st.sampled_from([16, 32]), numbers, st.integers(0, 40),
+        bottom=st.integers(0, 40),
+    ),
     st.builds(
         Grid, numbers, numbers, st.just(True), st.booleans(), st.booleans(),
         sink=st.integers(0, 4), local=numbers,
@@ -255,12 +258,12 @@ def test_block_pairs_are_counted_singly(name: str) -> None:
     assert all(bool(index.seen(head, plane)[nearest].all()) for head in range(3))
 
 
-@pytest.mark.parametrize("sink", [0, 20])
-def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
+@pytest.mark.parametrize(("sink", "bottom"), [(0, 0), (20, 0), (0, 40)])
+def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int, bottom: int) -> None:
     """With every query in the estimate, it is the attention itself, block by block."""
     layout, size = PromptLayout.text(150), 16
     states, plane = row(layout, 2), whole(layout)
-    (job,) = jobs(states, layout, [BlockTopP(0.8, size, 1, sink, 0.0)] * 2)
+    (job,) = jobs(states, layout, [BlockTopP(0.8, size, 1, sink, 0.0, bottom)] * 2)
     for head in range(2):
         scores = states.queries[head] @ states.keys[head].T * states.scale
         later = torch.ones(150, 150, dtype=torch.bool).triu(1)
@@ -270,6 +273,9 @@ def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
             mass = [float(p.sum()) for p in weights[first : first + size].split(size, 1)]
             marks = [bool(s[-1, 0]) for s in seen[first : first + size].split(size, 1)]
             number, total = first // size, sum(mass)
+            if bottom and number >= (150 - bottom) // size:
+                assert marks == [place <= number for place in range(len(marks))]
+                continue
             forced = {number, *range(-(-sink // size))} & set(range(number + 1))
             rest = sorted((mass[n] for n in range(number) if n not in forced), reverse=True)
             weight = sum(mass[n] for n in forced)
@@ -285,7 +291,7 @@ def test_blocks_are_the_fewest_that_hold_the_threshold(sink: int) -> None:
 
 def test_heads_that_share_keys_choose_blocks_together_by_their_mean() -> None:
     """With a threshold of one the floor alone decides; the fifth head has a pattern of its own."""
-    layout, alike = PromptLayout.text(96), BlockTopP(1.0, 16, 1, 0, 0.1)
+    layout, alike = PromptLayout.text(96), BlockTopP(1.0, 16, 1, 0, 0.1, 0)
     states, plane = row(layout, 6), whole(layout)
     states = replace(states, keys=states.keys[:2], values=states.values[:2])
     made = [alike] * 4 + [replace(alike, floor=0.3), alike]

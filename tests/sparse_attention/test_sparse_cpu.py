@@ -52,8 +52,10 @@ SHORT_PATTERNS: list[HeadPattern] = [
             "image:text": Grid(),
         }
     ),
-    BlockTopP(0.4, 16, 5),
-    TwoDBoundary({"video:video": BlockTopP(0.3, 32), "text:video": BlockTopP(0.6, 16, 3, 0)}),
+    BlockTopP(0.4, 16, 5, bottom=20),
+    TwoDBoundary(
+        {"video:video": BlockTopP(0.3, 32, bottom=0), "text:video": BlockTopP(0.6, 16, 3, 0)}
+    ),
 ]
 
 
@@ -188,8 +190,8 @@ PATTERNS: list[HeadPattern] = [
             "video:text": Grid(2, 1),
         }
     ),
-    BlockTopP(0.6),
-    QBoundary({"video": BlockTopP(0.5, 32), "text": BlockTopP(0.7, 16, 4)}),
+    BlockTopP(0.6, bottom=0),
+    QBoundary({"video": BlockTopP(0.5, 32, bottom=9), "text": BlockTopP(0.7, 16, 4, bottom=0)}),
 ]
 
 

@@ -16,7 +16,7 @@ from ..errors import SoonerError
 from .pairs import BlockIndex, GridIndex, Index, LineIndex
 from .patterns import Blocks, Lines, Pattern, Spacing
 from .plane import BLOCK, Plane, PlaneStack
-from .probe import BlockCells, Probe, ProbeRows, Role, States, estimate_blocks
+from .probe import BlockCells, Probe, ProbeRows, Role, States, block_count, estimate_blocks
 
 PEAKS = 16  # strides that are tried of each profile
 AT_ONCE = 1 << 22  # classes of keys that are summed at once
@@ -206,7 +206,7 @@ def fold(
 
 
 def block_groups(
-    blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]], group: int
+    blocks: Sequence[Blocks], cells: Sequence[tuple[int, int]], stack: PlaneStack, group: int
 ) -> tuple[list[BlockCells], list[int], dict[str, np.ndarray]]:
     """Returns cells, heads in planes, with neighbours that are estimated alike in a group, the
     entry of each cell in the index of `draw_blocks`, and what that reads, bounds as the bits of
@@ -227,11 +227,17 @@ def block_groups(
     for number, (each, (head, row)) in enumerate(zip(blocks, cells, strict=True)):
         members.setdefault((each, row, head // group), []).append(number)
     entries = {number: entry for entry, some in enumerate(members.values()) for number in some}
-    queries = [each.rows * len(some) for (each, *_), some in members.items()]
-    bounds = np.array([(each.slack, each.floor) for each, *_ in members]).reshape(-1, 2).T * queries
+    place = np.arange(block_count(stack, groups) if groups else 0)
+    bounds = np.empty((2, len(members), len(place), 1))
+    for entry, ((each, row, _), some) in enumerate(members.items()):
+        first = max(len(stack.planes[row].keys) - each.bottom, 0) // each.size
+        sees_all = (place >= first) & (each.bottom > 0)
+        queries = each.rows * len(some)
+        bounds[0, entry, :, 0] = np.where(sees_all, -1, each.slack * queries)
+        bounds[1, entry, :, 0] = np.where(sees_all, 0, each.floor * queries)
     ends = np.cumsum([0, *map(len, members.values())])
     return groups, [entries[number] for number in range(len(cells))], {
-        "bounds": np.ascontiguousarray(bounds).view(np.int64)[..., None, None],
+        "bounds": bounds.view(np.int64),
         "members": np.array(list(entries), np.int64),
         "starts": ends[:-1].astype(np.int64),
         "blocks": np.array(cells, np.int64).T,
@@ -247,7 +253,8 @@ def draw_blocks(
     blocks: Sequence[Blocks], arrays: Mapping[str, Tensor], weights: Tensor
 ) -> BlockIndex:
     """Returns the fewest blocks that hold their share of the estimate: the least ones go as long
-    as they hold no more than the slack together, or than the floor each.
+    as they hold no more than the slack together, or than the floor each. At the bottom only those
+    go that hold nothing, which none of their queries sees.
 
     Args:
         blocks: of each entry of the index.
@@ -300,7 +307,7 @@ def build(
     if kind == "blocks" and states is not None:
         blocks = [pattern.blocks() for pattern in patterns]
         cells = [(head, 0) for head in range(len(blocks))]
-        groups, entries, plain = block_groups(blocks, cells, states.group)
+        groups, entries, plain = block_groups(blocks, cells, stack, states.group)
         arrays = upload(plain, device)
         weights = estimate_blocks(states, stack, groups, arrays["blocks"])
         index = draw_blocks(distinct(blocks, entries), arrays, weights)

@@ -92,6 +92,7 @@ class Blocks(NamedTuple):
         sink: first blocks that are there in any case.
         slack: share of the estimate that may be missing.
         floor: share of the estimate that a block holds at least.
+        bottom: last ranks of the plane; blocks of queries among them see all blocks.
     """
 
     size: int
@@ -99,6 +100,7 @@ class Blocks(NamedTuple):
     sink: int
     slack: float
     floor: float
+    bottom: int
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,9 @@ class BlockTopP(Pattern):
         sink: first keys, whose blocks everybody sees.
         floor: blocks that hold no more than this share are left out, whatever the threshold. Where
             attention is spread thin, they cost most and hold least.
+        bottom: last ranks of the keys; the blocks of queries that they lie in see everything. A
+            head finds a fact for one or two queries of a question at the end, which a sum over
+            blocks and heads does not show.
     """
 
     name: ClassVar[str] = "block-top-p"
@@ -326,6 +331,7 @@ class BlockTopP(Pattern):
     stride: int = option(32, 1)
     sink: int = option(1, 0)
     floor: float = option(0.01, 0, 1)
+    bottom: int = option(64, 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -345,7 +351,7 @@ class BlockTopP(Pattern):
 
     def blocks(self) -> Blocks:
         rows, sink = max(self.block // self.stride, 1), -(-self.sink // self.block)
-        return Blocks(self.block, rows, sink, 1 - self.threshold, self.floor)
+        return Blocks(self.block, rows, sink, 1 - self.threshold, self.floor, self.bottom)
 
 
 @dataclass(frozen=True)

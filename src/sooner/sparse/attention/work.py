@@ -153,7 +153,7 @@ class LayerPlan:
         if cells["lines"]:
             arrays |= line_arrays(drawn["lines"])
         places = [(cell.head, cell.plane) for cell in cells["blocks"]]
-        blocks, entries, more = block_groups(drawn["blocks"], places, group)
+        blocks, entries, more = block_groups(drawn["blocks"], places, stack, group)
         arrays |= more if blocks else {}
         tables, buffered = _launches(cells, drawn, stack, entries)
         arrays["buffered"] = np.array(divmod(np.array(buffered, np.int64), width))
