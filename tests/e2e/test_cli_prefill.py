@@ -100,7 +100,7 @@ def test_a_prompt_may_come_in_chunks(caption: Any, patterns: Path) -> None:
 def test_patterns_come_in_chunks_or_are_refused_by_name(
     caption: Any, patterns: Path, target_folder: Path
 ) -> None:
-    """Those that look at a prompt's end cut their MLPs where nobody gives a chunk."""
+    """Patterns that look at a prompt's end cut their MLPs where no chunk is given."""
     pair = load_pair(str(target_folder))
 
     def chunks(requested: int | None) -> tuple[int | None, int | None]:
