@@ -21,7 +21,7 @@ from sooner.sparse import tables
 from sooner.sparse.attention.fused import Fused
 from sooner.sparse.cost import break_even, measure, random_states
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import AShape
+from sooner.sparse.patterns import AShape, BlockTopP, VerticalSlash
 from sooner.sparse.prefill import context, forward_context
 from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.search import Search, SearchSample
@@ -184,6 +184,12 @@ def test_a_search_under_a_pruner_looks_at_the_whole_prompt(
         results.append(PatternTable.load(path))
         path.unlink()
     assert results[0] == results[1]
+
+
+def test_defaults_are_blocks_until_their_estimate_would_fill_a_gpu() -> None:
+    assert context.default_pattern(4000) == BlockTopP()
+    assert context.default_pattern(1 << 17) == BlockTopP(floor=1.25 / 2048)
+    assert context.default_pattern(1 << 20) == VerticalSlash(1000, 1024)
 
 
 def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:

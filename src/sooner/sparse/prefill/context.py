@@ -13,7 +13,7 @@ from ...engine.interface import Prompt
 from ...models import adapt
 from ..attention.run import backend_for
 from ..modality import PromptLayout
-from ..patterns import BlockTopP, HeadPattern
+from ..patterns import BlockTopP, HeadPattern, Pattern, VerticalSlash
 from ..table import PatternTable, windowed_layers
 from ..tables import CACHED, load_table, search_table
 from .forward_context import MIN_TOKENS, SparsePrefill, TimedPrefill
@@ -24,6 +24,15 @@ SEARCH_TOKENS = 4096
 """Prompt tokens from which `search` takes a prompt: the sizes of patterns follow its length."""
 
 DEFAULTS = "defaults, nothing was searched"
+
+BLOCK_TOKENS = 1 << 17
+"""Prompt tokens up to which blocks are the default. Their estimate has a number for each head and
+pair of blocks, 0.5 GB of 28 heads here, and sixty-four times that at a million tokens."""
+
+
+def default_pattern(tokens: int) -> Pattern:
+    """Returns what all heads run on a prompt of so many tokens where there is no table."""
+    return (BlockTopP if tokens <= BLOCK_TOKENS else VerticalSlash).sized(tokens)
 
 
 @dataclass(frozen=True)
@@ -106,8 +115,8 @@ class MMInference:
                 longest = max(len(layout.where()) for layout in layouts)
                 if known is None and self.search and len(layouts) == 1 and longest >= SEARCH_TOKENS:
                     known = search_table(adapter, embed()), CACHED
-                blocks = PatternTable.uniform(adapter, BlockTopP.sized(longest), MIN_TOKENS)
-                table, source = known or (blocks, DEFAULTS)
+                default = PatternTable.uniform(adapter, default_pattern(longest), MIN_TOKENS)
+                table, source = known or (default, DEFAULTS)
             elif not isinstance(table, PatternTable):
                 table = PatternTable.uniform(adapter, table)
             is_timed = self.table is None and below is None
